@@ -24,7 +24,7 @@ SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
-REALS = ("bandwidth", "device_power", "cu_power", "sample_share")
+REALS = ("bandwidth", "device_power", "cu_power", "sample_share", "clock_cap")
 """Fields of real numbers; the others hold whole ones."""
 
 TOGETHER: tuple[tuple[str, ...], ...] = (
@@ -33,8 +33,8 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("server_blocks", "server_mode"),
 )
 """Optional fields that are given together or not at all; those of ``ALONE`` stand by themselves."""
-ALONE = ("recompute", "participates", "local_steps")
-"""Optional fields of decisions that a scenario may open, one number for each cluster."""
+ALONE = ("recompute", "participates", "local_steps", "clock_cap")
+"""Optional fields of decisions that a scenario may open, a number for each cluster or each device."""
 
 _FORMER = {"share": "sample_share"}
 """Present names of fields that had another one, which files written before hold."""
@@ -55,7 +55,8 @@ class Allocation:
     * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
 
     Where a scenario opens the decisions, a plan may also say in which clusters devices recompute activations,
-    which clusters take part in the round, and how many local steps each of them takes.
+    which clusters take part in the round, how many local steps each of them takes, and below which clock each
+    device stays.
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
@@ -82,6 +83,8 @@ class Allocation:
             sits out does, sends and uses nothing in the round; its other entries are not read.
         local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
             workload.
+        clock_cap: Cap ``c`` on each device's clock over its full one (..., N, K), in (0, 1]; ``None`` if all
+            run free. Devices that background load or a governor slow down more are not sped up by it.
     """
 
     blocks: Array
@@ -99,6 +102,7 @@ class Allocation:
     recompute: Array | None = None
     participates: Array | None = None
     local_steps: Array | None = None
+    clock_cap: Array | None = None
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -207,6 +211,8 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_participation(a) for a in allocations]
     if any(a.local_steps is not None for a in allocations):
         allocations = [with_explicit_local_steps(a) for a in allocations]
+    if any(a.clock_cap is not None for a in allocations):
+        allocations = [with_explicit_clocks(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -258,6 +264,13 @@ def with_explicit_local_steps(allocation: Allocation) -> Allocation:
     if allocation.local_steps is not None:
         return allocation
     return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
+
+
+def with_explicit_clocks(allocation: Allocation) -> Allocation:
+    """Write out that all clocks run free, for a plan that says nothing of them."""
+    if allocation.clock_cap is not None:
+        return allocation
+    return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
 
 
 def with_schedule(

@@ -7,6 +7,7 @@ its ``maximum``.
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -72,7 +73,33 @@ def exp(x: Array) -> Array:
     return namespace(x).exp(x)
 
 
-def where(condition: Array, x: Array, y: Array | float) -> Array:
+def expm1(x: Array) -> Array:
+    """``exp(x) - 1`` of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).expm1(x)
+
+
+def sqrt(x: Array) -> Array:
+    """Square roots of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).sqrt(x)
+
+
+def hypot(x: Array, y: Array) -> Array:
+    """``sqrt(x^2 + y^2)`` of arrays; compiled loops have a form of their own for numbers."""
+    return namespace(x).hypot(x, y)
+
+
+def tanh(x: Array) -> Array:
+    """``tanh(x)`` of an array; compiled loops have a form of their own for numbers."""
+    return namespace(x).tanh(x)
+
+
+def cos_sin_of_turns(turns: Array) -> tuple[Array, Array]:
+    """``cos(2 pi t)`` and ``sin(2 pi t)`` of an array; compiled loops have a form of their own."""
+    xp, angle = namespace(turns), (2.0 * math.pi) * turns
+    return xp.cos(angle), xp.sin(angle)
+
+
+def where(condition: Array, x: Array | float, y: Array | float) -> Array:
     """Return ``x`` where the condition holds, else ``y``; compiled loops have a form of their own."""
     return namespace(condition).where(condition, x, y)
 

@@ -54,7 +54,8 @@ class ActionCodec:
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
     * participation: from 0 on the cluster takes part, and those that do share the whole uplink; if nobody
       does, of those that can hold their blocks the one with the highest entry;
-    * local steps: the choices spread evenly over [-1, 1], the nearest is taken.
+    * local steps: the choices spread evenly over [-1, 1], the nearest is taken;
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, no cap, at 1.
 
     A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can. If
     there is none, the cluster sits out, where that is open.
@@ -72,6 +73,9 @@ class ActionCodec:
         other_costs: The same with the other setting of recomputation, needed where that is open.
         server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
+        sits_out: Whether clusters that cannot hold the encoder sit out without being asked, as participation
+            is not open and devices come and go; needs ``costs``.
+        clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
     """
 
     clusters: int
@@ -86,6 +90,8 @@ class ActionCodec:
     other_costs: WorkloadCosts | None = None
     server_room: int | None = None
     step_choices: tuple[int, ...] = ()
+    sits_out: bool = False
+    clock_cap_min: float = 1.0
 
     @property
     def own_entries(self) -> int:
@@ -100,7 +106,9 @@ class ActionCodec:
     @cached_property
     def opened_layout(self) -> OpenedLayout:
         """Places of opened decisions among the entries of a cluster."""
-        return OpenedLayout(self.opened, self.devices, self.blocks, self.own_entries, self.step_choices)
+        return OpenedLayout(
+            self.opened, self.devices, self.blocks, self.own_entries, self.step_choices, self.clock_cap_min
+        )
 
     @property
     def action_size(self) -> int:
@@ -212,7 +220,7 @@ class ActionCodec:
         lead, N, K = action.shape[:-1], self.clusters, self.devices
         rows, choices, total = math.prod(lead), None, _ALL_BLOCKS
         entries = action.reshape(*lead, N, self.cluster_entries)
-        if self.opened:
+        if self._settles:
             self.check_action(action)  # the loop does not see the entries of opened decisions
             memory_bytes = self._memory(memory_bytes)
             choices = self._decoder.choose(entries, self._micro_batches(entries, self._choices), memory_bytes)
@@ -255,6 +263,9 @@ class ActionCodec:
             raise AllocationError(
                 f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
                 "that each device offers (memory_bytes of the state)"
+                if self.opened
+                else "devices come and go in this scenario: give memory_bytes, the memory that each device "
+                "offers (memory_bytes of the state)"
             )
         return memory_bytes
 
@@ -266,8 +277,18 @@ class ActionCodec:
     def _decoder(self) -> OpenedDecoder:
         assert self.costs is not None
         return OpenedDecoder(
-            self.opened_layout, self.costs, self.other_costs, self.server_room, self.bandwidth_floor
+            self.opened_layout,
+            self.costs,
+            self.other_costs,
+            self.server_room,
+            self.bandwidth_floor,
+            self.sits_out,
         )
+
+    @property
+    def _settles(self) -> bool:
+        """Whether something stands before the segments: opened decisions, or who sits out."""
+        return bool(self.opened) or self.sits_out
 
     @cached_property
     def _limits(self) -> DecodeLimits:
@@ -333,7 +354,7 @@ class ActionCodec:
             choices = _whole_numbers(self.micro_batch_choices, action)
         micro_batches, total = self._micro_batches(entries, choices), self.blocks
         opened = None
-        if self.opened:
+        if self._settles:
             memory_bytes = self._memory(memory_bytes)
             opened = self._decoder.choose(entries, micro_batches, memory_bytes)
             memory_cap, total = opened.caps, opened.total[..., None]

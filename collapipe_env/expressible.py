@@ -78,7 +78,7 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
             "recompute: the scenario's decisions do not list it, so the action box has no entry for it"
         )
     plays = _or(allocation.participates, 1)
-    if "participation" not in codec.opened and np.any(plays != 1):
+    if "participation" not in codec.opened and not codec.sits_out and np.any(plays != 1):
         raise _not_open("clusters that sit out", "participation")
     if np.any((plays != 0) & (plays != 1)):
         raise AllocationError(f"participates = {np.unique(plays).tolist()}: the action box knows 0 and 1")
@@ -90,6 +90,8 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
             f"local_steps = {np.unique(steps[unknown]).tolist()}: the action box knows "
             f"{list(codec.step_choices)}, and -1 for the workload's"
         )
+    if allocation.clock_cap is not None:
+        _check_clocks(codec, np.asarray(allocation.clock_cap))
     if allocation.stage is not None:
         _check_order(allocation)
     if allocation.schedule is not None:
@@ -103,6 +105,19 @@ def _not_open(what: str, decision: Decision) -> AllocationError:
         f"the action box cannot express {what} where the scenario's decisions do not list {decision}: play "
         "this allocation through env.unwrapped.step_allocation(allocation)"
     )
+
+
+def _check_clocks(codec: ActionCodec, cap: Array) -> None:
+    if "clock_cap" not in codec.opened:
+        if np.any(cap != 1.0):
+            raise _not_open("caps on clocks", "clock_cap")
+        return
+    low, high = np.min(cap), np.max(cap)
+    if not (low >= codec.clock_cap_min * (1 - 1e-9) and high <= 1.0):
+        raise AllocationError(
+            f"clock_cap lies in [{low:g}, {high:g}], expected within [{codec.clock_cap_min:g}, 1], shares of "
+            "the full clock"
+        )
 
 
 def _check_order(allocation: Allocation) -> None:

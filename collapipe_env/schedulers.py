@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 Decision: TypeAlias = npt.NDArray[np.float32] | Allocation
 """Actions (E, N (2K + 3)) of the box, which ``env.step`` takes, or allocations, which ``env.step_allocation``
@@ -63,6 +64,9 @@ class StateScheduler(ABC):
     A subclass sets ``name`` and writes :meth:`allocate`; one with a memory or random numbers of its own
     overrides :meth:`reset`, too.
 
+    Class attributes:
+        seats_clusters: Whether :meth:`allocate` itself leaves out clusters that cannot hold the encoder.
+
     Args:
         scenario: The scenario to schedule.
 
@@ -76,6 +80,7 @@ class StateScheduler(ABC):
     """
 
     name: str
+    seats_clusters: ClassVar[bool] = False
 
     def __init__(self, scenario: Scenario) -> None:
         if not isinstance(scenario, Scenario):
@@ -120,14 +125,23 @@ class StateScheduler(ABC):
                 f"the shape {tuple(state.present.shape)}, expected (environments, {expected[0]}, "
                 f"{expected[1]}): build it with the scenario of the environment"
             )
-        return self.allocate(state)
+        if self.parameters.idle_round_s is None or self.seats_clusters:
+            return self.allocate(state)
+        able = np.asarray(able_clusters(self.parameters, state))
+        if able.all():
+            return self.allocate(state)
+        room = with_room_everywhere(state, able, self.parameters.costs.blocks)
+        plan = self.allocate(room)
+        plays = able if plan.participates is None else able & (plan.participates != 0)
+        return sitting_out(plan, plays)
 
     @abstractmethod
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; see :meth:`act`.
 
         Args:
-            state: The system before the round (E, ...).
+            state: The system before the round (E, ...). Where clusters may sit out, :meth:`act` takes care of
+                those that cannot hold the encoder; here all can, unless ``seats_clusters`` says otherwise.
         """
 
     def refusal(self, environment: int, cluster: int, reason: str) -> AllocationError:

@@ -21,6 +21,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "server": ("free", "metered", "contended", "weak"),
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
     "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
+    "presence": ("off", "light", "heavy", "drop-round"),
     "traces": ("off", "power", "rates"),
     "knowledge": (
         "off",
@@ -111,6 +112,10 @@ def scenario_of(case: Case) -> dict[str, Any]:
         quick = {"pause_s": 0.5, "speed_max_m_s": 20.0, "velocity_sd_m_s": 10.0, "roaming": 2.0}
         area = "open" if case["mobility"].endswith("_open") else "closed"
         processes["mobility"] = {"model": model, "area": area, **quick}
+    if case["presence"] != "off":
+        # So short that something happens in a few rounds, and so long that most clusters play.
+        often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}
+        processes["presence"] = {"recovery": case["presence"], **often}
     if case["traces"] != "off":
         processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":

@@ -39,12 +39,15 @@ from collapipe_env.simulator.sampled_rounds import sample_rounds
 
 NAMES = ("recompute", "schedule", "order", "server_blocks")
 OPENINGS = [chosen for count in range(1, 5) for chosen in combinations(NAMES, count)]
-STATE = sample_rounds(load_scenario("medium")).state[:3]
-SMALL = sample_rounds(load_scenario("small")).state[:2]
 
 
 def opened(*names, base="medium", **changes):
     return load_scenario(base).with_overrides({"decisions": [*COLLAPIPE, *names], **changes})
+
+
+# Of scenarios that open caps on clocks, whose states say what the full clocks are.
+STATE = sample_rounds(opened("clock_cap")).state[:3]
+SMALL = sample_rounds(opened("clock_cap", base="small")).state[:2]
 
 
 def with_memory(scenario, state, factor):

@@ -1,12 +1,15 @@
 """Play DSSRA and the published systems on equal terms, and write the tables of ``docs/decisions.md``.
 
-Run ``python tools/make_decisions_tables.py``; it takes about a quarter of an hour.
+Run ``python tools/make_decisions_tables.py``; it takes about a quarter of an hour. With names of tables, only
+these are made anew.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +31,8 @@ OPENINGS: dict[str, tuple[str, ...]] = {
     "schedule": ("schedule",),
     "order": ("order",),
     "schedule, order": ("schedule", "order"),
+    "clocks": ("clock_cap",),
+    "schedule, clocks": ("schedule", "clock_cap"),
 }
 """Rows of the first table, and the decisions that each opens."""
 WITHIN = (
@@ -179,15 +184,29 @@ def server_table(terms: str, base: str = "medium") -> str:
     return ranked(rows)
 
 
-def main() -> None:
-    """Play everything and write the tables."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play everything and write the tables.
+
+    Args:
+        arguments: Of the command line; those of this process by default.
+    """
+    makers: dict[str, Callable[[], str]] = {
+        "openings": openings_table,
+        "devices": lambda: devices_table(WITHIN),
+        "outside": lambda: devices_table(OUTSIDE),
+        **{terms: partial(server_table, terms) for terms in TERMS},
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="TABLE", help="tables to make anew; all by default")
+    chosen = parser.parse_args(arguments).parts or list(makers)
+    for name in chosen:
+        if name not in makers:
+            parser.error(f"there is no table {name!r}: choose from {', '.join(makers)}")
     stamp = (
         f"`python tools/make_decisions_tables.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate; "
         "energies are means of the node or server that uses most of its budget, over that budget)"
     )
-    parts = {"openings": openings_table()}
-    parts |= {"devices": devices_table(WITHIN), "outside": devices_table(OUTSIDE)}
-    parts |= {terms: server_table(terms) for terms in tqdm(TERMS, desc="terms")}
+    parts = {name: makers[name]() for name in tqdm(chosen, desc="tables")}
     write_parts(PAGE, {name: f"{table}\n\n{stamp}" for name, table in parts.items()})
     print(f"wrote {PAGE}")
 

@@ -1,4 +1,4 @@
-"""Draw what heat, walks and wrong gains do to rounds of ``medium``, for ``docs/images``.
+"""Draw what heat, walks, wrong gains and failures do to rounds of ``medium``, for ``docs/images``.
 
 Run ``python tools/make_dynamics_figures.py``; it takes about half a minute.
 """
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import matplotlib.image
 import numpy as np
 from tqdm import tqdm
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.heat_spec import heat_numbers
+from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
 from collapipe_env.scenario import Scenario, load_scenario
@@ -139,6 +141,32 @@ def knowledge() -> Figure:
     return figure
 
 
+def failed_round(path: Path) -> None:
+    """Write the picture of the first round of ``medium`` in which a device fails and its cluster goes on.
+
+    Args:
+        path: Where to write it.
+    """
+    scenario = load_scenario("medium").with_overrides(
+        {
+            "name": "medium, devices fail",
+            "dynamics.processes.presence": {"on_mean_s": 360.0, "graceful": 0.0},
+            "devices.profiles.0.memory_bytes": [1.0e9],
+        }
+    )
+    env = CollaPipeEnv(scenario, "surrogate", render_mode="rgb_array")
+    env.reset(seed=SEED)
+    scheduler = SCHEDULERS.get("dssra")(scenario)
+    for _ in range(ROUNDS):
+        env.step_allocation(scheduler.act(None, env.state)[0])
+        record = env.last_round
+        assert record is not None
+        failed = None if record.interruption is None else record.interruption.failed
+        if failed is not None and ((failed.device >= 0) & ~failed.dropped).any():
+            mpl.image.imsave(path, env.render())
+            return
+
+
 def main() -> None:
     """Draw all of it."""
     for name, draw in (("heat", heat), ("mobility", walks), ("channel_knowledge", knowledge)):
@@ -147,6 +175,9 @@ def main() -> None:
             path = IMAGES / f"{name}.png"
             save(figure, path)
         print(f"wrote {path}")
+    path = IMAGES / "failed_round.png"
+    failed_round(path)
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
+from collapipe_env.allocation import Allocation, stack_allocations, with_explicit_clocks
+from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
@@ -29,14 +29,19 @@ from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.refusal import require_room
+from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
-from .absent import sitting_out, with_room_everywhere
+from .clock_search import caps_of_clocks, clock_problem, longer_computing
 from .open_rounds import Openings, OpenPlan, allocation_of, open_plan, search_open_rounds
 from .parallel_rounds import default_threads
 from .pricing import require_numbers, round_objective
 from .round_input import round_input
 from .round_solver import SearchBudget
+
+CLOCK_TURNS = 2
+"""Turns of capping clocks, and of planning anew in between, where caps are open."""
 
 
 class DSSRA(StateScheduler):
@@ -66,6 +71,7 @@ class DSSRA(StateScheduler):
     """
 
     name = "DSSRA"
+    seats_clusters = True
 
     def __init__(
         self,
@@ -146,6 +152,11 @@ class DSSRA(StateScheduler):
             AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
                 part.
         """
+        plan = self._planned(state, start)
+        return plan if self.parameters.clock_cap_min is None else self._with_clocks(state, plan, start)
+
+    def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
+        """Decide all but the clocks of a round."""
         if self.parameters.idle_round_s is None:
             return self._allocated(state, start)
         able = able_clusters(self.parameters, state)
@@ -153,6 +164,67 @@ class DSSRA(StateScheduler):
             return self._allocated(state, start)
         room = with_room_everywhere(state, able, self.parameters.costs.blocks)
         return sitting_out(self._allocated(room, start), able)
+
+    def _with_clocks(self, state: SystemState, plan: Allocation, start: Allocation | None) -> Allocation:
+        """Cap the clocks of a plan, and plan anew at these, in turns; the best of all plans met.
+
+        Args:
+            state: The system before the round (E, ...).
+            plan: The plan at free clocks (E, ...).
+            start: The plan that the search began with; the answer is at least as good.
+        """
+        best = with_explicit_clocks(plan)
+        value = self.objective(state, best)
+        if start is not None and start.clock_cap is not None:
+            best, value = self._better(state, best, value, start)
+        for turn in range(CLOCK_TURNS):
+            if turn > 0:
+                free = (np.asarray(best.clock_cap) == 1.0).all(axis=(-2, -1))
+                if free.all():
+                    break
+                again = self._planned(running_state(state, best), replace(best, clock_cap=None))
+                again = replace(again, clock_cap=best.clock_cap)
+                # Where nothing is capped there is nothing to plan anew, whatever other rows do.
+                best, value = self._better(state, best, value, again, keep=free)
+            for capped in self._capped(state, best):
+                best, value = self._better(state, best, value, capped)
+        return best
+
+    def _capped(self, state: SystemState, plan: Allocation) -> Sequence[Allocation]:
+        """The plan with the clocks that suit it, and with some half-way to these from free ones."""
+        p, free = self.parameters, replace(plan, clock_cap=None)
+        assert p.clock_cap_min is not None
+        costs = round_costs(p, state, free)
+        problem = clock_problem(
+            p,
+            state,
+            free,
+            costs,
+            exact_drift=self.drift == "exact",
+            extra_price=self.extra_price(state),
+        )
+        worth = np.full(costs.delay.shape, self.tradeoff_v)
+        if p.budget_period_s is not None:
+            # A second grants every queue a part of its budget.
+            worth = np.maximum(worth - state.backlog.sum(axis=(-2, -1)) / p.budget_period_s, 1e-6 * worth)
+        x = longer_computing(problem, worth)
+        each = (caps_of_clocks(state, some, p.clock_cap_min) for some in (x, np.sqrt(x)))
+        return [replace(plan, clock_cap=caps) for caps in each]
+
+    def _better(
+        self,
+        state: SystemState,
+        first: Allocation,
+        value: FloatArray,
+        second: Allocation,
+        keep: BoolArray | None = None,
+    ) -> tuple[Allocation, FloatArray]:
+        """Row by row the plan with the smaller objective, the first of equal ones and where it is kept."""
+        other = self.objective(state, second)
+        first_is = value <= other if keep is None else keep | (value <= other)
+        both = stack_allocations([first, second])
+        rows = np.arange(len(first_is))
+        return both[np.where(first_is, 0, 1), rows], np.where(first_is, value, other)
 
     def _allocated(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide one round in which all clusters take part."""

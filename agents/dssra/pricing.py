@@ -23,6 +23,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.refusal import require_budgets_per_round
+from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 
 from .options import options_of
@@ -107,7 +108,8 @@ def price_plan(
         )
     check_allocation(parameters, state, plan)
     options = options_of(plan, recompute=parameters.costs.training_memory.recompute)
-    inputs = round_input(parameters, state, options, convergence_weight, exact_drift=exact)
+    running = running_state(state, plan)
+    inputs = round_input(parameters, running, options, convergence_weight, exact_drift=exact)
     numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
     _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)

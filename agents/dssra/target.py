@@ -30,8 +30,9 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.unable_clusters import sitting_out
 
-from .absent import common_end, sitting_out
+from .common_end import common_end
 from .policy import DSSRA
 from .pricing import round_objective
 
@@ -81,6 +82,7 @@ class DSSRATarget(StateScheduler):
     """
 
     name = "DSSRA-target"
+    seats_clusters = True
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class DSSRATarget(StateScheduler):
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
         self._may_sit_out = p.idle_round_s is not None
-        self._chooses_players = participation and self._may_sit_out
+        self._chooses_players = participation and p.chooses_players
         self._decides = self._own_steps or self._chooses_players
         if self._decides:
             self._law  # noqa: B018 - a task without a fit is refused here, not in the first round

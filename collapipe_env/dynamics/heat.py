@@ -9,11 +9,13 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, at_most, namespace
 from collapipe_env.dynamics.heat_spec import ROOM_C, HeatSpec, heat_numbers
 from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
+from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.thermal import (
     allocated_power,
+    ambient_after,
     busy_phase,
     clock_share,
     computing_seconds,
@@ -26,6 +28,8 @@ from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
 MOST_HEADROOM = 1.5
 """Largest thermal headroom that is shown."""
+FARTHEST = 20.0
+"""Standard deviations from their mean at which surroundings are taken for damage."""
 STEP = 0.1
 """Step in which schedulers are told the headroom under ``visibility: realistic``."""
 
@@ -44,7 +48,8 @@ class Heat(Process):
       from 25 C, within 0 and 1.5;
     - ``share`` (R, N, K), the cap on the clock over the full clock, and ``paused`` (R, N, K), bool: True from
       a reading above the critical temperature until the device is cool;
-    - ``ambient`` (R, N) [C], the surroundings of each cluster;
+    - ``ambient`` (R, N) [C], the surroundings of each cluster, and ``ambient_mean`` (R, N) [C], what they
+      move about, where they do;
     - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
       has levels; else ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K), bool:
       whether it grows with the cube of the clock.
@@ -65,25 +70,39 @@ class Heat(Process):
         levels = np.asarray(self.own.levels, dtype=np.float64)
         self._levels, self._last = Constant(levels), len(levels) - 1
         self._steps = spec.governor != "ipa"
-        self.numbers = scenario.clusters if spec.ambient_max_c > spec.ambient_min_c else 0
+        self._drifts = spec.ambient_sd_k > 0.0
+        # Normal numbers come in pairs; in front of them stands what the means are drawn from.
+        self.numbers = scenario.clusters if self._drifts or spec.ambient_max_c > spec.ambient_min_c else 0
+        if self._drifts:
+            self.numbers += scenario.clusters + scenario.clusters % 2
         headroom = "thermal headroom: the temperature that the governor reads over its set point, from 25 C"
         self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom),)
         if self._steps:
             last, names = float(self._last), "level of the governor, 0 the full clock"
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
         # Imported here: the simulator is built on processes.
-        from collapipe_env.simulator.build import system_parameters
+        from collapipe_env.simulator.build import system_parameters, usual_round
+        from collapipe_env.simulator.running import running_state
 
-        self._parameters = system_parameters(scenario)
+        self._parameters, self._running = system_parameters(scenario), running_state
+        # Nobody's plan drives the surroundings: they have the clock of such processes.
+        steady = self._drifts and scenario.dynamics.time_base != "real"
+        self._reference_s = usual_round(scenario) if steady else None
 
     def begin(self, system: System, u: Array) -> Carried:
         """Start as warm as idling leaves the devices, with full clocks, in surroundings drawn per cluster."""
         xp, speed, own, spec = namespace(system.speed), system.speed, self.own, self.spec
         ambient = xp.full_like(speed[..., 0], spec.ambient_min_c)
         if self.numbers:
-            ambient = ambient + (spec.ambient_max_c - spec.ambient_min_c) * xp.astype(u, speed.dtype)
+            drawn = xp.astype(u[:, : ambient.shape[1]], speed.dtype)
+            ambient = ambient + (spec.ambient_max_c - spec.ambient_min_c) * drawn
+        mean = ambient
+        if self._drifts:
+            ambient = mean + spec.ambient_sd_k * self._normals(u, mean)
         temperature = ambient[..., None] + own.resistance_k_per_w * self._idle(system.present, speed)
         carried = {"ambient": ambient, "temperature": temperature}
+        if self._drifts:
+            carried["ambient_mean"] = mean
         reading = temperature + own.die_resistance_k_per_w * self._idle(system.present, speed)
         paused = reading > own.critical_c
         if self._steps:
@@ -101,12 +120,37 @@ class Heat(Process):
         """Idle power (R, N, K) [W]; none of devices that are away."""
         return self.own.idle_w * namespace(like).astype(present, like.dtype)
 
-    def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Array) -> Carried:  # noqa: ARG002
-        """Heat and cool the devices by the round, then let the governors move."""
+    def _normals(self, u: Array, like: Array) -> Array:
+        """Standard normal numbers (R, N), of the type of another array (R, N)."""
+        N = like.shape[1]
+        return namespace(like).astype(normal(u[:, N:])[:, :N], like.dtype)
+
+    def _surroundings(self, carried: Carried, u: Array | None, delta_s: Array) -> Array:
+        """Surroundings in the next round (R, N) [C]; as they were where nothing is drawn."""
+        ambient, xp = carried["ambient"], namespace(carried["ambient"])
+        if u is None or not self._drifts:
+            return ambient
+        passed = xp.zeros_like(ambient) + (
+            delta_s[:, None] if self._reference_s is None else self._reference_s
+        )
+        tau_s, sd_k = self.spec.ambient_tau_s, self.spec.ambient_sd_k
+        return ambient_after(ambient, carried["ambient_mean"], passed, tau_s, sd_k, self._normals(u, ambient))
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array | None, delta_s: Array) -> Carried:
+        """Heat and cool the devices by the round, then let the governors move, and the surroundings.
+
+        Args:
+            carried: Of the round just played.
+            state: The system before that round (R, ...).
+            costs: What the round cost (R, ...).
+            u: Numbers of the next round (R, numbers); ``None`` for surroundings that stay as they are.
+            delta_s: Seconds that passed for the devices (R,).
+        """
         own, plan = self.own, costs.allocation
-        computing = computing_seconds(self._parameters, plan, state.speed, state.clock)
+        running = self._running(state, plan)
+        computing = computing_seconds(self._parameters, plan, running.speed, running.clock)
         energy = costs.energy[..., 1:]
-        busy = busy_phase(self._parameters, plan, energy, computing, state.compute_power, delta_s)
+        busy = busy_phase(self._parameters, plan, energy, computing, running.compute_power, delta_s)
         idle = self._idle(state.present, energy)
         temperature = temperature_after_round(
             carried["temperature"],
@@ -120,7 +164,8 @@ class Heat(Process):
         reading = temperature + own.die_resistance_k_per_w * (busy.power + idle)
         cool = reading < own.set_c - own.hysteresis_k
         paused = (reading > own.critical_c) | (carried["paused"] & ~cool)
-        following = {**carried, "temperature": temperature}
+        ambient = self._surroundings(carried, u, delta_s)
+        following = {**carried, "ambient": ambient, "temperature": temperature}
         if self._steps:
             moves, left = governor_moves(carried["remainder"], delta_s, own.period_s)
             following["remainder"] = left
@@ -145,6 +190,11 @@ class Heat(Process):
         power = allocated_power(reading, own.on_c, own.set_c, own.sustainable_w, own.least_w)
         return clock_share(power, carried["full_power"], carried["cubic"])
 
+    @property
+    def sends_away(self) -> bool:
+        """False: hot devices slow down or pause, and stay."""
+        return False
+
     def limits(self, carried: Carried) -> Limits:
         """Cap the clocks."""
         return Limits(clock=carried["share"])
@@ -162,6 +212,9 @@ class Heat(Process):
             require_within(carried[name], -273.15, LARGEST_NUMBER, f"{place}/{name}")
         slack = 1e-4
         low, high = spec.ambient_min_c - slack, spec.ambient_max_c + slack
+        if self._drifts:
+            require_within(carried["ambient_mean"], low, high, f"{place}/ambient_mean")
+            low, high = low - FARTHEST * spec.ambient_sd_k, high + FARTHEST * spec.ambient_sd_k
         require_within(carried["ambient"], low, high, f"{place}/ambient")
         if self._steps:
             require_within(carried["level"], 0, self._last, f"{place}/level")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
+
+from collapipe_env.dynamics.process import NEUTRAL
 
 ROOM_C = 25.0
 """Temperature at which the thermal headroom is 0 [C]."""
@@ -98,6 +100,8 @@ _RANGES: Mapping[str, tuple[float, float, str]] = {
     "least_w": (1e-6, 1e6, "W"),
     "ambient_min_c": (-60.0, 100.0, "C"),
     "ambient_max_c": (-60.0, 100.0, "C"),
+    "ambient_sd_k": (0.0, 100.0, "K"),
+    "ambient_tau_s": (1.0, 1e9, "s"),
 }
 
 
@@ -112,6 +116,9 @@ class HeatSpec:
         ambient_min_c: Least temperature of the surroundings [C], -60 to 100; each cluster's is uniform
             between the two in every episode.
         ambient_max_c: Greatest one [C]; equal to the least for a constant.
+        ambient_sd_k: Standard deviation of the surroundings about that temperature in an episode [K], 0 to
+            100; 0 for constant ones.
+        ambient_tau_s: Time in which they forget [s], 1 to 1e9, where they move.
         resistance_k_per_w: ``R`` [K/W], 0 to 1e6.
         capacity_j_per_k: ``C`` [J/K], 1e-6 to 1e9.
         die_resistance_k_per_w: ``R_die`` [K/W], 0 to 1e6.
@@ -134,6 +141,8 @@ class HeatSpec:
     governor: Literal["step", "pause", "ipa"] = "step"
     ambient_min_c: float = 18.0
     ambient_max_c: float = 35.0
+    ambient_sd_k: float = field(default=0.0, metadata=NEUTRAL)
+    ambient_tau_s: float = field(default=1800.0, metadata=NEUTRAL)
     resistance_k_per_w: float | None = None
     capacity_j_per_k: float | None = None
     die_resistance_k_per_w: float | None = None
@@ -180,9 +189,9 @@ def heat_numbers(spec: HeatSpec) -> HeatNumbers:
     found = dict(PROFILES[spec.profile])
     if spec.governor == "pause":
         found |= PAUSE
-    for field in fields(spec):
-        if field.name in HeatNumbers._fields and getattr(spec, field.name) is not None:
-            found[field.name] = getattr(spec, field.name)
+    for given in fields(spec):
+        if given.name in HeatNumbers._fields and getattr(spec, given.name) is not None:
+            found[given.name] = getattr(spec, given.name)
     if "sustainable_w" not in found:
         found["sustainable_w"] = _sustainable(found)
     return HeatNumbers(**found)  # type: ignore[arg-type]

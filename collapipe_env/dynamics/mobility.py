@@ -8,22 +8,34 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, at_most, namespace
+from collapipe_env.arrays import Array, Constant, at_least, namespace
 from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count, reach_of, walking_side
+from collapipe_env.dynamics.walk_loops import (
+    distances_to,
+    hops_of_pairs,
+    leaving_rows,
+    moved_shadowing,
+    walked_rows,
+    ways_of_pairs,
+)
 from collapipe_env.dynamics.walks import (
-    MOST_LEGS,
-    NUMBERS_PER_LEG,
     GaussMarkov,
     PauseGo,
     pause_and_go,
-    seconds_inside,
     start_pausing_and_going,
     wander,
 )
 from collapipe_env.errors import StateError
-from collapipe_env.physics.radio import path_gain_d2d
+from collapipe_env.physics.motion import (
+    MOST_LEGS,
+    NUMBERS_PER_LEG,
+    correlated,
+    leaves_on_course,
+    leaves_on_leg,
+)
+from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import REMEDY, require_within
 
@@ -127,8 +139,11 @@ class Mobility(Process):
         self._reach = reach_of(scenario)
         self._pauses = spec.model == "pause_go"
         side = self._side
-        self._pause_go = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
-        self._gauss_markov = GaussMarkov(side, spec.velocity_time_s, spec.velocity_sd_m_s)
+        self._law: PauseGo | GaussMarkov
+        if self._pauses:
+            self._law = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
+        else:
+            self._law = GaussMarkov(side, spec.velocity_time_s, spec.velocity_sd_m_s)
         self._per_device = MOST_LEGS * NUMBERS_PER_LEG if self._pauses else 4
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
@@ -139,7 +154,9 @@ class Mobility(Process):
         self._links = link_count(scenario)
         self._pairs = self._links - N
         # As many whether there is shadowing or not: devices walk the same ways with it and without.
-        self.numbers = N * K * self._per_device + _even(self._pairs) + _even(self._links)
+        self._first_of_pairs = N * K * self._per_device
+        self._first_of_links = self._first_of_pairs + _even(self._pairs)
+        self.numbers = self._first_of_links + _even(self._links)
         fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
         place = "place in the cluster's square, from its {} edge"
         self.observed = (
@@ -162,53 +179,75 @@ class Mobility(Process):
         x, y = (xp.clip(half + self._stretch * offset[..., i], 0.0, self._side) for i in (0, 1))
         moving = self._of_devices(u)
         walk: dict[str, Array]
-        if self._pauses:
+        if isinstance(self._law, PauseGo):
             numbers = xp.reshape(moving, (*x.shape, -1))
-            walk = start_pausing_and_going(self._pause_go, x, y, numbers)
+            walk = start_pausing_and_going(self._law, x, y, numbers)
             for name in walk:
                 # Slots without a device: on the CU, without a way to go.
                 rest = 0.0 if name in ("speed", "pause") else half
                 walk[name] = xp.where(there > 0.0, walk[name], rest)
         else:
-            velocity = self._gauss_markov.deviation * moving[..., :2] * there[..., None]
-            walk = {"x": x, "y": y, "velocity_x": velocity[..., 0], "velocity_y": velocity[..., 1]}
-            walk["speed"] = xp.hypot(velocity[..., 0], velocity[..., 1])
+            v, w = (self._law.deviation * moving[..., i] * there for i in (0, 1))
+            walk = {"x": x, "y": y, "velocity_x": v, "velocity_y": w, "speed": xp.hypot(v, w)}
         carried = {**walk, "cu_position": system.cu_position}
         if self._reach is not None:
             carried["leaves_s"] = self._leaves(walk)
         if self._walking:
             # What the episode drew, where the layout has the devices.
-            pairs = system.link_gain[:, self.scenario.clusters :] / self._pair_gain(x, y)
+            pairs = system.link_gain[:, self.scenario.clusters :] / path_gain_d2d(self._hops(x, y))
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
-            carried["environment_db"] = self._environment(u)
+            numbers = normal(u[:, self._first_of_links :])[:, : self._links]
+            carried["environment_db"] = self.spec.environment_sd_db * numbers
         return carried
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Walk for the seconds that passed, and move the shadowing."""
         xp = namespace(u)
-        moving = self._of_devices(u)
-        seconds = xp.astype(delta_s, xp.float64)
-        each = seconds[:, None, None] * self._there.like(u)
-        following = dict(carried)
-        if self._pauses:
-            following.update(pause_and_go(self._pause_go, carried, moving, each))
-        else:
-            following.update(wander(self._gauss_markov, carried, moving, each))
+        seconds = xp.astype(delta_s, xp.float64, copy=False)
+        following = {**carried, **self._walked(carried, u, seconds)}
         if self._reach is not None:
             following["leaves_s"] = self._leaves(following)
         if self._walking:
-            way = xp.hypot(following["x"] - carried["x"], following["y"] - carried["y"])
-            first, second = self._of_pairs(way, 0.0)
-            between = xp.reshape(first + second, (u.shape[0], -1)) / self.spec.decorrelation_m
-            start = u.shape[1] - _even(self._pairs) - _even(self._links)
-            drawn = normal(u[:, start : start + _even(self._pairs)])
-            noise = self._deviation_db * drawn[:, : self._pairs]
-            following["shadowing_db"] = correlated(carried["shadowing_db"], between, noise)
+            lag = self._ways(carried, following) / self.spec.decorrelation_m
+            places = self._first_of_pairs, self._first_of_links
+            before = carried["shadowing_db"]
+            following["shadowing_db"] = self._shadowing(before, lag, self._deviation_db, u, *places)
         if self._drifting:
-            passed = (seconds / self.spec.environment_time_s)[:, None]
-            following["environment_db"] = correlated(carried["environment_db"], passed, self._environment(u))
+            lag, deviation = (seconds / self.spec.environment_time_s)[:, None], self.spec.environment_sd_db
+            before = carried["environment_db"]
+            following["environment_db"] = self._shadowing(before, lag, deviation, u, self._first_of_links)
         return following
+
+    def _walked(self, carried: Carried, u: Array, seconds: Array) -> Carried:
+        """Walks after so many seconds (R,)."""
+        if type(u) is np.ndarray:
+            return walked_rows(self._law, carried, self._there.values, u, seconds)
+        each = seconds[:, None, None] * self._there.like(u)
+        if isinstance(self._law, PauseGo):
+            return pause_and_go(self._law, carried, self._of_devices(u), each)
+        return wander(self._law, carried, self._of_devices(u), each)
+
+    def _ways(self, before: Carried, after: Carried) -> Array:
+        """Ways that the two nodes of each pair went together between two walks (R, pairs) [m]."""
+        if type(after["x"]) is np.ndarray:
+            return ways_of_pairs(before, after, self._pairs)
+        xp = namespace(after["x"])
+        first, second = self._of_pairs(xp.hypot(after["x"] - before["x"], after["y"] - before["y"]), 0.0)
+        return xp.reshape(first + second, (-1, self._pairs))
+
+    def _shadowing(
+        self, before: Array, lag: Array, deviation: float, u: Array, first: int, end: int | None = None
+    ) -> Array:
+        """Shadowing after a lag, with noise from the columns of ``u`` from the first one (R, links) [dB]."""
+        if type(u) is np.ndarray:
+            return moved_shadowing(before, lag, deviation, u, first)
+        return correlated(before, lag, deviation * normal(u[:, first:end])[:, : before.shape[1]])
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether the area is open."""
+        return self._reach is not None
 
     def limits(self, carried: Carried) -> Limits:
         """Devices outside are away; the nearest of them stay where the encoder would not fit the others."""
@@ -219,25 +258,22 @@ class Mobility(Process):
 
     def _from_cu(self, walk: Carried) -> Array:
         """Distance of each device from its CU (R, N, K) [m]."""
-        half = 0.5 * self._side
-        return namespace(walk["x"]).hypot(walk["x"] - half, walk["y"] - half)
+        half, x, y = 0.5 * self._side, walk["x"], walk["y"]
+        if type(x) is np.ndarray:
+            return distances_to(half, x, y)
+        return namespace(x).hypot(x - half, y - half)
 
     def _leaves(self, walk: Carried) -> Array:
         """Time until each device leaves on its present course (R, N, K), at most ``ANNOUNCED_S`` [s]."""
         assert self._reach is not None
+        x, y = walk["x"], walk["y"]
+        if type(x) is np.ndarray:
+            return leaving_rows(self._law, walk, self._reach, ANNOUNCED_S)
         half = 0.5 * self._side
-        xp, x, y = namespace(walk["x"]), walk["x"] - half, walk["y"] - half
+        limits = self._reach, ANNOUNCED_S, x - half, y - half
         if self._pauses:
-            way_x, way_y = walk["target_x"] - walk["x"], walk["target_y"] - walk["y"]
-            left = xp.hypot(way_x, way_y)
-            pace = walk["speed"] / at_least(left, 1e-300)
-            ahead = left / xp.where(walk["speed"] > 0.0, walk["speed"], 1.0)
-            away = seconds_inside(self._reach, (x, y), (pace * way_x, pace * way_y))
-            away = xp.where(away <= ahead, away, ANNOUNCED_S)
-        else:
-            away = seconds_inside(self._reach, (x, y), (walk["velocity_x"], walk["velocity_y"]))
-        inside = self._from_cu(walk) <= self._reach
-        return xp.where(inside, at_most(away, ANNOUNCED_S), 0.0)
+            return leaves_on_leg(*limits, walk["target_x"] - x, walk["target_y"] - y, walk["speed"])
+        return leaves_on_course(*limits, walk["velocity_x"], walk["velocity_y"])
 
     def _of_devices(self, u: Array) -> Array:
         """Numbers of the devices (R, N, K, ...): uniform ones of legs, or normal ones of velocities."""
@@ -246,10 +282,6 @@ class Mobility(Process):
         moving = mine if self._pauses else normal(mine)
         parts = (MOST_LEGS, NUMBERS_PER_LEG) if self._pauses else (4,)
         return namespace(u).reshape(moving, (u.shape[0], N, K, *parts))
-
-    def _environment(self, u: Array) -> Array:
-        """Fresh shadowing of the links that time alone moves (R, links) [dB]."""
-        return self.spec.environment_sd_db * normal(u[:, -_even(self._links) :])[:, : self._links]
 
     def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
         """Numbers of the first and of the second node of each pair (R, N, pairs).
@@ -263,27 +295,28 @@ class Mobility(Process):
         first, second = (xp.take(nodes, at.like(devices, xp.int64), axis=-1) for at in self._ends)
         return first, second
 
-    def _pair_gain(self, x: Array, y: Array) -> Array:
-        """Path gains of the clusters' pairs (R, N * pairs), of devices at places (R, N, K)."""
-        xp, half = namespace(x), 0.5 * self._side
+    def _hops(self, x: Array, y: Array) -> Array:
+        """Distances between the clusters' pairs (R, N * pairs), of devices at places (R, N, K) [m]."""
+        xp, half, least = namespace(x), 0.5 * self._side, self.scenario.cluster.hop_min_m
+        if xp is np:
+            return hops_of_pairs(x, y, self._side, least, self._pairs)
         east, north = (first - second for first, second in (self._of_pairs(x, half), self._of_pairs(y, half)))
-        hop = at_least(xp.hypot(east, north), self.scenario.cluster.hop_min_m)
-        return xp.reshape(path_gain_d2d(hop), (x.shape[0], -1))
+        return xp.reshape(at_least(xp.hypot(east, north), least), (x.shape[0], -1))
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
         xp, N = namespace(system.link_gain), self.scenario.clusters
-        pairs = self._pair_gain(carried["x"], carried["y"])
-        uplinks = xp.astype(system.link_gain[:, :N], xp.float64)
-        shadow = 0.0
+        # All links in dB first, in an array of their own.
         if self._drifting:
-            shadow = carried["environment_db"][:, N:]
-            uplinks = uplinks * 10.0 ** (carried["environment_db"][:, :N] / 10.0)
+            gain_db = xp.asarray(carried["environment_db"], copy=True)
+        else:
+            gain_db = xp.zeros_like(system.link_gain, dtype=xp.float64)
+        gain_db[:, N:] -= path_loss_d2d(self._hops(carried["x"], carried["y"]))
         if self._walking:
-            shadow = shadow + carried["shadowing_db"]
-        if self._walking or self._drifting:
-            pairs = pairs * 10.0 ** (shadow / 10.0)
-        links = xp.astype(xp.concat((uplinks, pairs), axis=-1), system.link_gain.dtype)
+            gain_db[:, N:] += carried["shadowing_db"]
+        gain = gain_of(gain_db)
+        gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
+        links = xp.astype(gain, system.link_gain.dtype, copy=False)
         ratio = system.device_edge_ratio
         if ratio is not None:
             centre, half = carried["cu_position"], 0.5 * self._side
@@ -319,15 +352,3 @@ class Mobility(Process):
 def _even(count: int) -> int:
     """Uniform numbers for as many normal ones, which come in pairs."""
     return count + count % 2
-
-
-def correlated(before: Array, lag: Array, noise: Array) -> Array:
-    """``rho S + sqrt(1 - rho^2) noise`` with ``rho = exp(-lag)``; for a lag of 0 ``S`` itself.
-
-    Args:
-        before: ``S``, any shape.
-        lag: Ways or times in decorrelation lengths, >= 0, broadcast.
-        noise: Independent numbers of the stationary law.
-    """
-    xp = namespace(noise)
-    return xp.exp(-lag) * before + xp.sqrt(-xp.expm1(-2.0 * lag)) * noise

@@ -9,7 +9,7 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.process import Carried, Observed, Process, leaves_clusters_short
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.kernels.handovers import holder_rows
@@ -84,7 +84,8 @@ class PreviousPlan(Process):
             )
         each = carried["holders"].any(axis=-1)
         # A cluster that has always sat out holds nothing yet; otherwise all begin in the same round.
-        together = -1 if opens(self.scenario, "participation") else (-2, -1)
+        short = any(leaves_clusters_short(name) for name, _ in self.scenario.dynamics.processes)
+        together = -1 if short or opens(self.scenario, "participation") else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():
             raise StateError(f"simulator/processes/migration/holders leave blocks to nobody: {REMEDY}")
 

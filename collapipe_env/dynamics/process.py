@@ -21,11 +21,15 @@ from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.allocation import Allocation
+    from collapipe_env.physics.recovery import RecoveryTerms
     from collapipe_env.simulator.costs import RoundCosts
+    from collapipe_env.simulator.failed_rounds import FailedRounds
     from collapipe_env.simulator.state import SystemState
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
+NEUTRAL: Mapping[str, bool] = {"neutral": True}
+"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest where it has its default."""
 
 
 class Limits(NamedTuple):
@@ -64,11 +68,13 @@ class Interruption(NamedTuple):
         cluster_delay: Added to ``T_n`` (R, N) [s].
         energy: Added to the energy of each node (R, N, K+1) [J].
         trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
+        failed: What devices that failed did to the rounds; ``None`` where none did.
     """
 
     cluster_delay: Array
     energy: Array
     trained: Array
+    failed: FailedRounds | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,10 @@ class Process:
         hides_gains: Whether it says what is known of gains, :attr:`System.known_gain`.
         endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
             whatever is played. It chooses the seconds that :meth:`advance` is told.
+        leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
+            Such a cluster sits out, then; else a step is refused.
+        hidden: Carried arrays that nobody knows before the round, as the time of a failure; no scheduler gets
+            them, whatever is visible.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
             has none.
 
@@ -137,6 +147,8 @@ class Process:
     gains: ClassVar[tuple[str, ...]] = ()
     hides_gains: ClassVar[bool] = False
     endogenous: ClassVar[bool] = True
+    leaves_clusters_short: ClassVar[bool] = False
+    hidden: ClassVar[tuple[str, ...]] = ()
     Spec: ClassVar[type[Any] | None] = None
 
     numbers: int = 0
@@ -158,6 +170,15 @@ class Process:
     def moves(self) -> bool:
         """Whether it changes during an episode; :meth:`advance` is called for those that do."""
         return type(self).advance is not Process.advance
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether its limits may send devices away; the queues of those who are stand still.
+
+        By default it may if it has limits at all. Say False for one whose limits never do: a round then need
+        not look for devices that are away.
+        """
+        return self.defines("limits")
 
     @property
     def shown(self) -> tuple[Observed, ...]:
@@ -232,6 +253,22 @@ class Process:
         """
         raise NotImplementedError
 
+    def failures(self, carried: Carried) -> Array:
+        """Time after which each device fails in the round (R, N, K) [s]; infinite where it does not.
+
+        The times are those of the process's own clock: where a round lets ``T_ref`` pass for it, whatever its
+        delay, they are stretched to the delay of the device's cluster.
+
+        Args:
+            carried: Of the round.
+        """
+        raise NotImplementedError
+
+    @property
+    def recovery(self) -> RecoveryTerms | None:
+        """Terms on which clusters recover from its failures; ``None`` where it has none."""
+        return None
+
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
         """Estimate that schedulers and the observation get in place of the truth.
 
@@ -264,7 +301,7 @@ class Process:
         """
 
     def defines(self, part: str) -> bool:
-        """Whether the class defines ``limits``, ``price``, ``interrupt`` or ``estimate``."""
+        """Whether the class defines ``limits``, ``price``, ``interrupt``, ``failures`` or ``estimate``."""
         return getattr(type(self), part) is not getattr(Process, part)
 
 
@@ -296,6 +333,7 @@ def _is_frozen(kind: Any) -> bool:
 PROCESSES: Registry[type[Process]] = Registry(
     "process",
     {
+        "presence": "collapipe_env.dynamics.presence:Presence",
         "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
         "mobility": "collapipe_env.dynamics.mobility:Mobility",
         "fading": "collapipe_env.dynamics.fading:Fading",
@@ -312,6 +350,16 @@ PROCESSES: Registry[type[Process]] = Registry(
     check=_check,
 )
 """Processes by name."""
+
+
+def leaves_clusters_short(name: str) -> bool:
+    """Whether a process may leave too few devices of a cluster to hold the encoder.
+
+    Args:
+        name: Of the process; unknown ones do not.
+    """
+    return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
+
 
 Kind = TypeVar("Kind", bound=type[Process])
 

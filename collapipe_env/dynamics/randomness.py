@@ -7,7 +7,6 @@ process is a function of arrays without a generator, and a row depends on its ow
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from typing import overload
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from collapipe_env.arrays import Array, WordArray, namespace
 from collapipe_env.errors import ScenarioError
+from collapipe_env.kernels.numbers import normal_pair
 
 Index = npt.NDArray[np.intp]
 
@@ -100,7 +100,5 @@ def normal(uniform: Array) -> Array:
     """
     xp = namespace(uniform)
     pairs = xp.reshape(uniform, (uniform.shape[0], -1, 2))
-    radius = xp.sqrt(-2.0 * xp.log(pairs[..., 0]))
-    angle = (2.0 * math.pi) * pairs[..., 1]
-    numbers = xp.stack((radius * xp.cos(angle), radius * xp.sin(angle)), axis=-1)
+    numbers = xp.stack(normal_pair(xp.log(pairs[..., 0]), pairs[..., 1]), axis=-1)
     return xp.reshape(numbers, uniform.shape)

@@ -10,17 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
-from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.arrays import Array, at_least, at_most, hypot, namespace
+from collapipe_env.physics.motion import MOST_LEGS, paused, reflected, walked, wandering
 
 Walk = Mapping[str, Array]
 """Arrays (R, N, K) by name."""
 
-MOST_LEGS = 8
-"""Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
-NUMBERS_PER_LEG = 4
-"""Uniform numbers of a pause and the leg behind it: pause, target (2), speed."""
 NUMBERS_TO_START = 7
 """Uniform numbers of a device that pauses and goes, at the start of an episode."""
 MEAN_DISTANCE = (2.0 + math.sqrt(2.0) + 5.0 * math.asinh(1.0)) / 15.0
@@ -164,26 +159,12 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
     )
     left = seconds
     for leg in range(MOST_LEGS + 1):
-        walking = speed > 0.0
-        away_x, away_y = to_x - x, to_y - y
-        needed = xp.hypot(away_x, away_y) / xp.where(walking, speed, 1.0)
-        arrives = walking & (needed < left)
-        part = xp.where(walking & ~arrives, at_most(left / at_least(needed, 1e-200), 1.0), 0.0)
-        x = xp.where(arrives, to_x, x + part * away_x)
-        y = xp.where(arrives, to_y, y + part * away_y)
-        left = xp.where(arrives, left - needed, xp.where(walking, 0.0, left))
+        x, y, left, arrives = walked(x, y, to_x, to_y, speed, left)
         if leg == MOST_LEGS:
             break
         speed = xp.where(arrives, 0.0, speed)
         pause = xp.where(arrives, -law.pause_s * xp.log(u[..., leg, 0]), pause)
-        departs = (speed == 0.0) & (pause < left)
-        waits = (speed == 0.0) & ~departs
-        left_then = xp.where(departs, left - pause, xp.where(waits, 0.0, left))
-        pause = xp.where(departs, 0.0, xp.where(waits, pause - left, pause))
-        left = left_then
-        # In NumPy nearly all rounds end here after the first leg; a GPU would have to be waited for.
-        if xp is np and not departs.any():
-            break
+        pause, left, departs = paused(speed, pause, left)
         to_x = xp.where(departs, law.side * u[..., leg, 1], to_x)
         to_y = xp.where(departs, law.side * u[..., leg, 2], to_y)
         drawn = law.slowest + (law.fastest - law.slowest) * u[..., leg, 3]
@@ -191,30 +172,6 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
     # Rounding may carry a place past its target.
     x, y = xp.clip(x, 0.0, law.side), xp.clip(y, 0.0, law.side)
     return {"x": x, "y": y, "target_x": to_x, "target_y": to_y, "speed": speed, "pause": pause}
-
-
-def seconds_inside(radius: float, place: tuple[Array, Array], velocity: tuple[Array, Array]) -> Array:
-    """Time until a straight course from inside leaves a circle [s], infinite for who stands still.
-
-    The greater root of ``|place + velocity t| = radius``; without meaning for places outside.
-
-    Args:
-        radius: Of the circle around the origin [m].
-        place: Coordinates (...) [m].
-        velocity: Its components (...) [m/s].
-    """
-    (x, y), (v, w) = place, velocity
-    xp = namespace(x)
-    square, along = v * v + w * w, x * v + y * w
-    moves = square > 0.0
-    room = at_least(radius * radius - x * x - y * y, 0.0)
-    root = xp.sqrt(along * along + square * room)
-    # Of its two forms the one without cancellation.
-    outward = along > 0.0
-    ahead = xp.where(
-        outward, room / at_least(along + root, 1e-300), (root - along) / xp.where(moves, square, 1.0)
-    )
-    return xp.where(moves, ahead, math.inf)
 
 
 class GaussMarkov(NamedTuple):
@@ -232,12 +189,7 @@ class GaussMarkov(NamedTuple):
 
 
 def wander(law: GaussMarkov, walk: Walk, normals: Array, seconds: Array) -> dict[str, Array]:
-    """Walks after some seconds of wandering.
-
-    ``u' = a u + sqrt(1 - a^2) sigma n`` with ``a = exp(-seconds / memory_s)`` for each component, and the
-    place moves by the integral of the velocity, drawn jointly with ``u'``. Then place and velocity are folded
-    at the edges: as ``-u`` has the law of ``u``, this is the law of a device that is reflected whenever it
-    meets one.
+    """Walks after some seconds of wandering, by :func:`~collapipe_env.physics.motion.wandering`.
 
     Args:
         law: The law.
@@ -248,24 +200,14 @@ def wander(law: GaussMarkov, walk: Walk, normals: Array, seconds: Array) -> dict
     Returns:
         The walks, by the same names and with ``speed``.
     """
-    xp = namespace(normals)
-    d = seconds / law.memory_s
-    kept, lost = xp.exp(-d), -xp.expm1(-d)
-    spread = law.deviation * xp.sqrt(-xp.expm1(-2.0 * d))
-    # Part of the way's noise that goes with the velocity's, and the rest: (1 - a) / (1 + a) = tanh(d / 2).
-    way = law.deviation * law.memory_s
-    shared = way * lost * xp.sqrt(xp.tanh(0.5 * d))
-    rest = way * xp.sqrt(at_least(2.0 * d - 4.0 * xp.tanh(0.5 * d), 0.0))
+    kept, spread, drift, shared, rest = wandering(seconds / law.memory_s, law.deviation, law.memory_s)
     moved = {}
     for i, axis in enumerate("xy"):
-        velocity = walk[f"velocity_{axis}"]
-        noise = normals[..., 2 * i]
-        place = walk[axis] + law.memory_s * lost * velocity + shared * noise + rest * normals[..., 2 * i + 1]
-        velocity = kept * velocity + spread * noise
-        around = xp.remainder(place, 2.0 * law.side)
-        back = around > law.side
-        folded = xp.where(back, 2.0 * law.side - around, around)
-        moved[axis] = xp.clip(folded, 0.0, law.side)
-        moved[f"velocity_{axis}"] = xp.where(back, -velocity, velocity)
-    moved["speed"] = xp.hypot(moved["velocity_x"], moved["velocity_y"])
+        place, velocity, noise = walk[axis], walk[f"velocity_{axis}"], normals[..., 2 * i]
+        moved[axis], moved[f"velocity_{axis}"] = reflected(
+            place + drift * velocity + shared * noise + rest * normals[..., 2 * i + 1],
+            kept * velocity + spread * noise,
+            law.side,
+        )
+    moved["speed"] = hypot(moved["velocity_x"], moved["velocity_y"])
     return moved

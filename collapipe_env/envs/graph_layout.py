@@ -26,6 +26,7 @@ from collapipe_env.envs.graph_observation import (
     GraphFeature,
     hops_there,
 )
+from collapipe_env.envs.graph_stay import STAY_FEATURES
 
 HEAT_FEATURES = (
     GraphFeature(
@@ -97,7 +98,9 @@ class GraphLayout(Mapping[str, GraphPart]):
         participation: Whether it leaves to them which clusters take part.
         heat: Whether devices warm up.
         motion: Whether devices move.
-        departures: Whether devices may leave.
+        departures: Whether devices may leave an open area.
+        stays: Whether devices come and go.
+        clocks: Whether schedulers may cap clocks.
     """
 
     def __init__(
@@ -113,6 +116,8 @@ class GraphLayout(Mapping[str, GraphPart]):
         heat: bool = False,
         motion: bool = False,
         departures: bool = False,
+        stays: bool = False,
+        clocks: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -134,7 +139,7 @@ class GraphLayout(Mapping[str, GraphPart]):
             "present": ("1 where a device is there", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
-        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule)))
+        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule, clocks)))
         if opened:
             rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
         if server:
@@ -151,6 +156,13 @@ class GraphLayout(Mapping[str, GraphPart]):
                 (N, K),
                 "N, K",
                 DEPARTURE_FEATURES,
+            )
+        if stays:
+            rows["stay"] = (
+                "devices, where they come and go; 0 for absent ones",
+                (N, K),
+                "N, K",
+                STAY_FEATURES,
             )
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():
@@ -205,7 +217,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = dict.fromkeys(("device", "opened", "heat", "motion", "departure"), present) | {
+        known = dict.fromkeys(("device", "opened", "heat", "motion", "departure", "stay"), present) | {
             "hop": hops_there(present)
         }
         found: dict[str, dict[str, Array]] = {}

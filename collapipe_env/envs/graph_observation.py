@@ -142,8 +142,9 @@ OPENED_FEATURES = _features(
         "blocks",
         BLOCKS,
     ),
+    ("clock_share", "share of its full clock that load and governor leave the device", "1", SHARE),
 )
-"""Features that the opened decisions ``recompute`` and ``schedule`` add, in this order."""
+"""Features that the opened decisions ``recompute``, ``schedule`` and ``clock_cap`` add, in this order."""
 SERVER_FEATURES = _features(
     (
         "log_backlog",

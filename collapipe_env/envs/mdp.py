@@ -156,7 +156,7 @@ class BatchMDP:
         """
         cap = self.world.seen.memory_cap
         # Where actions say who sits out, clusters that cannot hold the encoder do.
-        all_play = "participation" not in self.codec.opened
+        all_play = "participation" not in self.codec.opened and not self.codec.sits_out
         if check and all_play and self.world.system.may_lack_room:
             require_room(self.backend.host(cap), self.scenario.blocks)
         if self.backend is NUMPY:

@@ -14,13 +14,15 @@ from gymnasium import spaces
 from collapipe_env.arrays import Array, at_most, concatenate, namespace
 from collapipe_env.envs.graph_observation import hops_there
 from collapipe_env.errors import ScenarioError
-from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains
+from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains, show_rows
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 
 GAIN_BOUND = 3.0
 """Bound of the gain and loss features; 1 is the edge of the ordinary range."""
+_SHOWN_BY_LOOP = (np.dtype(np.float64), np.dtype(np.int64))
+"""Types of carried arrays that a compiled loop shows."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class FeatureSource:
         unit: Unit of ``scale * value + offset``.
         scale: See there.
         offset: See there.
+        carried: Process and name of the carried array that it shows as it is, less the offset and over the
+            scale; ``None`` for any other feature.
     """
 
     name: str
@@ -73,6 +77,7 @@ class FeatureSource:
     unit: str = "1"
     scale: float = 1.0
     offset: float = 0.0
+    carried: tuple[str, str] | None = None
 
 
 class ObservationLayout(Mapping[str, Feature]):
@@ -179,6 +184,7 @@ class ObservationBuilder:
         self._d2e_scale = _db_range(path_gain_d2e, c.cu_distance_min_m, c.cu_distance_max_m)
         self._extra = tuple(extra)
         self.layout = self._make_layout()
+        self._extra_starts = tuple(self.layout[source.name].slice.start for source in self._extra)
         self._size = self.layout.size
         self._scales = Scales(
             backlog_cap=self._backlog_cap,
@@ -257,17 +263,29 @@ class ObservationBuilder:
         for gains in (out[:, 3 * N * K : 5 * N * K], out[:, 6 * N * K : 6 * N * K + N]):
             np.log(gains, out=gains)
         scale_gains(self._scales, N, N * K, out)
-        if self._extra:
-            for source, values in zip(self._extra, self._extra_columns(state), strict=True):
-                out[:, self.layout[source.name].slice] = values
+        for source, first in zip(self._extra, self._extra_starts, strict=True):
+            self._show(source, first, state, out)
         return out
 
-    def _extra_columns(self, state: SystemState) -> Iterator[Array]:
-        """Columns (E, numbers) of each appended feature, within its bounds."""
-        xp, E = namespace(state.backlog), len(state.backlog)
-        for source in self._extra:
-            values = xp.clip(source.value(state), source.low, source.high)
-            yield xp.reshape(values, (E, math.prod(source.shape)))
+    def _show(
+        self, source: FeatureSource, first: int, state: SystemState, out: npt.NDArray[np.float32]
+    ) -> None:
+        """Write an appended feature, from its first column on."""
+        if source.carried is not None:
+            process, name = source.carried
+            values = state.processes[process][name]
+            if values.dtype in _SHOWN_BY_LOOP:
+                rows = values.reshape(len(out), -1)
+                show_rows(rows, source.offset, source.scale, (source.low, source.high), first, out)
+                return
+        values = self._columns(source, state)
+        out[:, first : first + values.shape[1]] = values
+
+    def _columns(self, source: FeatureSource, state: SystemState) -> Array:
+        """Columns (E, numbers) of an appended feature, within its bounds."""
+        xp = namespace(state.backlog)
+        values = xp.clip(source.value(state), source.low, source.high)
+        return xp.reshape(values, (len(state.backlog), math.prod(source.shape)))
 
     def build_generic(self, state: SystemState) -> Array:
         """Observations (E, D), float32, of states (E, ...) on any array library; a fresh array of it.
@@ -300,7 +318,7 @@ class ObservationBuilder:
             backlog[..., 0],
             played[:, None],
             loss[:, None],
-            *(xp.astype(values, real) for values in self._extra_columns(state)),
+            *(xp.astype(self._columns(source, state), real) for source in self._extra),
         )
         return xp.astype(concatenate(columns), xp.float32)
 

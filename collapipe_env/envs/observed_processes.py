@@ -148,6 +148,7 @@ def _feature(process: str, seen: Observed) -> FeatureSource:
         unit=seen.unit,
         scale=span,
         offset=seen.low,
+        carried=(process, seen.carried),
     )
 
 

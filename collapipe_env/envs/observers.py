@@ -7,15 +7,17 @@ from typing import Any, Protocol, TypeAlias
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
+from collapipe_env.envs.graph_stay import seen_stays
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
-from collapipe_env.envs.opened_features import flight_capacity
+from collapipe_env.envs.opened_features import clock_share, flight_capacity
 from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
@@ -65,7 +67,9 @@ class GraphObservations:
 
     def __init__(self, scenario: Scenario) -> None:
         self._parameters = system_parameters(scenario)
-        self._recompute, self._schedule = (opens(scenario, name) for name in ("recompute", "schedule"))
+        self._recompute, self._schedule, self._clocks = (
+            opens(scenario, name) for name in ("recompute", "schedule", "clock_cap")
+        )
         # Those that show something, under the scenario's visibility.
         processes = active_processes(scenario)
         active = {process.name for process in processes if process.shown}
@@ -73,6 +77,7 @@ class GraphObservations:
         self._heat = "heat" in active
         walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
         self._motion, self._departures = "x" in walks, "leaves_s" in walks
+        self._stays = PRESENCE in active
         self._side = walking_side(scenario)
         self.layout = GraphLayout(
             scenario.clusters,
@@ -81,10 +86,12 @@ class GraphObservations:
             recompute=self._recompute,
             schedule=self._schedule,
             server=self._server,
-            participation=self._parameters.idle_round_s is not None,
+            participation=self._parameters.chooses_players,
             heat=self._heat,
             motion=self._motion,
             departures=self._departures,
+            stays=self._stays,
+            clocks=self._clocks,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -111,6 +118,8 @@ class GraphObservations:
         if self._departures:
             xp = namespace(state.loss)
             found["departure"] = xp.astype(seen_departures(state), xp.float32)
+        if self._stays:
+            found["stay"] = namespace(state.loss).astype(seen_stays(state), namespace(state.loss).float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:
@@ -132,6 +141,8 @@ class GraphObservations:
             columns.append(at_most(caps, self._parameters.costs.blocks))
         if self._schedule:
             columns.append(xp.astype(flight_capacity(self._parameters, state), xp.float32))
+        if self._clocks:
+            columns.append(xp.astype(clock_share(state), xp.float32))
         if columns:
             found["opened"] = xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
         return found

@@ -1,4 +1,4 @@
-"""Features of the observation that opened decisions about schedules and orders of devices need."""
+"""Features of the observation that opened decisions about schedules, orders and clocks of devices need."""
 
 from __future__ import annotations
 
@@ -39,8 +39,20 @@ def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
     return at_most(namespace(caps).astype(caps, state.clock.dtype), costs.blocks)
 
 
+def clock_share(state: SystemState) -> Array:
+    """Share of its full clock that background load and governor leave each device (..., N, K), in (0, 1].
+
+    A cap above it changes nothing.
+
+    Args:
+        state: The system (...), of a scenario that opens caps on clocks.
+    """
+    assert state.full_speed is not None
+    return state.speed / state.full_speed
+
+
 def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Features that a scenario's opened schedules and orders add.
+    """Features that a scenario's opened schedules, orders and caps on clocks add.
 
     Args:
         scenario: The scenario.
@@ -80,7 +92,23 @@ def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
                 offset=centre,
             )
         )
+    if opens(scenario, "clock_cap"):
+        found.append(
+            FeatureSource(
+                name="device_clock_share",
+                shape=devices,
+                low=0.0,
+                high=1.0,
+                description="share of its full clock that load and governor leave the device",
+                value=_clock_share,
+                unit="1",
+            )
+        )
     return tuple(found)
+
+
+def _clock_share(state: SystemState) -> Array:
+    return namespace(state.speed).where(state.present, clock_share(state), 0.0)
 
 
 def _flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:

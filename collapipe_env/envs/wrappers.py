@@ -22,25 +22,34 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
 
     Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
     (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
-    bandwidth scores have as many as asked for, spread evenly over [-1, 1]. Opened decisions have a level for
-    each choice: recomputation 2, schedules 3, caps as many as the largest number of micro-batches, priorities
-    ``K``, blocks of the server ``L``, participation 2, local steps as many as the scenario allows.
+    bandwidth scores have as many as asked for, spread evenly over [-1, 1], and so have caps on clocks where
+    these are open. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
+    micro-batches in flight as many as the largest number of these, priorities ``K``, blocks of the server
+    ``L``, participation 2, local steps as many as the scenario allows.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
         power_levels: Levels of each transmit power, >= 2; geometric between the limits.
         bandwidth_levels: Levels of each bandwidth score, >= 2.
+        clock_levels: Levels of each cap on a clock, >= 2; geometric from the least cap to none.
 
     Raises:
         ScenarioError: For fewer than two levels or another environment.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], power_levels: int = 9, bandwidth_levels: int = 11) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        power_levels: int = 9,
+        bandwidth_levels: int = 11,
+        clock_levels: int = 9,
+    ) -> None:
         gym.utils.RecordConstructorArgs.__init__(
-            self, power_levels=power_levels, bandwidth_levels=bandwidth_levels
+            self, power_levels=power_levels, bandwidth_levels=bandwidth_levels, clock_levels=clock_levels
         )
         gym.ActionWrapper.__init__(self, env)
-        for name, levels in (("power_levels", power_levels), ("bandwidth_levels", bandwidth_levels)):
+        asked = {"power": power_levels, "bandwidth": bandwidth_levels, "clock": clock_levels}
+        for name, levels in ((f"{kind}_levels", levels) for kind, levels in asked.items()):
             if levels < 2:
                 raise ScenarioError(f"{name} = {levels!r}: at least 2 are needed")
         inner = env.unwrapped
@@ -58,6 +67,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "server_blocks": codec.blocks,
             "participation": 2,
             "local_steps": len(codec.step_choices),
+            "clock_cap": clock_levels,
         }
         for part in codec.opened_layout:
             cluster += [choices[part.name]] * (K if part.per_device else 1)

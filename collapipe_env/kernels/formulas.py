@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from collapipe_env import arrays
-from collapipe_env.physics import delay, energy, loss_curve, memory, overheads, queues, radio
+from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio
 
 
 def _is_number(value: Any) -> bool:
@@ -49,6 +49,62 @@ def _exp(x: Any) -> Any:
     if not _is_number(x):
         return None
     return lambda x: math.exp(x)
+
+
+@overload(arrays.expm1, strict=False)
+def _expm1(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+    return lambda x: math.expm1(x)
+
+
+@overload(arrays.sqrt, strict=False)
+def _sqrt(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+    return lambda x: math.sqrt(x)
+
+
+@overload(arrays.hypot, strict=False)
+def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
+    if not _is_number(x):
+        return None
+    # Of lengths in metres: faster than the C library's, which also takes numbers whose squares overflow.
+    return lambda x, y: math.sqrt(x * x + y * y)
+
+
+@overload(arrays.tanh, strict=False)
+def _tanh(x: Any) -> Any:
+    if not _is_number(x):
+        return None
+    return lambda x: math.tanh(x)
+
+
+@overload(arrays.cos_sin_of_turns, strict=False)
+def _cos_sin_of_turns(turns: Any) -> Any:
+    if not _is_number(turns):
+        return None
+
+    def numbers(turns: float) -> tuple[float, float]:
+        # Taylor's series within an eighth of a turn, where sixteen powers leave nothing but rounding. Without
+        # branches and calls: the processor computes several at once.
+        quarters = math.floor(4.0 * turns + 0.5)
+        y = (2.0 * math.pi) * (turns - 0.25 * quarters)
+        z = y * y
+        a, b, c, d = z * (1.0 / 6.0), z * (1.0 / 20.0), z * (1.0 / 42.0), z * (1.0 / 72.0)
+        e, f, g = z * (1.0 / 110.0), z * (1.0 / 156.0), z * (1.0 / 210.0)
+        s = y - y * a * (1.0 - b * (1.0 - c * (1.0 - d * (1.0 - e * (1.0 - f * (1.0 - g))))))
+        a, b, c, d = z * 0.5, z * (1.0 / 12.0), z * (1.0 / 30.0), z * (1.0 / 56.0)
+        e, f, g, h = z * (1.0 / 90.0), z * (1.0 / 132.0), z * (1.0 / 182.0), z * (1.0 / 240.0)
+        k = 1.0 - a * (1.0 - b * (1.0 - c * (1.0 - d * (1.0 - e * (1.0 - f * (1.0 - g * (1.0 - h)))))))
+        quarter = quarters - 4.0 * math.floor(0.25 * quarters)
+        odd = quarter == 1.0 or quarter == 3.0
+        cosine, sine = (s, k) if odd else (k, s)
+        cosine = -cosine if quarter == 1.0 or quarter == 2.0 else cosine
+        sine = -sine if quarter >= 2.0 else sine
+        return cosine, sine
+
+    return numbers
 
 
 @overload(arrays.where, strict=False)
@@ -102,6 +158,14 @@ for _formula in (
     energy.cu_energy,
     energy.radio_power,
     energy.circuit_energy,
+    motion.walked,
+    motion.paused,
+    motion.wandering,
+    motion.reflected,
+    motion.seconds_inside,
+    motion.leaves_on_course,
+    motion.leaves_on_leg,
+    motion.weights_of,
     overheads.launch_time,
     overheads.update_time,
     overheads.latency_of_chain,

@@ -9,16 +9,26 @@ take several times as long for the fading of a round. Seeds come from NumPy's se
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, WordArray
-from collapipe_env.compiled import compiled, inlined
+from collapipe_env.arrays import Array, FloatArray, WordArray, cos_sin_of_turns, sqrt
+from collapipe_env.compiled import compiled, inlined, jitable
+
+STEP = np.uint64(0x9E3779B97F4A7C15)
+"""Step of the generator's state from one number to the next."""
 
 
 @inlined
 def number(word: np.uint64) -> float:
     """A number in (0, 1), both ends excluded, from the sum of a seed and a counter."""
-    z = word * np.uint64(0x9E3779B97F4A7C15)
+    return number_at(word * STEP)
+
+
+@inlined
+def number_at(z: np.uint64) -> float:
+    """The number of a state of the generator, the sum of a seed and a counter times :data:`STEP`."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
@@ -39,11 +49,48 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out
     """
     R, C = out.shape
     for r in range(R):
-        word = seeds[r] + rounds[r] * np.uint64(stride)
+        # From state to state by a sum: it takes less time than a product.
+        state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
         for i in range(C):
-            out[r, i] = number(word + np.uint64(i))
+            out[r, i] = number_at(state)
+            state += STEP
         # Neighbouring columns in the inner loop: the processor computes several at once.
         for _ in range(1, factors):
-            word += np.uint64(C)
             for i in range(C):
-                out[r, i] *= number(word + np.uint64(i))
+                out[r, i] *= number_at(state)
+                state += STEP
+
+
+@jitable
+def normal_pair(logarithm: Array, u: Array) -> tuple[Array, Array]:
+    """Two independent standard normal numbers from two uniform ones (Box and Muller).
+
+    Args:
+        logarithm: Logarithm of the first uniform number, which is in (0, 1); an array or a number.
+        u: The second one.
+    """
+    radius, (cosine, sine) = sqrt(-2.0 * logarithm), cos_sin_of_turns(u)
+    return radius * cosine, radius * sine
+
+
+@inlined
+def normal_rows(u: FloatArray, first: int, apart: FloatArray, out: FloatArray) -> None:
+    """Turn pairs of uniform numbers into normal ones.
+
+    Args:
+        u: Uniform numbers (R, ...).
+        first: Column of the first pair.
+        apart: Room for the pairs of a row (2, P).
+        out: (R, 2 P) or (R, 2 P - 1), written.
+    """
+    R, C = out.shape
+    pairs = apart.shape[1]
+    for r in range(R):
+        for pair in range(pairs):
+            apart[0, pair] = math.log(u[r, first + 2 * pair])
+            apart[1, pair] = u[r, first + 2 * pair + 1]
+        # By themselves, without a call and side by side: the processor computes several pairs at once.
+        for pair in range(pairs):
+            apart[0, pair], apart[1, pair] = normal_pair(apart[0, pair], apart[1, pair])
+        for i in range(C):
+            out[r, i] = apart[i % 2, i // 2]

@@ -75,6 +75,32 @@ def observe_rows(scales: Scales, state: Seen, out: npt.NDArray[np.float32]) -> N
 
 
 @compiled
+def show_rows(
+    values: FloatArray | IntArray,
+    offset: float,
+    scale: float,
+    bounds: tuple[float, float],
+    first: int,
+    out: npt.NDArray[np.float32],
+) -> None:
+    """Write a feature: numbers less an offset and over a scale, within bounds.
+
+    Args:
+        values: The numbers (E, C).
+        offset: See there.
+        scale: See there.
+        bounds: Least and greatest number shown.
+        first: Column of the first of them.
+        out: Observations (E, at least first + C), written.
+    """
+    E, C = values.shape
+    low, high = bounds
+    for e in range(E):
+        for i in range(C):
+            out[e, first + i] = min(max((values[e, i] - offset) / scale, low), high)
+
+
+@compiled
 def scale_gains(scales: Scales, clusters: int, devices: int, out: npt.NDArray[np.float32]) -> None:
     """Turn logarithms of gains into scaled and clipped dB, 0 for absent devices; single precision will do.
 

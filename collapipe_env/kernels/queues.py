@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray
+from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.queues import update_backlog
 
@@ -40,4 +40,26 @@ def queue_rows(
                 together += z
                 above += max(ratio - allowed, 0.0)
         excess[e] = above
+        held[e] = together
+
+
+@compiled
+def hold_rows(backlog: FloatArray, present: BoolArray, following: FloatArray, held: FloatArray) -> None:
+    """Leave the queues of devices that are away as they were, and sum up.
+
+    Args:
+        backlog: ``z(t)`` (E, N, K+1).
+        present: Devices that are there (E, N, K).
+        following: ``z(t+1)`` (E, N, K+1), changed.
+        held: Sum over the nodes of ``z(t+1)`` (E,), written.
+    """
+    E, N, nodes = backlog.shape
+    for e in range(E):
+        together = 0.0
+        for n in range(N):
+            together += following[e, n, 0]
+            for i in range(1, nodes):
+                if not present[e, n, i - 1]:
+                    following[e, n, i] = backlog[e, n, i]
+                together += following[e, n, i]
         held[e] = together

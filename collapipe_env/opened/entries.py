@@ -23,7 +23,8 @@ class OpenedPart(NamedTuple):
     Attributes:
         name: Its name.
         per_device: Whether each device has an entry, or each cluster one.
-        description: Meaning of its entries, with ``{last}`` for ``L - 1`` and ``{steps}`` for those allowed.
+        description: Meaning of its entries, with ``{last}`` for ``L - 1``, ``{steps}`` for those allowed and
+            ``{clock}`` for the least cap on a clock.
     """
 
     name: str
@@ -86,6 +87,13 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
                 "local steps of the cluster: nearest of {steps}, spread evenly over [-1, 1]",
             ),
         ),
+        "clock_cap": (
+            OpenedPart(
+                "clock_cap",
+                True,
+                "cap on the device's clock over its full one, geometric: -1 for {clock:g}, 1 for none",
+            ),
+        ),
     }
 )
 """Parts that each decision brings, in their order."""
@@ -101,6 +109,7 @@ class OpenedLayout:
         blocks: ``L``.
         first: Entries of CollaPipe's own decisions, behind which these stand.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
+        clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
     """
 
     opened: tuple[Decision, ...]
@@ -108,6 +117,7 @@ class OpenedLayout:
     blocks: int
     first: int
     step_choices: tuple[int, ...] = ()
+    clock_cap_min: float = 1.0
 
     def __iter__(self) -> Iterator[OpenedPart]:
         """Parts in their order."""
@@ -134,7 +144,7 @@ class OpenedLayout:
     def describe(self, part: OpenedPart) -> str:
         """Meaning of a part's entries."""
         steps = ", ".join(map(str, self.step_choices))
-        return part.description.format(last=self.blocks - 1, steps=steps)
+        return part.description.format(last=self.blocks - 1, steps=steps, clock=self.clock_cap_min)
 
     def entries(self, name: str, rows: Array) -> Array:
         """Entries of a part, (..., N) or (..., N, K), out of those of clusters (..., N, A / N)."""

@@ -7,6 +7,7 @@ flight beside its blocks. Clusters whose devices cannot hold their blocks sit ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -57,6 +58,7 @@ class OpenedDecoder:
         other_costs: The same with the other setting of recomputation; ``None`` where that is not open.
         server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
         bandwidth_floor: Least share of the uplink of a cluster that takes part, in [0, 1/N).
+        sits_out: Whether clusters that cannot hold their blocks sit out though participation is not open.
     """
 
     layout: OpenedLayout
@@ -64,6 +66,7 @@ class OpenedDecoder:
     other_costs: WorkloadCosts | None = None
     server_room: int | None = None
     bandwidth_floor: float = 0.0
+    sits_out: bool = False
 
     def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:
         """Settle what stands before the segments.
@@ -73,9 +76,10 @@ class OpenedDecoder:
         first with the schedule asked for. The workload's own setting of recomputation under 1F1B, or under
         GPipe where schedules are not open, holds the encoder in every state that can be played.
 
-        Where clusters may sit out, those that cannot hold their blocks under any of these settings do: what
-        they ask for stands, and their blocks, which nobody reads, are shared out as if memories were enough.
-        If that leaves nobody, of those that can the one with the highest entry takes part.
+        Where clusters may sit out, or have to as devices come and go, those that cannot hold their blocks
+        under any of these settings do: what they ask for stands, and their blocks, which nobody reads, are
+        shared out as if memories were enough. Where they may and that leaves nobody, of those that can the
+        one with the highest entry takes part.
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
@@ -111,6 +115,9 @@ class OpenedDecoder:
             holds = xp.sum(caps, axis=-1) >= total
         if plays is not None:
             plays = somebody(plays, scores, holds)
+        elif self.sits_out:
+            plays = holds
+        if plays is not None:
             recompute, schedule = (
                 _kept(holds, *pair) for pair in zip((recompute, schedule), asked, strict=True)
             )
@@ -163,6 +170,8 @@ class OpenedDecoder:
             }
         if "local_steps" in self.layout:
             added["local_steps"] = self._local_steps(rows)
+        if "clock_cap" in self.layout:
+            added["clock_cap"] = self._clock_cap(rows)
         if order is not None:
             added |= _ordered(plan, order)
         return replace(plan, **added)
@@ -195,6 +204,13 @@ class OpenedDecoder:
     def _local_steps(self, rows: Array) -> Array:
         """Local steps of each cluster (..., N), int64."""
         return _nearest_of(self.layout.step_choices, self.layout.entries("local_steps", rows))
+
+    def _clock_cap(self, rows: Array) -> Array:
+        """Caps on clocks over full ones (..., N, K), exactly 1 at 1."""
+        least, xp = self.layout.clock_cap_min, namespace(rows)
+        unit = 0.5 * (xp.clip(self.layout.entries("clock_cap", rows), -1.0, 1.0) + 1.0)
+        # Rounding must not lead below the least one.
+        return at_least(xp.exp(math.log(least) * (1.0 - unit)), least)
 
     def _server_blocks(self, rows: Array, plays: Array | None) -> Array:
         """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks.

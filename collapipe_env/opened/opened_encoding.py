@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -98,6 +99,13 @@ def _local_steps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -
     return _spread(np.searchsorted(layout.step_choices, taken), len(layout.step_choices))
 
 
+def _clock_cap(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    if plan.clock_cap is None or layout.clock_cap_min == 1.0:
+        return np.ones(np.shape(plan.device_power))
+    entries: FloatArray = 1.0 - 2.0 * np.log(np.asarray(plan.clock_cap)) / math.log(layout.clock_cap_min)
+    return entries
+
+
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
     """Entries that stand for places among choices that are spread evenly over [-1, 1]."""
     spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
@@ -112,5 +120,6 @@ _ENTRIES: dict[str, Callable[[OpenedLayout, WorkloadCosts, Allocation], FloatArr
     "server_blocks": _server_blocks,
     "participation": _participation,
     "local_steps": _local_steps,
+    "clock_cap": _clock_cap,
 }
 """Entries of each part, (..., N) or (..., N, K)."""

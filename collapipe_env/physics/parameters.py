@@ -158,11 +158,15 @@ class SystemParameters:
         server: Terms on which the server is used.
         idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
             where all clusters have to take part.
+        chooses_players: Whether schedulers decide which clusters take part; else those that cannot hold the
+            encoder sit out, and all others take part.
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             ``None`` where all clusters take the workload's.
         committed: Whether senders choose rates by what is known of gains, and send again where these lie
             above what the link carries; otherwise messages get the rate of the true gain.
+        clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
+            ``None`` where all clocks run free.
     """
 
     costs: WorkloadCosts
@@ -192,9 +196,11 @@ class SystemParameters:
     budget_period_s: float | None = None
     server: ServerTerms = FREE_SERVER
     idle_round_s: float | None = None
+    chooses_players: bool = False
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] | None = None
     committed: bool = False
+    clock_cap_min: float | None = None
 
     @property
     def uplink_noise_w(self) -> float:

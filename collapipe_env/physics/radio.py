@@ -17,6 +17,15 @@ def db_to_linear(decibel: float) -> float:
     return float(10.0 ** (decibel / 10.0))
 
 
+def gain_of(decibel: Array) -> Array:
+    """Gains ``10^(x / 10)`` of an array in dB: by ``exp``, which takes a fifth of the time of a power.
+
+    Args:
+        decibel: ``x``, any shape [dB].
+    """
+    return exp((math.log(10.0) / 10.0) * decibel)
+
+
 def path_gain_d2e(distance_m: Array) -> Array:
     """Gain CU to base station, path loss ``128.1 + 37.6 log10(distance_km)`` dB.
 
@@ -27,14 +36,23 @@ def path_gain_d2e(distance_m: Array) -> Array:
     return 10.0 ** (-(128.1 + 37.6 * xp.log10(distance_m / 1000.0)) / 10.0)
 
 
-def path_gain_d2d(distance_m: Array) -> Array:
-    """Gain between two devices, path loss ``148 + 40 log10(distance_km)`` dB.
+def path_loss_d2d(distance_m: Array) -> Array:
+    """Path loss between two devices, ``148 + 40 log10(distance_km)`` dB.
 
     Args:
         distance_m: Distances of any shape, > 0 [m].
     """
     xp = namespace(distance_m)
-    return 10.0 ** (-(148.0 + 40.0 * xp.log10(distance_m / 1000.0)) / 10.0)
+    return 148.0 + 40.0 * xp.log10(distance_m / 1000.0)
+
+
+def path_gain_d2d(distance_m: Array) -> Array:
+    """Gain between two devices, by their path loss.
+
+    Args:
+        distance_m: Distances of any shape, > 0 [m].
+    """
+    return 10.0 ** (-path_loss_d2d(distance_m) / 10.0)
 
 
 def interference(cross_gain: Array, mean_power: Array) -> Array:

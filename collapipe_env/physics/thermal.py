@@ -58,6 +58,28 @@ def temperature_after(
     return temperature - (steady - temperature) * xp.expm1(-seconds / (resistance * capacity))
 
 
+def ambient_after(
+    ambient: Array, mean: Array, seconds: Array, tau_s: float, deviation_k: float, normals: Array
+) -> Array:
+    """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact law.
+
+    ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, in the stationary law
+    ``mu + sd n`` of which an infinite time ends. Two times one after the other have the law of their sum.
+
+    Args:
+        ambient: ``Theta_a`` [C].
+        mean: ``mu`` [C].
+        seconds: ``t`` [s], >= 0.
+        tau_s: ``tau`` [s], > 0.
+        deviation_k: ``sd`` [K], >= 0.
+        normals: ``n``, standard normal numbers.
+    """
+    xp = namespace(seconds)
+    kept = xp.exp(-seconds / tau_s)
+    spread = deviation_k * xp.sqrt(-xp.expm1(-2.0 * seconds / tau_s))
+    return mean + (ambient - mean) * kept + spread * normals
+
+
 def temperature_after_round(
     temperature: Array,
     ambient: Array,

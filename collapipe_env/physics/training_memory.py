@@ -27,11 +27,14 @@ class TrainingMemory:
             for every :data:`MOMENTS_TOGETHER` of them, which is counted.
         recompute: Whether only the input of each block is stored, so that a block runs forward once more in
             its backward pass.
+        start_kept: Whether trained weights of the round's start are kept beside the present ones, to go back
+            to them when a device fails.
     """
 
     train_bits: int = 32
     moment_bits: int = 32
     recompute: bool = False
+    start_kept: bool = False
 
     @property
     def weight_bytes(self) -> float:
@@ -47,8 +50,12 @@ class TrainingMemory:
 
     @property
     def trained_bytes(self) -> float:
-        """Bytes of a trained parameter: weight, gradient and moments; 16 with 32 bits everywhere."""
-        return 2.0 * self.weight_bytes + MOMENTS * self.kept_moment_bits / 8
+        """Bytes of a trained parameter: weight, gradient and moments; 16 with 32 bits everywhere.
+
+        The weight once more where that of the round's start is kept.
+        """
+        weights = 3.0 if self.start_kept else 2.0
+        return weights * self.weight_bytes + MOMENTS * self.kept_moment_bits / 8
 
     def block_bytes(self, parameters: int, adapter_parameters: int = 0) -> float:
         """Bytes of one block's weights, gradients and moments; ``16 w``, or ``4 w + 16 w_a``, in 32 bits.

@@ -134,7 +134,7 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     panel.page.boxes(start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5)
 
     below = float(rows.top[0])
-    tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait")]
+    tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait", "replay")]
     tints = [PHASE_COLOURS[phases[i].label] + "38" for i in tinted]
     panel.page.boxes(start[tinted], end[tinted], below, rows.end, tints, z=0.4)
     plain = undrawn_steps(timeline)
@@ -159,7 +159,11 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
 def undrawn_steps(timeline: RoundTimeline) -> list[int]:
     """Return the indices of the local steps without events of their own; they are hatched."""
     drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
-    return [i for i, p in enumerate(timeline.phases) if p.label == "step" and p.start_s >= drawn_until]
+    return [
+        i
+        for i, p in enumerate(timeline.phases)
+        if p.label == "replay" or (p.label == "step" and p.start_s >= drawn_until)
+    ]
 
 
 def _draw_events(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:

@@ -57,6 +57,8 @@ class ClusterView:
         takes_part: Whether it takes part in the round.
         local_steps: Its local steps H_n; ``None`` where plans do not decide about them.
         site: Where its devices are; ``None`` where they do not move.
+        clock_cap: (K,) caps on the devices' clocks over their full ones; ``None`` where plans do not decide
+            about them.
     """
 
     name: str
@@ -75,6 +77,7 @@ class ClusterView:
     takes_part: bool = True
     local_steps: int | None = None
     site: ClusterMap | None = None
+    clock_cap: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)

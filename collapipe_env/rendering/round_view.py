@@ -14,6 +14,7 @@ from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.learners.base import Arrivals
 from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
+from collapipe_env.rendering.failed_timeline import with_failure
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.even_split import even_split
@@ -96,6 +97,17 @@ def cluster_round_timeline(
     )
 
 
+def _timeline(
+    record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
+) -> RoundTimeline:
+    """Timeline of a cluster's round as it went; that of one that sits out has no pipeline."""
+    drawn = 1 if detailed and plays else 0
+    planned = cluster_round_timeline(record.costs, record, row, cluster, local_steps, drawn_steps=drawn)
+    if not plays:
+        return replace(planned, elements=planned.elements[-1:])
+    return with_failure(planned, record, row, cluster)
+
+
 def _group_name(members: npt.NDArray[np.intp]) -> str:
     """Name of a stage of several devices: the first and how many more."""
     first = f"d{members[0]}"
@@ -162,9 +174,7 @@ def round_view(
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=cluster_round_timeline(
-                costs, record, row, n, local_steps, drawn_steps=1 if n in detailed and plays[n] else 0
-            ),
+            timeline=_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
             bandwidth=float(allocation.bandwidth[row, n] * plays[n]),
@@ -179,6 +189,7 @@ def round_view(
             takes_part=bool(plays[n]),
             local_steps=None if costs.local_steps is None else int(costs.local_steps[row, n]),
             site=None if side_m is None else _site(record, (row, n), side_m, reach_m, bool(plays[n])),
+            clock_cap=None if allocation.clock_cap is None else on_host(allocation.clock_cap)[row, n],
         )
         for n in range(N)
     )

@@ -90,7 +90,10 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
 
 
 def draw_segments(panel: Panel, view: RoundView) -> None:
-    """Draw the blocks per device and those of the server, stacked along the pipeline, a row per cluster."""
+    """Draw the blocks per device and those of the server, stacked along the pipeline, a row per cluster.
+
+    Where plans cap clocks, a device's part is as high as its cap, and full where it runs free.
+    """
     K = view.devices
     places = np.stack([np.arange(K) if c.order is None else c.order for c in view.clusters])
     places = np.concatenate([places, np.full((len(places), 1), K)], axis=1)
@@ -99,13 +102,17 @@ def draw_segments(panel: Panel, view: RoundView) -> None:
     edges = np.concatenate([np.zeros((len(blocks), 1)), np.cumsum(blocks, axis=1)], axis=1)
     total = max(float(edges[:, -1].max()), 1.0)
     row_px = _cluster_rows(panel, view, (0.0, total), names=True)
-    panel.title("blocks (grey: server)" if held[:, K].any() else "blocks per device")
+    capped = any(c.clock_cap is not None for c in view.clusters)
+    notes = ["grey: server"] * bool(held[:, K].any()) + ["height: clock"] * capped
+    panel.title(f"blocks ({', '.join(notes)})" if notes else "blocks per device")
     panel.x_ticks(ticks_between(0.0, total, 4, integer=True), grid=True)
     row, slot = np.nonzero(blocks)
     device = places[row, slot]
     colours = np.array([*node_colours(K)[1:], SERVER_COLOUR])
     left, right = edges[row, slot], edges[row, slot + 1]
-    panel.bars(left, right, row + 0.38, row - 0.38, list(colours[device]), edge="white", line_widths=0.6)
+    caps = [np.ones(K) if c.clock_cap is None else c.clock_cap for c in view.clusters]
+    half = 0.38 * np.pad(np.stack(caps), ((0, 0), (0, 1)), constant_values=1.0)[row, device]
+    panel.bars(left, right, row + half, row - half, list(colours[device]), edge="white", line_widths=0.6)
     size = min(7.0, 0.6 * row_px)
     if size < LEAST_FONT:
         return

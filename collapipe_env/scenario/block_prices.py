@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collapipe_env.physics.llama_workload import (
@@ -22,6 +22,7 @@ from collapipe_env.physics.workload import (
 )
 
 if TYPE_CHECKING:
+    from collapipe_env.scenario.schema import Scenario
     from collapipe_env.scenario.workload_section import WorkloadSpec
 
 
@@ -55,6 +56,17 @@ def training_memory(workload: WorkloadSpec) -> TrainingMemory:
         workload: The priced Transformer.
     """
     return TrainingMemory(workload.train_bits, workload.moment_bits, workload.recompute)
+
+
+def training_memory_of(scenario: Scenario) -> TrainingMemory:
+    """Form in which devices of a scenario keep what they train, with what they need to go on after a failure.
+
+    Args:
+        scenario: The scenario.
+    """
+    presence = dict(scenario.dynamics.processes).get("presence")
+    goes_on = presence is not None and presence.recovery != "drop-round"
+    return replace(training_memory(scenario.workload), start_kept=goes_on)
 
 
 def block_prices(workload: WorkloadSpec) -> BlockPrices:

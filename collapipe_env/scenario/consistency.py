@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.scenario.block_prices import block_prices, training_memory
+from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
@@ -134,13 +134,14 @@ def block_bytes(scenario: Scenario) -> float:
     """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha`` in 32 bits.
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
+    Where devices fail, the weights that the round began with are kept as well.
 
     Args:
         scenario: Any scenario.
     """
     work = scenario.workload
     block = block_prices(work)
-    state = training_memory(work).block_bytes(block.parameters, block.adapter_parameters)
+    state = training_memory_of(scenario).block_bytes(block.parameters, block.adapter_parameters)
     return state + work.batch_size * block.stored_bytes
 
 

@@ -19,6 +19,7 @@ Decision = Literal[
     "server_blocks",
     "participation",
     "local_steps",
+    "clock_cap",
 ]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 """All decisions, in the order in which scenarios list them."""
@@ -30,6 +31,8 @@ STEP_CHOICES = (1, 2, 4, 8, 16)
 """Numbers of local steps that clusters may take by default, where that is a decision."""
 PARTICIPATION_MIN = 0.5
 """Least share of the rounds in which a cluster is to take part by default, where that is a decision."""
+CLOCK_CAP_MIN = 0.2
+"""Least cap on a device's clock by default, over its full clock, where that is a decision."""
 
 
 def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
@@ -68,6 +71,8 @@ def without_neutral_decisions(sections: dict[str, Any]) -> None:
         del sections["workload"]["local_steps_choices"]
     if sections["budgets"]["participation_min"] == PARTICIPATION_MIN:
         del sections["budgets"]["participation_min"]
+    if sections["devices"]["clock_cap_min"] == CLOCK_CAP_MIN:
+        del sections["devices"]["clock_cap_min"]
 
 
 def opens(scenario: Scenario, decision: Decision) -> bool:

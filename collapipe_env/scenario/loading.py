@@ -28,6 +28,7 @@ from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
+from collapipe_env.scenario.process_fields import without_neutral_processes
 from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.server_section import without_neutral_server
 from collapipe_env.scenario.style_fields import without_neutral_fields
@@ -108,6 +109,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
         scenario: Any scenario.
     """
     plain = every_field(scenario)
+    without_neutral_processes(plain, scenario.dynamics.processes)
     if not plain["dynamics"]["processes"]:
         # So that a scenario without processes says, and has the digest of, what it did before there were any.
         del plain["dynamics"]["processes"]

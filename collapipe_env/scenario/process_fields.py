@@ -74,6 +74,19 @@ def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     return {name: dataclasses.asdict(spec) for name, spec in pairs}
 
 
+def without_neutral_processes(sections: dict[str, Any], pairs: tuple[tuple[str, Any], ...]) -> None:
+    """Leave fields of processes that came later out of a scenario's plain data where they change nothing.
+
+    Args:
+        sections: Plain data of a whole scenario, changed in place.
+        pairs: Its processes and their fields.
+    """
+    for name, spec in pairs:
+        for field in dataclasses.fields(spec):
+            if field.metadata.get("neutral") and getattr(spec, field.name) == field.default:
+                del sections["dynamics"]["processes"][name][field.name]
+
+
 ProcessFields = Annotated[
     tuple[tuple[str, Any], ...],
     BeforeValidator(_read),

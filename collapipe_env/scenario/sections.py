@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from collapipe_env.errors import shown
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.decisions import PARTICIPATION_MIN
+from collapipe_env.scenario.decisions import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Positive,
@@ -98,6 +98,15 @@ class DeviceSpec:
     ] = (DeviceProfile(switched_capacitance=1e-27),)
     power_min_w: Annotated[float, real("least transmit power", "W", gt=0.0, le=1e4)] = 0.002
     power_max_w: Annotated[float, real("greatest transmit power", "W", gt=0.0, le=1e4)] = 0.2
+    clock_cap_min: Annotated[
+        float,
+        real(
+            "least cap on a device's clock, over the full one, where decisions list clock_cap",
+            "1",
+            ge=0.01,
+            le=1.0,
+        ),
+    ] = CLOCK_CAP_MIN
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

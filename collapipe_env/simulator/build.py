@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
+from collapipe_env.dynamics.process import leaves_clusters_short
 from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
@@ -25,7 +26,7 @@ from collapipe_env.physics.workload import (
     decoder_weight_flops,
 )
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.block_prices import block_prices, training_memory
+from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.decisions import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
@@ -74,7 +75,7 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
         compression=w.update_compression,
         top_k_share=w.top_k_share,
         adapter_parameters=block.adapter_parameters,
-        training_memory=training_memory(w),
+        training_memory=dataclasses.replace(training_memory_of(scenario), recompute=w.recompute),
         working_bytes=block.working_bytes,
         fewest_micro_batches=w.micro_batch_choices[0],
     )
@@ -83,7 +84,7 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
 @lru_cache(maxsize=64)
 def system_parameters(scenario: Scenario) -> SystemParameters:
     """Scalars of the physics for a scenario."""
-    radio = scenario.radio
+    radio, chooses = scenario.radio, opens(scenario, "participation")
     return SystemParameters(
         costs=workload_costs(scenario),
         other_costs=(
@@ -117,13 +118,24 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         head=scenario.workload.head,
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
-        idle_round_s=usual_round(scenario) if opens(scenario, "participation") else None,
-        participation_min=scenario.budgets.participation_min if opens(scenario, "participation") else 0.0,
+        idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else None,
+        chooses_players=chooses,
+        participation_min=scenario.budgets.participation_min if chooses else 0.0,
         local_steps_choices=(
             scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
         ),
         committed=commits_rates(scenario),
+        clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
     )
+
+
+def may_sit_out(scenario: Scenario) -> bool:
+    """Whether a process may leave too few devices of a cluster to hold the encoder, so that it sits out.
+
+    Args:
+        scenario: The scenario.
+    """
+    return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
 
 
 def commits_rates(scenario: Scenario) -> bool:
@@ -201,14 +213,19 @@ def action_codec(scenario: Scenario) -> ActionCodec:
 def _opened(scenario: Scenario) -> dict[str, Any]:
     """Fields of an action box about decisions that a scenario opens; none where it opens none."""
     names = tuple(name for name in scenario.decisions if name in OPENED)
-    if not names:
+    sits_out = "participation" not in names and may_sit_out(scenario)
+    if not names and not sits_out:
         return {}
     parameters = system_parameters(scenario)
     found = {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
+    if sits_out:
+        found["sits_out"] = True
     if "server_blocks" in names:
         found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
     if "local_steps" in names:
         found["step_choices"] = scenario.workload.local_steps_choices
+    if "clock_cap" in names:
+        found["clock_cap_min"] = scenario.devices.clock_cap_min
     return found
 
 
@@ -240,6 +257,8 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         loss=np.zeros(()),
         absence=np.zeros(N) if opens(scenario, "participation") else None,
         device_edge_ratio=device_edge_ratio(scenario, layout),
+        full_speed=speed if opens(scenario, "clock_cap") else None,
+        cubic_power=layout.switched_capacitance > 0.0 if opens(scenario, "clock_cap") else None,
     )
 
 
@@ -272,6 +291,13 @@ def usual_round(scenario: Scenario) -> float:
         decisions=tuple(name for name in scenario.decisions if name not in ("participation", "local_steps")),
         workload=dataclasses.replace(scenario.workload, local_steps=1),
         budgets=dataclasses.replace(scenario.budgets, per="round"),
+        # They ask for this delay themselves.
+        dynamics=dataclasses.replace(
+            scenario.dynamics,
+            processes=tuple(
+                pair for pair in scenario.dynamics.processes if not leaves_clusters_short(pair[0])
+            ),
+        ),
     )
     return reference_delay(closed)
 

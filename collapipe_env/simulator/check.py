@@ -17,7 +17,12 @@ from collapipe_env.simulator.check_extensions import (
     check_server_memory,
     check_split,
 )
-from collapipe_env.simulator.check_opened import check_local_steps, check_participation, check_recompute
+from collapipe_env.simulator.check_opened import (
+    check_clocks,
+    check_local_steps,
+    check_participation,
+    check_recompute,
+)
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.state import SystemParameters, SystemState
@@ -50,6 +55,9 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     plays = check_participation(parameters, state, allocation)
     if allocation.local_steps is not None:
         check_local_steps(parameters, allocation, clusters)
+    slack = SINGLE_SLACK if state.budget.dtype == np.float32 else SLACK
+    if allocation.clock_cap is not None:
+        check_clocks(parameters, allocation, devices, slack)
     # Comparing with the rounded counts also refuses NaN; infinity fails at the sum below.
     refuse(
         ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),
@@ -77,7 +85,6 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
         "micro_batches",
         f"one of {list(parameters.micro_batch_choices)}",
     )
-    slack = SINGLE_SLACK if state.budget.dtype == np.float32 else SLACK
     low, high = parameters.power_min_w * (1.0 - slack), parameters.power_max_w * (1.0 + slack)
     expected = f"a power in [{parameters.power_min_w:g}, {parameters.power_max_w:g}] W"
     for name in ("device_power", "cu_power"):

@@ -1,4 +1,4 @@
-"""Feasibility of opened decisions: recomputation, participation and local steps."""
+"""Feasibility of opened decisions: recomputation, participation, local steps and caps on clocks."""
 
 from __future__ import annotations
 
@@ -54,33 +54,31 @@ def check_participation(
     """
     shape = state.uplink_gain.shape
     if allocation.participates is None:
+        # Those that cannot hold the encoder are refused for their memory.
         return np.ones(shape, dtype=np.bool_)
     require_shape("participates", allocation.participates, shape)
     given = np.asarray(allocation.participates)
     require_whole("participates", given)
-    if parameters.idle_round_s is None:
+    able = able_clusters(parameters, state)
+    if not parameters.chooses_players:
+        forced = parameters.idle_round_s is not None
         refuse(
-            given != 1,
+            given != (able.astype(np.int64) if forced else 1),
             given,
             "participates",
-            "1: this scenario's decisions do not list participation, so all clusters take part",
+            "1, or 0 for a cluster that cannot hold the encoder: this scenario's decisions do not list "
+            "participation, so all others take part"
+            if forced
+            else "1: this scenario's decisions do not list participation, so all clusters take part",
         )
     refuse(~np.isin(given, (0, 1)), given, "participates", "0 or 1")
     plays: BoolArray = np.asarray(players(allocation))
-    able = able_clusters(parameters, state)
     refuse(
         ~plays.any(axis=-1) & able.any(axis=-1),
         given.sum(axis=-1),
         "participates (sum over clusters)",
         "at least 1, as some cluster can hold the encoder",
     )
-    if allocation.server_mode is not None:
-        refuse(
-            ~plays & (np.asarray(allocation.server_mode) == SEQUENTIAL)[..., None],
-            given,
-            "participates",
-            "1 under a sequential server, which serves all clusters in turn",
-        )
     return plays
 
 
@@ -124,3 +122,35 @@ def check_local_steps(
             "local_steps",
             f"-1 or the workload's {own} under a sequential server",
         )
+
+
+def check_clocks(
+    parameters: SystemParameters, allocation: Allocation, devices: tuple[int, ...], slack: float
+) -> None:
+    """Caps on clocks: within the scenario's range for every device, where it leaves that open.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: A plan that caps clocks.
+        devices: Shape (E, N, K).
+        slack: Part of the least cap by which rounding may go below it.
+
+    Raises:
+        AllocationError: If the scenario does not open the decision, or a cap is out of its range.
+    """
+    require_shape("clock_cap", allocation.clock_cap, devices)
+    given, least = np.asarray(allocation.clock_cap), parameters.clock_cap_min
+    if least is None:
+        refuse(
+            given != 1.0,
+            given,
+            "clock_cap",
+            "1: this scenario's decisions do not list clock_cap, so all clocks run free",
+        )
+        return
+    refuse(
+        ~((given >= least * (1.0 - slack)) & (given <= 1.0)),
+        given,
+        "clock_cap",
+        f"a share of the full clock in [{least:g}, 1]",
+    )

@@ -36,6 +36,7 @@ from collapipe_env.physics.schedules.crossings import Crossings, interleaved_cro
 from collapipe_env.physics.server import encoder_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
+from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.sitting_out import taken_steps, without_absent
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
@@ -149,6 +150,7 @@ def round_costs(
             hold it fixed. Moments travel under the interference of their own phase.
     """
     costs: RoundCosts | None = None
+    state = running_state(state, allocation)
     if interference_w is None and allocation.is_plain:
         counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
         compiled = plain_round_costs(parameters, state, allocation, counted)
@@ -238,7 +240,7 @@ def general_round_costs(
 ) -> RoundCosts:
     """Evaluate one round of any plan on any array library; arguments as for :func:`round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
-    costs = parameters.costs
+    costs, state = parameters.costs, running_state(state, allocation)
     steps = real_steps(allocation, costs.local_steps, state.speed.dtype)
     device_steps = steps if isinstance(steps, int) else steps[..., None]
     graph = plan_graph(allocation)

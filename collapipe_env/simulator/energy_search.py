@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collapipe_env.allocation import Allocation
@@ -11,6 +13,7 @@ from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.simulator.running import slowest_state
 from collapipe_env.simulator.sampled_rounds import SampledRounds
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -47,6 +50,8 @@ WORK = 400_000_000
 class EnergySearch:
     """Least time-average energy of every node in sampled episodes, over budget.
 
+    Where clocks may be capped, they are as slow as may be: that saves energy, and delay does not count.
+
     Args:
         parameters: Scalars of the scenario.
         sample: Its sampled rounds.
@@ -54,6 +59,9 @@ class EnergySearch:
 
     def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
         self.parameters = parameters
+        least = parameters.clock_cap_min
+        if least is not None:
+            sample = replace(sample, state=slowest_state(sample.state, least))
         self.sample = sample
         state, costs = sample.state, parameters.costs
         # Less power is less energy a bit, for the sender and for those it disturbs; only repeats change that,

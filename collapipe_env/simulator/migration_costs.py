@@ -13,8 +13,9 @@ from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.previous_plan import holders_of
 from collapipe_env.dynamics.process import Price
 from collapipe_env.kernels.handovers import handover_rows
+from collapipe_env.kernels.moments_phase import phase_rows
 from collapipe_env.physics import energy, radio
-from collapipe_env.physics.migration import Handover, MovingTimes, handover, moving_times
+from collapipe_env.physics.migration import Handover, Migration, MovingTimes, handover, moving_times
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.participation import players
 from collapipe_env.simulator.state import SystemState
@@ -46,8 +47,8 @@ def with_migration(
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
-    charged = priced(costs, state, Price(times.duration, joules))
-    return replace(charged, migration=times.duration, moments=change.moments)
+    price = Price(times.duration, joules)
+    return priced(costs, state, price, migration=times.duration, moments=change.moments)
 
 
 def change_of_plan(
@@ -108,9 +109,13 @@ def phase_times(
         allocation: The plan.
         change: Blocks that it hands over.
     """
-    p, power = parameters, allocation.node_power
+    p, power, plays = parameters, allocation.node_power, players(allocation)
     assert p.migration is not None
-    sent, plays = radio.mean_active_power(power, change.involved), players(allocation)
+    if plays is None and not (p.committed and state.known_d2d_gain is not None):
+        looped = _looped_phase(p, p.migration, state, power, change)
+        if looped is not None:
+            return looped
+    sent = radio.mean_active_power(power, change.involved)
     if plays is not None:
         sent = namespace(sent).where(plays, sent, namespace(sent).zeros_like(sent))
     disturbance: Array = radio.interference(state.cross_gain, sent)
@@ -129,3 +134,29 @@ def phase_times(
     exponent = radio.failure_exponent(snr, p.waterfall_threshold)
     seconds = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
     return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)
+
+
+def _looped_phase(
+    p: SystemParameters, rules: Migration, state: SystemState, power: Array, change: Handover
+) -> MovingTimes | None:
+    """Times of the phase by a compiled loop; ``None`` but for NumPy arrays of as many states as plans."""
+    arrays = (power, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
+    if any(type(array) is not np.ndarray or len(array) != len(power) for array in arrays) or power.ndim != 3:
+        return None
+    times = MovingTimes(np.empty(power.shape[:2]), np.empty(power.shape), np.empty(power.shape))
+    law = (p.noise_density, p.d2d_bandwidth_hz, p.d2d_snr_cap, p.waterfall_threshold)
+    powers, gain, cross_gain, moved, leaving, involved = map(np.ascontiguousarray, arrays)
+    phase_rows(
+        law,
+        p.link_errors == "arq",
+        rules.block_bits,
+        rules.through_cu,
+        powers,
+        gain,
+        cross_gain,
+        moved,
+        leaving,
+        involved,
+        *times,
+    )
+    return times

@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, WordArray, namespace
+from collapipe_env.arrays import Array, WordArray, namespace, where
 from collapipe_env.backends import NUMPY, Backend, Rows
-from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Process, active_processes
+from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Limits, Process, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
 from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
@@ -43,6 +45,8 @@ MOVED_FIELDS = (
     "server_share",
     "known_uplink_gain",
     "known_d2d_gain",
+    "full_speed",
+    "cubic_power",
 )
 """Fields of a state that layout and processes decide."""
 
@@ -82,16 +86,18 @@ class MovingSystem:
         self._steady = {
             p.name for p in self._advancing if base == "reference" or (base == "mixed" and not p.endogenous)
         }
-        reference_s = usual_round(scenario) if self._steady else 0.0
+        self._horizon_s = reference_s = usual_round(scenario) if self._steady else 0.0
         self._reference_s = backend.array(np.full(num_envs, reference_s))
         shipped = PROCESSES.shipped()
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits"))
-        self.comes_and_goes = bool(self._limiting)
+        self.comes_and_goes = any(p.sends_away for p in self.processes)
+        self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
-        self._seen = tuple(p.name for p in self.processes if p.observed)
+        self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
         self._sight = Sight(scenario, self.processes)
+        self._caps_clocks = opens(scenario, "clock_cap")
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
         self._seeds: Mapping[str, Array] = {name: backend.array(none) for name in self.streams}
@@ -225,8 +231,19 @@ class MovingSystem:
             absence=absence,
             known_uplink_gain=known[0],
             known_d2d_gain=known[1],
-            processes={name: carried[name] for name in self._seen} if self._seen else _NOTHING,
+            full_speed=system.full_speed if self._caps_clocks else None,
+            cubic_power=system.switched_capacitance > 0.0 if self._caps_clocks else None,
+            processes=self._shown(carried) if self._seen else _NOTHING,
         )
+
+    def _shown(self, carried: AllCarried) -> AllCarried:
+        """Arrays that may be known before the round, of processes that show any."""
+        return {
+            name: {key: array for key, array in carried[name].items() if key not in hidden}
+            if hidden
+            else carried[name]
+            for name, hidden in self._seen
+        }
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
@@ -236,18 +253,18 @@ class MovingSystem:
         system = base
         for process in self._moving:
             system = process.apply(system, carried[process.name])
+        if system.memory_bytes is not base.memory_bytes:
+            caps = memory_caps(self._costs, system.memory_bytes)
         for process in self._limiting:
-            system = _limited(system, process, carried[process.name], self._costs)
+            system, caps = _limited(system, caps, process.limits(carried[process.name]), self._costs)
         if system.present is not base.present:
-            system = _without_memory(system)
+            system, caps = _without_memory(system, caps)
         gains = split_links(system.link_gain, system.small_scale, self._devices)
         known: tuple[Array | None, Array | None] = (None, None)
         if system.known_gain is not None:
             known = split_links(system.known_gain, None, self._devices)
         if any(getattr(system, name) is not getattr(base, name) for name in POWER_FIELDS):
             clock, power = _clock(system), _power(system)
-        if system.memory_bytes is not base.memory_bytes:
-            caps = memory_caps(self._costs, system.memory_bytes)
         return gains, known, system, (clock, power, caps)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
@@ -285,6 +302,16 @@ class MovingSystem:
                 )
             together = one
         return together
+
+    def failures(self) -> list[tuple[Array, float | None]]:
+        """Times after which devices fail (E, N, K) [s], and the seconds that the round lasts in their clock.
+
+        These are ``None`` where the clock is the round's own.
+        """
+        return [
+            (p.failures(self.carried[p.name]), self._horizon_s if p.name in self._steady else None)
+            for p in self._failing
+        ]
 
     def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
         return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)
@@ -368,43 +395,54 @@ def _power(system: System) -> Array:
     return compute_power(*(getattr(system, name) for name in POWER_FIELDS))
 
 
-def _without_memory(system: System) -> System:
-    """The system with no memory on devices that are away: nothing fits them."""
-    xp = namespace(system.memory_bytes)
-    memory = xp.where(system.present, system.memory_bytes, xp.zeros_like(system.memory_bytes))
-    return system._replace(memory_bytes=memory)
+def _without_memory(system: System, caps: Array) -> tuple[System, Array]:
+    """The system with no memory on devices that are away, and its caps: nothing fits them."""
+    memory = where(system.present, system.memory_bytes, 0.0)
+    return system._replace(memory_bytes=memory), where(system.present, caps, 0)
 
 
-def _with_room(system: System, left: Array, order: Array, costs: WorkloadCosts) -> Array:
+def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int) -> Array:
     """Devices that are there (R, N, K): those left, and as many of the others as the encoder needs.
 
     Args:
-        system: The system before they go.
-        left: Devices that do not go (R, N, K), bool.
-        order: Of those who go the ones with the smallest numbers stay (R, N, K).
-        costs: What a block needs of the memory.
+        present: Devices that are there before anybody goes (R, N, K), bool.
+        left: Of these the ones that do not go (R, N, K), bool.
+        order: Of those who go the ones with the smallest numbers stay (R, N, K), >= 0.
+        caps: Blocks that fit the memory of each device (R, N, K), int.
+        blocks: Encoder depth ``L``.
     """
     xp = namespace(left)
-    caps = xp.where(system.present, memory_caps(costs, system.memory_bytes), 0)
+    if xp is np and order.dtype == np.float64:
+        stays = np.empty_like(left)
+        staying_rows(present, left, order, caps, blocks, stays)
+        return stays
+    caps = xp.where(present, caps, xp.zeros_like(caps))
     place = xp.where(left, -1.0, order)
     index = xp.arange(order.shape[-1], device=getattr(order, "device", None))
     tied = (place[..., None, :] == place[..., None]) & (index < index[:, None])
     before = (place[..., None, :] < place[..., None]) | tied
     room: Array = xp.sum(xp.where(before, caps[..., None, :], 0), axis=-1)
-    return left | (system.present & (room < costs.blocks))
+    return left | (present & (room < blocks))
 
 
-def _limited(system: System, process: Process, carried: Carried, costs: WorkloadCosts) -> System:
-    """The system under the caps of a process."""
-    caps = process.limits(carried)
+def _limited(system: System, caps: Array, limits: Limits, costs: WorkloadCosts) -> tuple[System, Array]:
+    """The system under the limits of a process, and the blocks that fit its memories.
+
+    Args:
+        system: The system without them.
+        caps: Blocks that fit its memories (R, N, K).
+        limits: The limits.
+        costs: What a block needs of the memory.
+    """
     xp = namespace(system.speed)
-    if caps.memory_bytes is not None:
-        system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, caps.memory_bytes))
-    if caps.present is not None:
-        left = system.present & caps.present
-        if caps.stay_order is not None:
-            left = _with_room(system, left, caps.stay_order, costs)
+    if limits.memory_bytes is not None:
+        system = system._replace(memory_bytes=xp.minimum(system.memory_bytes, limits.memory_bytes))
+        caps = memory_caps(costs, system.memory_bytes)
+    if limits.present is not None:
+        left = system.present & limits.present
+        if limits.stay_order is not None:
+            left = staying(system.present, left, limits.stay_order, caps, costs.blocks)
         system = system._replace(present=left)
-    if caps.clock is not None:
-        system = system._replace(speed=xp.minimum(system.speed, caps.clock * system.full_speed))
-    return system
+    if limits.clock is not None:
+        system = system._replace(speed=xp.minimum(system.speed, limits.clock * system.full_speed))
+    return system, caps

@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, concatenate, namespace, total, where
 from collapipe_env.dynamics.process import Interruption
-from collapipe_env.kernels.queues import queue_rows
+from collapipe_env.kernels.queues import hold_rows, queue_rows
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 from collapipe_env.simulator.costs import RoundCosts
@@ -136,9 +136,9 @@ def queue_round(
     queue_rows(backlog, np.ascontiguousarray(energy_ratio), granted, following, excess, held)
     if plays is not None:
         following = np.where(plays[..., None], following, backlog)
-    following = _frozen(following, backlog, present)
-    if plays is not None or present is not None:
         held = total(following)
+    if present is not None:
+        hold_rows(backlog, present, following, held)
     return following, excess, held
 
 

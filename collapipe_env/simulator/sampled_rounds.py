@@ -15,6 +15,7 @@ from collapipe_env.dynamics.system import System, link_path_gains, split_links
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.state import SystemState
 
@@ -117,6 +118,8 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         backlog=np.zeros(nodes),
         round_index=np.zeros(S * F, dtype=np.int64),
         loss=np.zeros(S * F),
+        full_speed=full_speed if opens(scenario, "clock_cap") else None,
+        cubic_power=of_layouts("switched_capacitance") > 0.0 if opens(scenario, "clock_cap") else None,
     )
     return SampledRounds(
         S, F, state, _uplinks(scenario, np.repeat(mean_gain[:, :N], EPISODES // S, axis=0), rng)

@@ -15,6 +15,7 @@ from collapipe_env.dynamics.process import Interruption
 from collapipe_env.errors import AllocationError, StateError, shortened
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.failed_rounds import NOBODY, FailedRounds, unscathed
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
@@ -126,7 +127,7 @@ class SavedRound:
         report = report_on(learning, host)
         interruption = record.interruption
         if interruption is not None:
-            interruption = Interruption(*map(host, interruption))
+            interruption = interruption_on(interruption, host)
         return cls(record.state.map(host), record.allocation.map(host), arrivals, report, interruption)
 
     def tree(self) -> Tree:
@@ -181,7 +182,7 @@ class SavedRound:
         most = parameters.micro_batch_choices[-1]
         learning = report_of(tree["learning"], len(whole), system["loss"].dtype, f"{place}/learning")
         arrivals = Arrivals(counts, whole, tree["pick"].copy(), most)
-        interruption = _interruption_of(tree["interruption"], state, f"{place}/interruption")
+        interruption = _interruption_of(tree["interruption"], allocation, state, f"{place}/interruption")
         return cls(state, allocation, arrivals, learning, interruption)
 
     def check(self, parameters: SystemParameters) -> None:
@@ -199,21 +200,44 @@ class SavedRound:
             raise StateError(f"last_round/counts are not between 0 and the micro-batches: {REMEDY}")
 
 
+def interruption_on(interruption: Interruption, function: Callable[[Any], Any]) -> Interruption:
+    """An interruption with a function applied to its arrays; what failures did stays on the host."""
+    delay, energy, trained, failed = interruption
+    return Interruption(function(delay), function(energy), function(trained), failed)
+
+
 def _interruption_tree(interruption: Interruption | None) -> Tree | None:
     if interruption is None:
         return None
-    return {name: array.copy() for name, array in interruption._asdict().items()}
+    *arrays, failed = interruption
+    tree: Tree = {name: array.copy() for name, array in zip(interruption._fields, arrays, strict=False)}
+    if failed is not None:
+        tree["failed"] = {name: array.copy() for name, array in failed._asdict().items()}
+    return tree
 
 
-def _interruption_of(tree: Any, state: SystemState, place: str) -> Interruption | None:
+def _interruption_of(tree: Any, plan: Allocation, state: SystemState, place: str) -> Interruption | None:
     if tree is None:
         return None
     clusters = np.zeros_like(state.uplink_gain)
-    template = Interruption(clusters, np.zeros_like(state.backlog), clusters > 0.0)
-    require_alike(tree, template._asdict(), place)
+    template: Tree = {
+        "cluster_delay": clusters,
+        "energy": np.zeros_like(state.backlog),
+        "trained": clusters > 0.0,
+    }
+    found = None
+    if isinstance(tree, Mapping) and isinstance(given := tree.get("failed"), Mapping):
+        depth = np.asarray(given.get("reset")).shape[-1:]
+        template["failed"] = unscathed(plan, *depth)._asdict() if depth else {}
+        require_alike(tree, template, place)
+        found = FailedRounds(**{name: values.copy() for name, values in given.items()})
+        if ((found.device < NOBODY) | (found.device >= plan.blocks.shape[-1])).any():
+            raise StateError(f"{place}/failed/device is no device: {REMEDY}")
+    require_alike(tree, template, place)
     for name in ("cluster_delay", "energy"):
         require_within(tree[name], -LARGEST_NUMBER, LARGEST_NUMBER, f"{place}/{name}")
-    return Interruption(**{name: values.copy() for name, values in tree.items()})
+    arrays = {name: tree[name].copy() for name in ("cluster_delay", "energy", "trained")}
+    return Interruption(**arrays, failed=found)
 
 
 def _array(value: Any) -> Array:

@@ -63,6 +63,8 @@ class Sight:
             own = carried[process.name]
             if self._realistic:
                 own = process.realistic(own)
+            if process.hidden:
+                own = {name: values for name, values in own.items() if name not in process.hidden}
             if blurred and process.gains:
                 own = {name: values for name, values in own.items() if name not in process.gains}
             if own:

@@ -36,6 +36,9 @@ class SystemState:
             which clusters take part.
         known_uplink_gain: What is known of ``h_n`` before the round (..., N); ``None`` where that is ``h_n``.
         known_d2d_gain: The same of ``G_n`` (..., N, K+1, K+1).
+        full_speed: Speed at the full clock (..., N, K) [FLOP/s]; ``None`` unless schedulers may cap clocks.
+        cubic_power: Whether the power of a device grows with the cube of its clock, else in proportion
+            (..., N, K), bool; ``None`` likewise.
         processes: What processes show of themselves: arrays (..., ...) by name, by process.
     """
 
@@ -57,6 +60,8 @@ class SystemState:
     absence: Array | None = None
     known_uplink_gain: Array | None = None
     known_d2d_gain: Array | None = None
+    full_speed: Array | None = None
+    cubic_power: Array | None = None
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     @property

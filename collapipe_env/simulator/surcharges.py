@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from collapipe_env.arrays import namespace
 from collapipe_env.dynamics.process import Interruption, Price
@@ -11,13 +12,14 @@ from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 
-def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption) -> RoundCosts:
+def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, **others: Any) -> RoundCosts:
     """Add delays of clusters and energies of nodes to a round.
 
     Args:
         costs: The round.
         state: The system before it, with the energy budgets.
         extra: What is added; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
+        others: Other fields of the round to replace.
     """
     plays = costs.plays
     more_delay, more_energy = extra.cluster_delay, extra.energy
@@ -33,4 +35,5 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption) -
         cluster_delay=cluster_delay,
         energy=energy,
         energy_ratio=energy / state.budget,
+        **others,
     )

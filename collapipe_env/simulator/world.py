@@ -36,8 +36,10 @@ from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
     SavedRound,
+    interruption_on,
     report_of,
     report_on,
     report_tree,
@@ -111,6 +113,7 @@ class World:
         # Schedules are simulated on the host, which PyTorch cannot join into kernels.
         self._schedules = opens(scenario, "schedule")
         self._cost = self._costs if self._schedules else backend.fuse(self._costs)
+        self._events = RoundEvents(self.parameters, self.system, backend)
         self._pricing = tuple(p for p in self.system.processes if p.defines("price"))
         nodes = (E, scenario.clusters, scenario.max_devices + 1)
         zeros, unknown = backend.array(np.zeros(E)), backend.array(np.full(E, np.nan))
@@ -131,7 +134,7 @@ class World:
 
     def _nobody_missing(self, num_envs: int) -> Array | None:
         """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
-        if self.parameters.idle_round_s is None:
+        if not self.parameters.chooses_players:
             return None
         return self.backend.array(np.zeros((num_envs, self.scenario.clusters)))
 
@@ -196,7 +199,7 @@ class World:
             self._seeds, state.round_index, costs.survival, allocation.micro_batches
         )
         arrivals = _of_the_plan(arrivals, costs)
-        interruption = self.system.interruption(state, allocation, costs)
+        interruption = self._events.inside(state, costs)
         if interruption is not None:
             costs = priced(costs, state, interruption)
             arrivals = arrivals.only(interruption.trained)
@@ -209,14 +212,14 @@ class World:
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
                 staleness=None if allocation.schedule is None else version_gaps(allocation),
-                moments=costs.moments,
+                moments=moments_after(costs.moments, interruption),
                 recompute=None if allocation.recompute is None else self._recomputes(allocation.recompute),
                 participates=costs.plays,
                 local_steps=costs.local_steps,
             )
         )
         record = self._recorded(state, allocation, costs, arrivals, learning, interruption)
-        carried = self.system.advanced(state, costs)
+        carried = self.system.advanced(state, as_left(costs, interruption, self.backend))
         following = self.system.state(
             carried,
             state.budget,
@@ -325,7 +328,7 @@ class World:
             allocation = saved.allocation.map(array)
             costs, interruption = self._costs(state, allocation), saved.interruption
             if interruption is not None:
-                interruption = Interruption(*map(array, interruption))
+                interruption = interruption_on(interruption, array)
                 costs = priced(costs, state, interruption)
             learning = report_on(saved.learning, array)
             arrivals = self._arrivals.restored(saved.arrivals)

@@ -129,7 +129,8 @@ class TorchLearner:
             device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
         """
         workload, learning = scenario.workload, scenario.learning
-        migration = dict(scenario.dynamics.processes).get("migration")
+        processes = dict(scenario.dynamics.processes)
+        migration, fails = processes.get("migration"), "presence" in processes
         return cls(
             trained_architecture(scenario),
             task=workload.task,
@@ -149,7 +150,8 @@ class TorchLearner:
             ),
             schedule_steps=scenario.dynamics.rounds * workload.local_steps,
             device=device,
-            moment_bits=None if migration is None else migration.moment_bits,
+            # Where devices fail, moments are lost, also where plans change for free.
+            moment_bits=(32 if fails else None) if migration is None else migration.moment_bits,
             head=workload.head,
             memory=training_memory(workload),
             most_local_steps=workload.local_steps_choices[-1] if opens(scenario, "local_steps") else None,

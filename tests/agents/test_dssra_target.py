@@ -8,7 +8,7 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.absent import common_end, sitting_out
+from collapipe_env.agents.dssra.common_end import common_end
 from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -21,6 +21,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.unable_clusters import sitting_out
 
 OPEN = load_scenario(
     {

@@ -10,13 +10,14 @@ import torch
 from state_ways_support import WAYS, assert_same
 
 from collapipe_env.backends import NUMPY
-from collapipe_env.dynamics.mobility import Mobility, MobilitySpec, correlated
+from collapipe_env.dynamics.mobility import Mobility, MobilitySpec
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.dynamics.system import laid_out, split_links
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 
 MODELS = ("pause_go", "gauss_markov")

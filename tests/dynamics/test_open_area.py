@@ -11,7 +11,6 @@ import torch
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.dynamics.mobility import ANNOUNCED_S
 from collapipe_env.dynamics.system import reach_of, walking_side
-from collapipe_env.dynamics.walks import seconds_inside
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -19,6 +18,7 @@ from collapipe_env.errors import StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import LOST
+from collapipe_env.physics.motion import seconds_inside
 from collapipe_env.rendering import draw_round
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.world import World
@@ -121,11 +121,11 @@ def test_time_to_leave_a_circle_against_small_steps():
     angle, far = rng.uniform(0, 2 * np.pi, 50), 10.0 * np.sqrt(rng.uniform(0, 1, 50))
     x, y = far * np.cos(angle), far * np.sin(angle)
     v, w = rng.normal(size=(2, 50))
-    found = seconds_inside(10.0, (x, y), (v, w))
+    found = seconds_inside(10.0, x, y, v, w)
     np.testing.assert_allclose(np.hypot(x + v * found, y + w * found), 10.0, rtol=1e-12)
     before = np.linspace(0.0, 0.999, 200)[:, None] * found
     assert (np.hypot(x + v * before, y + w * before) < 10.0).all()
-    assert np.isinf(seconds_inside(10.0, (x[:1], y[:1]), (0.0 * v[:1], 0.0 * w[:1]))).all()
+    assert np.isinf(seconds_inside(10.0, x[:1], y[:1], 0.0 * v[:1], 0.0 * w[:1])).all()
 
 
 def test_straight_courses_are_announced_to_the_second():

@@ -149,12 +149,15 @@ def split_steps(
         + e.latency
         + ending,
         parameters.costs.local_steps,
+        players(allocation),
     )
     sequential = xp.asarray(allocation.server_mode == SEQUENTIAL)[..., None]
     return xp.where(sequential, total / parameters.costs.local_steps, local_step)
 
 
-def sequential_server_times(before: Array, service: Array, after: Array, local_steps: int) -> Array:
+def sequential_server_times(
+    before: Array, service: Array, after: Array, local_steps: int, plays: Array | None = None
+) -> Array:
     """Time in which each cluster does its local steps when all wait in one queue for the server.
 
     Each local step takes a cluster ``before`` to the server, where it is served first come, first served,
@@ -165,20 +168,23 @@ def sequential_server_times(before: Array, service: Array, after: Array, local_s
         service: Server's forward and backward pass, alone on the server (..., N) [s].
         after: Backward part of a local step (..., N) [s].
         local_steps: ``H`` >= 1.
+        plays: Clusters that take part (..., N), bool; ``None`` for all. The others are never served.
 
     Returns:
-        Time of all local steps (..., N) [s].
+        Time of all local steps (..., N) [s]; 0 of clusters that do not take part.
     """
     xp = namespace(before)
     N = before.shape[-1]
     clusters = xp.arange(N)
     ready = before
     left = xp.full(before.shape, local_steps, dtype=xp.int64)
+    if plays is not None:
+        left = xp.where(plays, left, xp.zeros_like(left))
     finished = xp.zeros_like(before)
     free = xp.zeros_like(before[..., :1])
     for _ in range(N * local_steps):
         waiting = xp.where(left > 0, ready, xp.inf)
-        chosen = clusters == xp.argmin(waiting, axis=-1, keepdims=True)
+        chosen = (clusters == xp.argmin(waiting, axis=-1, keepdims=True)) & (left > 0)
         arrival = xp.min(waiting, axis=-1, keepdims=True)
         taken = xp.sum(xp.where(chosen, service, 0.0), axis=-1, keepdims=True)
         free = xp.maximum(arrival, free) + taken

@@ -24,7 +24,19 @@ from collapipe_env.physics.delay import gpipe_step
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
 PhaseLabel = Literal[
-    "migration", "relay", "step", "all-reduce", "update", "collect", "upload", "wait", "broadcast"
+    "migration",
+    "relay",
+    "step",
+    "all-reduce",
+    "update",
+    "detection",
+    "planning",
+    "moves",
+    "replay",
+    "collect",
+    "upload",
+    "wait",
+    "broadcast",
 ]
 
 SERVER_NODE = -1
@@ -86,6 +98,7 @@ class RoundTimeline:
         events: What the elements did, in order of completion, for the local steps that were asked for.
         phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
             local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
+            After a failure come its detection, planning, moves of blocks and the replay of local steps.
             Phases that take no time are left out.
     """
 

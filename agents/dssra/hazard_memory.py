@@ -1,0 +1,72 @@
+"""Hazards that a scheduler remembers: how likely each device is to leave, from how long it has stayed ([X]).
+
+Devices are of classes that nobody sees (`docs/churn.md`). What is seen is how long each has stayed, and how
+often it has left. With a constant hazard ``h`` in each class, ``m`` ends of stays in ``s`` seconds have the
+likelihood ``h^m exp(-h s)``; the estimate is the mean hazard of the classes, all equally likely beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.simulator.state import SystemState
+
+
+class HazardMemory:
+    """Estimates the hazard of each device from the episode so far.
+
+    Args:
+        spec: Laws and classes of the process ``presence``.
+    """
+
+    def __init__(self, spec: PresenceSpec) -> None:
+        self._hazards = np.asarray(spec.hazard_factors) / spec.on_mean_s
+        self._round: IntArray | None = None
+        self._ends: FloatArray = np.zeros(0)
+        self._seconds: FloatArray = np.zeros(0)
+        self._present: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._since: FloatArray = np.zeros(0)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._round = None
+
+    def update(self, state: SystemState) -> FloatArray:
+        """Take a round in, and return the hazards (E, N, K) [1/s].
+
+        A second call in the same round changes nothing. A row is one environment: a batch of another size, or
+        a row that goes back in time, begins anew.
+
+        Args:
+            state: The system as it is seen (E, ...), with the process ``presence``.
+        """
+        now = np.asarray(state.round_index)
+        shown: Mapping[str, FloatArray] = state.processes[PRESENCE]
+        present, since = np.asarray(state.present), np.asarray(shown["since_s"], dtype=np.float64)
+        if self._round is None or self._round.shape != now.shape:
+            first = new = np.ones(now.shape, dtype=np.bool_)
+            self._ends, self._seconds = np.zeros(present.shape), np.zeros(present.shape)
+            self._present, self._since = present, since
+        else:
+            first = (now == 0) | (now < self._round)
+            new = first | (now > self._round)
+        old, begun = self._present & ~first[:, None, None], first[:, None, None]
+        # A stay that has ended lasted from when the device came; one that began again is a stay of its own.
+        ended = old & (~present | (since < self._since)) & new[:, None, None]
+        self._ends = np.where(begun, 0.0, self._ends) + ended
+        self._seconds = np.where(begun, 0.0, self._seconds) + np.where(ended, self._since, 0.0)
+        self._round, self._present, self._since = now.copy(), present, since
+        return self._estimate(np.where(present, since, 0.0))
+
+    def _estimate(self, running: FloatArray) -> FloatArray:
+        """Mean hazard of the classes given ends, seconds of ended stays, and those of the running one."""
+        h = self._hazards
+        seconds = (self._seconds + running)[..., None]
+        logarithm = self._ends[..., None] * np.log(h) - h * seconds
+        weight = np.exp(logarithm - logarithm.max(axis=-1, keepdims=True))
+        estimate: FloatArray = (weight * h).sum(axis=-1) / weight.sum(axis=-1)
+        return estimate

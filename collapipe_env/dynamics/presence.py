@@ -1,0 +1,218 @@
+"""Presence: devices leave and come back, announced or without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, Constant, at_least, namespace
+from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
+from collapipe_env.dynamics.randomness import normal
+from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import StateError
+from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
+
+PRESENCE = "presence"
+"""Name of the process, for those who show what it carries."""
+SHORTEST_S = 1e-6
+"""Least time that is left of a stay after a round: at most two stays end in one [s]."""
+NUMBERS = 4
+"""Uniform numbers of a device: its class, state and kind of end; a stay; two for an absence."""
+
+_RANGES: Mapping[str, tuple[float, float, str]] = {
+    "on_mean_s": (1.0, 1e9, " s"),
+    "on_shape": (0.2, 20.0, ""),
+    "off_mean_s": (1.0, 1e9, " s"),
+    "off_deviation": (0.0, 3.0, ""),
+    "graceful": (0.0, 1.0, ""),
+    "heartbeat_s": (0.01, 1e3, " s"),
+}
+
+
+@dataclass(frozen=True)
+class PresenceSpec:
+    """Fields of ``dynamics.processes.presence``.
+
+    Attributes:
+        on_mean_s: Mean time that a device of hazard factor 1 stays [s], 1 to 1e9. The default, 36 minutes, is
+            the hazard at which 8 % of devices are lost in 3 minutes.
+        on_shape: Shape of the Weibull law of that time, 0.2 to 20; 1 for a constant hazard.
+        off_mean_s: Mean time that it is away [s], 1 to 1e9.
+        off_deviation: Standard deviation of the logarithm of that time, which is lognormal, 0 to 3.
+        graceful: Probability that a stay ends gracefully: the device says so one round ahead and sees that
+            round through. Otherwise it fails inside a round.
+        hazard_factors: Classes of devices: each device is of one of them in every episode, all equally
+            likely; its hazard is so many times as high, its stay so many times as short. 0.01 to 100 each.
+        recovery: How a cluster goes on when a device fails inside a round: ``light`` moves blocks between the
+            stages that are left, ``heavy`` plans anew and lets all blocks go over the CU, ``drop-round``
+            gives the cluster's round up.
+        heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
+        misses: Heartbeats that have to be missed before a device counts as failed, 1 to 1000.
+
+    Raises:
+        ValueError: One is out of range.
+    """
+
+    on_mean_s: float = 2160.0
+    on_shape: float = 1.0
+    off_mean_s: float = 600.0
+    off_deviation: float = 1.0
+    graceful: float = 0.5
+    hazard_factors: tuple[float, ...] = (1.0,)
+    recovery: RecoveryKind = "light"
+    heartbeat_s: float = 0.5
+    misses: int = 4
+
+    def __post_init__(self) -> None:
+        for name, (low, high, unit) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value:g}{unit}: give a number from {low:g} to {high:g}{unit}")
+        factors = self.hazard_factors
+        if not 1 <= self.misses <= 1000:
+            raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
+        if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
+            raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
+
+
+class Presence(Process):
+    """Devices that are on and off in turn ([X]): a semi-Markov process of each device.
+
+    A stay lasts a Weibull time, divided by the hazard factor of the device's class, an absence a lognormal
+    one. Episodes begin in the stationary law of each class. A device whose stay ends within the seconds of a
+    round is away from the next round on. Where the end is graceful it is announced and the device sees the
+    round through; else the device fails inside the round, see :meth:`failures`. A cluster whose devices
+    cannot hold the encoder sits out.
+
+    It carries, for each device (R, N, K):
+
+    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 where an episode begins;
+    - ``announced``, bool: it is there and will be away in the next round, as it has said;
+    - ``residual_s`` [s], what is left of its stay or absence, ``graceful``, bool, how the stay ends, and
+      ``factor``, the hazard factor of its class: no scheduler gets these.
+
+    Args:
+        scenario: The scenario.
+        spec: Laws of stays and absences, and classes.
+    """
+
+    name = PRESENCE
+    endogenous = False
+    leaves_clusters_short = True
+    hidden = ("residual_s", "graceful", "factor")
+    Spec = PresenceSpec
+
+    def __init__(self, scenario: Scenario, spec: PresenceSpec) -> None:
+        super().__init__(scenario, spec)
+        N, K = scenario.clusters, scenario.max_devices
+        self._devices = (N, K)
+        self.numbers = NUMBERS * N * K
+        self._factors = Constant(np.asarray(spec.hazard_factors, dtype=np.float64))
+        self._on = WeibullStay(spec.on_mean_s, spec.on_shape)
+        self._off = LognormalStay(spec.off_mean_s, spec.off_deviation)
+        there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
+        self._there = Constant(there)
+        # Imported here: the simulator is built on processes.
+        from collapipe_env.simulator.build import usual_round
+
+        self._horizon_s = usual_round(scenario)
+        since = "time since the device came or left, or since the episode began"
+        self.observed = (
+            Observed(
+                "announced", (N, K), "1", 0.0, 1.0, "1 for a device that is about to leave, and says so"
+            ),
+            Observed("since_s", (N, K), "s", 0.0, spec.on_mean_s, since),
+        )
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
+        """Start in the stationary law of each class."""
+        xp, spec = namespace(u), self.spec
+        which, of_stay, noise = self._of_devices(u)
+        classes = len(spec.hazard_factors)
+        scaled = classes * which
+        index = xp.clip(xp.astype(xp.floor(scaled), xp.int64), 0, classes - 1)
+        factor = self._factors.like(u)[index]
+        rest = scaled - xp.astype(index, u.dtype)
+        stay = spec.on_mean_s / factor
+        share = stay / (stay + spec.off_mean_s)
+        present = (rest < share) & self._there.like(u, xp.bool)
+        residual = xp.where(present, self._on.left(of_stay) / factor, self._off.left(of_stay, noise))
+        return self._carried(
+            present,
+            at_least(residual, SHORTEST_S),
+            rest < spec.graceful * share,
+            factor,
+            xp.zeros_like(which),
+        )
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
+        """Let stays and absences run for the seconds that passed; of each device at most two end."""
+        xp = namespace(u)
+        which, of_stay, noise = self._of_devices(u)
+        seconds = xp.astype(delta_s, xp.float64)[:, None, None]
+        present, factor = carried["present"], carried["factor"]
+        stay, absence = self._on.drawn(of_stay) / factor, self._off.drawn(noise)
+        first, second = xp.where(present, absence, stay), xp.where(present, stay, absence)
+        left = carried["residual_s"] - seconds
+        once = left <= 0.0
+        twice = once & (left + first <= 0.0)
+        residual = xp.where(once, left + first, left) + xp.where(twice, second, xp.zeros_like(second))
+        present = (present ^ (once & ~twice)) & self._there.like(u, xp.bool)
+        graceful = xp.where(once, which < self.spec.graceful, carried["graceful"])
+        since = xp.where(once, -left, carried["since_s"] + seconds)
+        since = xp.where(twice, -(left + first), since)
+        return self._carried(present, at_least(residual, SHORTEST_S), graceful, factor, since)
+
+    def limits(self, carried: Carried) -> Limits:
+        """Devices that are off are away."""
+        return Limits(present=carried["present"])
+
+    @property
+    def recovery(self) -> RecoveryTerms:
+        """Terms on which clusters recover."""
+        return RecoveryTerms(self.spec.recovery, self.spec.heartbeat_s, self.spec.misses)
+
+    def failures(self, carried: Carried) -> Array:
+        """Time after which each device fails without a word (R, N, K) [s]; infinite where it does not."""
+        xp = namespace(carried["residual_s"])
+        silent = carried["present"] & ~carried["graceful"]
+        return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))
+
+    def check(self, carried: Carried) -> None:
+        """Refuse times that cannot be, unknown classes, and announcements that nothing stands behind."""
+        place = f"simulator/processes/{self.name}"
+        require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
+        require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
+        if not np.isin(carried["factor"], self.spec.hazard_factors).all():
+            raise StateError(f"{place}/factor is not of dynamics.processes.presence.hazard_factors: {REMEDY}")
+        if (carried["announced"] != self._announced(carried)).any():
+            raise StateError(f"{place}/announced does not agree with the time that is left: {REMEDY}")
+
+    def _carried(
+        self, present: Array, residual: Array, graceful: Array, factor: Array, since: Array
+    ) -> Carried:
+        carried = {
+            "present": present,
+            "residual_s": residual,
+            "graceful": graceful,
+            "factor": factor,
+            "since_s": since,
+        }
+        return {**carried, "announced": self._announced(carried)}
+
+    def _announced(self, carried: Carried) -> Array:
+        return carried["present"] & carried["graceful"] & (carried["residual_s"] <= self._horizon_s)
+
+    def _of_devices(self, u: Array) -> tuple[Array, Array, Array]:
+        """Two uniform numbers and a normal one of each device (R, N, K)."""
+        xp = namespace(u)
+        each = xp.reshape(u, (u.shape[0], *self._devices, NUMBERS))
+        pair = xp.reshape(each[..., 2:], (u.shape[0], -1))
+        noise = xp.reshape(normal(pair), (u.shape[0], *self._devices, 2))[..., 0]
+        return each[..., 0], each[..., 1], noise

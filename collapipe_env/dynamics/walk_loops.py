@@ -1,0 +1,130 @@
+"""Walks and the shadowing of their links in NumPy arrays, by compiled loops.
+
+Each function has the meaning of one on arrays of any library, in :mod:`collapipe_env.dynamics.walks` or
+:class:`~collapipe_env.dynamics.mobility.Mobility`, up to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.walks import GaussMarkov, PauseGo, Walk
+from collapipe_env.kernels.walking import (
+    course_leaving_rows,
+    distance_rows,
+    hop_rows,
+    leg_leaving_rows,
+    pause_and_go_rows,
+    shadow_rows,
+    wander_rows,
+    way_rows,
+)
+
+_PAUSE_GO = ("x", "y", "target_x", "target_y", "speed", "pause")
+_GAUSS_MARKOV = ("x", "y", "velocity_x", "velocity_y", "speed")
+
+
+def walked_rows(
+    law: PauseGo | GaussMarkov, walk: Walk, there: FloatArray, u: FloatArray, seconds: FloatArray
+) -> dict[str, FloatArray]:
+    """Walks after some seconds.
+
+    Args:
+        law: Their law.
+        walk: As the law has them (R, N, K); not written to.
+        there: 1 for slots of devices, 0 for others (N, K), which do not move.
+        u: Uniform numbers, those of devices first (R, ...).
+        seconds: Time to move by (R,) [s].
+    """
+    x = walk["x"]
+    if isinstance(law, PauseGo):
+        moved = np.empty((len(_PAUSE_GO), *x.shape))
+        goes = walk["target_x"], walk["target_y"], walk["speed"], walk["pause"]
+        pause_and_go_rows(*law, x, walk["y"], *goes, there, seconds, u, moved)
+        return dict(zip(_PAUSE_GO, moved, strict=True))
+    moved = np.empty((len(_GAUSS_MARKOV), *x.shape))
+    wander_rows(*law, x, walk["y"], walk["velocity_x"], walk["velocity_y"], there, seconds, u, moved)
+    return dict(zip(_GAUSS_MARKOV, moved, strict=True))
+
+
+def leaving_rows(law: PauseGo | GaussMarkov, walk: Walk, radius: float, most_s: float) -> FloatArray:
+    """Time until each device leaves the circle around its CU (R, N, K), at most ``most_s`` [s].
+
+    Args:
+        law: The walks' law.
+        walk: As the law has them (R, N, K).
+        radius: Of the circle [m].
+        most_s: Longest time to be told [s].
+    """
+    x, y = walk["x"], walk["y"]
+    leaves_s: FloatArray = np.empty_like(x)
+    centre = 0.5 * law.side
+    if isinstance(law, PauseGo):
+        ends = walk["target_x"], walk["target_y"]
+        leg_leaving_rows(radius, centre, most_s, x, y, *ends, walk["speed"], leaves_s)
+    else:
+        velocities = walk["velocity_x"], walk["velocity_y"]
+        course_leaving_rows(radius, centre, most_s, x, y, *velocities, leaves_s)
+    return leaves_s
+
+
+def distances_to(centre: float, x: FloatArray, y: FloatArray) -> FloatArray:
+    """Distance of each device from its CU (R, N, K) [m].
+
+    Args:
+        centre: Both coordinates of every CU [m].
+        x: Places (R, N, K) [m].
+        y: The other coordinates.
+    """
+    distance = np.empty_like(x)
+    distance_rows(centre, x, y, distance)
+    return distance
+
+
+def ways_of_pairs(before: Walk, after: Walk, pairs: int) -> FloatArray:
+    """Ways that the two nodes of each pair went together (R, pairs) [m].
+
+    Args:
+        before: Walks before.
+        after: Walks after.
+        pairs: Pairs of nodes in all clusters.
+    """
+    x = after["x"]
+    ways = np.empty((len(x), pairs))
+    way_rows(before["x"], before["y"], x, after["y"], ways)
+    return ways
+
+
+def moved_shadowing(
+    before: FloatArray, lag: FloatArray, deviation_db: float, u: FloatArray, first: int
+) -> FloatArray:
+    """Shadowing after a way or a time (R, links) [dB].
+
+    Args:
+        before: Shadowing before it (R, links) [dB].
+        lag: Ways or times in decorrelation lengths (R, links), or one for all links (R, 1).
+        deviation_db: Standard deviation of shadowing [dB].
+        u: Uniform numbers (R, ...), from column ``first`` those of the links.
+        first: That column.
+    """
+    shadow = np.empty_like(before)
+    forgotten = np.expm1(-lag)
+    np.negative(forgotten, out=forgotten)
+    shadow_rows(forgotten, deviation_db, u, first, before, shadow)
+    return shadow
+
+
+def hops_of_pairs(x: FloatArray, y: FloatArray, side: float, hop_min_m: float, pairs: int) -> FloatArray:
+    """Distances between the nodes of each cluster (R, pairs) [m], none shorter than a hop can be.
+
+    Args:
+        x: Places of devices (R, N, K) [m].
+        y: The other coordinates.
+        side: Side of the square, in whose centre the CU stands [m].
+        hop_min_m: Distance that shorter ones count as [m].
+        pairs: Pairs of nodes in all clusters.
+    """
+    hop = np.empty((len(x), pairs))
+    hop_rows(x, y, 0.5 * side, hop_min_m, hop)
+    return hop

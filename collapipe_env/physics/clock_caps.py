@@ -1,0 +1,48 @@
+"""Caps on the clocks of devices, which a plan may set: slower, and with less energy ([X]).
+
+A device runs at ``f = f_max min(s, c)``: ``s`` is what background load and governor leave it of its full
+clock, ``c`` the cap. Its power follows the law of its profile (:func:`~.energy.compute_power`): where that is
+``kappa f^3``, its time goes with ``1 / f`` and its energy with ``f^2``, so that a device which need not hurry
+saves energy and stays cool. Where the profile states a power that is in proportion to the clock, a cap takes
+time and saves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from collapipe_env.arrays import Array, namespace
+
+
+class RunningClocks(NamedTuple):
+    """Clocks at which devices run, as a plan has them.
+
+    Attributes:
+        speed: ``v`` (..., N, K) [FLOP/s].
+        clock: ``f`` (..., N, K) [Hz].
+        compute_power: ``P_act`` (..., N, K) [W].
+    """
+
+    speed: Array
+    clock: Array
+    compute_power: Array
+
+
+def running_clocks(
+    speed: Array, clock: Array, compute_power: Array, full_speed: Array, cubic_power: Array, cap: Array
+) -> RunningClocks:
+    """Clocks under caps, ``f = min(f, c f_max)``; caps of 1 leave every bit as it is.
+
+    Args:
+        speed: ``v`` without caps (..., N, K) [FLOP/s], at most the full one.
+        clock: ``f`` without caps (..., N, K) [Hz].
+        compute_power: ``P_act`` without caps (..., N, K) [W].
+        full_speed: ``v`` at the full clock (..., N, K) [FLOP/s].
+        cubic_power: Whether the power grows with the cube of the clock (..., N, K), bool; else in proportion.
+        cap: ``c`` (..., N, K), in (0, 1].
+    """
+    xp = namespace(speed, cap)
+    capped = xp.minimum(speed, cap * full_speed)
+    ratio = capped / speed
+    power = compute_power * xp.where(cubic_power, ratio * ratio * ratio, ratio)
+    return RunningClocks(capped, clock * ratio, power)

@@ -1,0 +1,192 @@
+"""Motion of devices: legs and pauses, wandering velocities, courses out of a circle, shadowing ([X]).
+
+The formulas hold for one device or for arrays of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collapipe_env.arrays import Array, at_least, at_most, exp, expm1, hypot, sqrt, tanh, where
+
+MOST_LEGS = 8
+"""Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
+NUMBERS_PER_LEG = 4
+"""Uniform numbers of a pause and the leg behind it: pause, target (2), speed."""
+
+
+def walked(
+    x: Array, y: Array, to_x: Array, to_y: Array, speed: Array, left: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Place after the part of some time that a device walks straight to its target.
+
+    Args:
+        x: Its place, of any shape [m].
+        y: The other coordinate.
+        to_x: Its target [m].
+        to_y: The other coordinate.
+        speed: Its speed, 0 where it stands [m/s].
+        left: Time to move by, >= 0 [s].
+
+    Returns:
+        ``x``, ``y`` [m], the time that is left then [s], and whether it has arrived with some of it left.
+    """
+    walking = speed > 0.0
+    away_x, away_y = to_x - x, to_y - y
+    needed = hypot(away_x, away_y) / where(walking, speed, 1.0)
+    arrives = walking & (needed < left)
+    part = where(walking & (needed >= left), at_most(left / at_least(needed, 1e-200), 1.0), 0.0)
+    x = where(arrives, to_x, x + part * away_x)
+    y = where(arrives, to_y, y + part * away_y)
+    return x, y, where(arrives, left - needed, where(walking, 0.0, left)), arrives
+
+
+def paused(speed: Array, pause: Array, left: Array) -> tuple[Array, Array, Array]:
+    """Pause after the part of some time that a device stands.
+
+    Args:
+        speed: Its speed, 0 where it stands, of any shape [m/s].
+        pause: Rest of its pause [s].
+        left: Time to move by, >= 0 [s].
+
+    Returns:
+        The rest of the pause, the time that is left then [s], and whether the device departs.
+    """
+    stands = speed == 0.0
+    departs, waits = stands & (pause < left), stands & (pause >= left)
+    rest = where(departs, 0.0, where(waits, pause - left, pause))
+    return rest, where(departs, left - pause, where(waits, 0.0, left)), departs
+
+
+def wandering(lag: Array, deviation: float, memory_s: float) -> tuple[Array, Array, Array, Array, Array]:
+    """Weights of a move of a device whose velocity wanders (Ornstein and Uhlenbeck).
+
+    ``u' = a u + sqrt(1 - a^2) sigma n`` with ``a = exp(-lag)`` for each component, and the place moves by the
+    integral of the velocity, drawn jointly with ``u'``.
+
+    Args:
+        lag: Time of the move over the velocity's time constant, >= 0, of any shape.
+        deviation: Standard deviation ``sigma`` of each component of the velocity [m/s].
+        memory_s: Time constant [s].
+
+    Returns:
+        Weights of the old velocity and of the first normal number in the new velocity, then those of the old
+        velocity, of the first and of the second normal number in the way.
+    """
+    kept, lost = exp(-lag), -expm1(-lag)
+    spread = deviation * sqrt(-expm1(-2.0 * lag))
+    # Part of the way's noise that goes with the velocity's, and the rest: (1 - a) / (1 + a) = tanh(lag / 2).
+    way, half = deviation * memory_s, tanh(0.5 * lag)
+    return (
+        kept,
+        spread,
+        memory_s * lost,
+        way * lost * sqrt(half),
+        way * sqrt(at_least(2.0 * lag - 4.0 * half, 0.0)),
+    )
+
+
+def reflected(place: Array, velocity: Array, side: float) -> tuple[Array, Array]:
+    """Place and velocity folded at the edges of ``[0, side]``.
+
+    As ``-u`` has the law of ``u``, a walk that is folded has the law of one that is reflected whenever it
+    meets an edge.
+
+    Args:
+        place: Coordinate anywhere on the line, of any shape [m].
+        velocity: Its velocity [m/s].
+        side: Length of the square's side [m].
+    """
+    around = place % (2.0 * side)
+    back = around > side
+    place = at_most(at_least(where(back, 2.0 * side - around, around), 0.0), side)
+    return place, where(back, -velocity, velocity)
+
+
+def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocity_y: Array) -> Array:
+    """Time until a straight course from inside leaves a circle [s], infinite for who stands still.
+
+    The greater root of ``|place + velocity t| = radius``; without meaning for places outside.
+
+    Args:
+        radius: Of the circle around the origin [m].
+        x: Place, of any shape [m].
+        y: The other coordinate.
+        velocity_x: Velocity [m/s].
+        velocity_y: The other component.
+    """
+    square, along = velocity_x * velocity_x + velocity_y * velocity_y, x * velocity_x + y * velocity_y
+    moves = square > 0.0
+    room = at_least(radius * radius - x * x - y * y, 0.0)
+    root = sqrt(along * along + square * room)
+    # Of its two forms the one without cancellation.
+    ahead = where(
+        along > 0.0, room / at_least(along + root, 1e-300), (root - along) / where(moves, square, 1.0)
+    )
+    return where(moves, ahead, math.inf)
+
+
+def leaves_on_course(
+    radius: float, most_s: float, x: Array, y: Array, velocity_x: Array, velocity_y: Array
+) -> Array:
+    """Time until a device leaves a circle if its velocity stays as it is [s].
+
+    Args:
+        radius: Of the circle around the origin [m].
+        most_s: Longest time to be told [s].
+        x: Its place, of any shape [m].
+        y: The other coordinate.
+        velocity_x: Its velocity [m/s].
+        velocity_y: The other component.
+
+    Returns:
+        At most ``most_s``; 0 outside.
+    """
+    away = seconds_inside(radius, x, y, velocity_x, velocity_y)
+    return where(hypot(x, y) <= radius, at_most(away, most_s), 0.0)
+
+
+def leaves_on_leg(
+    radius: float, most_s: float, x: Array, y: Array, way_x: Array, way_y: Array, speed: Array
+) -> Array:
+    """Time until a device that walks straight to its target leaves a circle [s].
+
+    Args:
+        radius: Of the circle around the origin [m].
+        most_s: Longest time to be told [s].
+        x: Its place, of any shape [m].
+        y: The other coordinate.
+        way_x: Way from there to its target [m].
+        way_y: The other component.
+        speed: Its speed, 0 where it stands [m/s].
+
+    Returns:
+        At most ``most_s``, which counts where the target is inside, too; 0 outside.
+    """
+    left = hypot(way_x, way_y)
+    pace = speed / at_least(left, 1e-300)
+    ahead = left / where(speed > 0.0, speed, 1.0)
+    away = seconds_inside(radius, x, y, pace * way_x, pace * way_y)
+    away = where(away <= ahead, away, most_s)
+    return where(hypot(x, y) <= radius, at_most(away, most_s), 0.0)
+
+
+def weights_of(forgotten: Array) -> tuple[Array, Array]:
+    """Weights ``rho`` of the past and ``sqrt(1 - rho^2)`` of what is new.
+
+    Args:
+        forgotten: ``1 - rho``, in [0, 1], of any shape.
+    """
+    return 1.0 - forgotten, sqrt(forgotten * (2.0 - forgotten))
+
+
+def correlated(before: Array, lag: Array, noise: Array) -> Array:
+    """``rho S + sqrt(1 - rho^2) noise`` with ``rho = exp(-lag)``; for a lag of 0 ``S`` itself.
+
+    Args:
+        before: ``S``, any shape.
+        lag: Ways or times in decorrelation lengths, >= 0, broadcast.
+        noise: Independent numbers of the stationary law.
+    """
+    kept, fresh = weights_of(-expm1(-lag))
+    return kept * before + fresh * noise

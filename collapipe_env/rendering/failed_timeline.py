@@ -1,0 +1,59 @@
+"""Timelines of rounds in which a device fails: loss, detection, planning, moves and replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collapipe_env.physics.schedules.timeline import Element, Phase, PhaseLabel, RoundTimeline
+from collapipe_env.simulator.record import RoundRecord
+
+
+def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
+    """A cluster's timeline up to a failure inside the round, and how it goes on from there.
+
+    Args:
+        timeline: The cluster's round as it was planned.
+        record: The round.
+        row: Environment.
+        cluster: Cluster.
+
+    Returns:
+        The timeline as it is where no device failed. Otherwise what was at work at the failure is cut there;
+        detection, planning, moves, the replay as one phase, collection and upload follow.
+    """
+    failed = None if record.interruption is None else record.interruption.failed
+    if failed is None or failed.device[row, cluster] < 0:
+        return timeline
+    at = (row, cluster)
+    begun = float(failed.at_s[at])
+    phases = [replace(p, end_s=min(p.end_s, begun)) for p in timeline.phases if p.start_s < begun]
+    events = [replace(e, end_s=min(e.end_s, begun)) for e in timeline.events if e.start_s < begun]
+    now = begun
+
+    def add(label: PhaseLabel, until: float) -> None:
+        nonlocal now
+        # Sums were made in another order: what rounding leaves is no phase.
+        if until - now > 1e-9 * max(now, 1.0):
+            phases.append(Phase(label, now, until))
+            now = until
+
+    costs = record.costs
+    add("detection", now + float(failed.detect_s[at]))
+    add("planning", now + float(failed.plan_s[at]))
+    if not failed.dropped[at]:
+        add("moves", now + float(failed.move_s[at]))
+        add("replay", now + float(failed.replay_s[at]))
+        add("collect", now + float(failed.collect_s[at]))
+        add("upload", now + float(costs.upload[at]))
+    add("wait", float(costs.cluster_delay[row].max()))
+    add("broadcast", now + float(costs.broadcast[row]))
+    device = int(failed.device[at])
+    elements = tuple(_marked(element, device) for element in timeline.elements)
+    return RoundTimeline(elements, tuple(events), tuple(phases))
+
+
+def _marked(element: Element, device: int) -> Element:
+    """An element whose label says that its device failed."""
+    if element.kind != "compute" or element.node != device + 1:
+        return element
+    return replace(element, label=f"{element.label.split(',')[0]} failed")

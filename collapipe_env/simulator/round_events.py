@@ -1,0 +1,117 @@
+"""Events inside rounds: what processes do there, and devices that fail."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import Array, FloatArray
+from collapipe_env.backends import Backend
+from collapipe_env.dynamics.process import Interruption
+from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.failed_rounds import Failures
+from collapipe_env.simulator.moving_system import MovingSystem
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+class RoundEvents:
+    """Interruptions of the rounds that are played.
+
+    Args:
+        parameters: Scalars of the scenario.
+        system: The moving system, whose processes interrupt.
+        backend: Library of its arrays.
+    """
+
+    def __init__(self, parameters: SystemParameters, system: MovingSystem, backend: Backend) -> None:
+        self._system, self._backend = system, backend
+        terms = [p.recovery for p in system.processes if p.recovery is not None]
+        self._failures = Failures(parameters, terms[0]) if terms else None
+
+    def inside(self, state: SystemState, costs: RoundCosts) -> Interruption | None:
+        """Events inside the rounds, all together; ``None`` where there are none.
+
+        Args:
+            state: The system before the rounds (E, ...).
+            costs: The rounds without interruption.
+        """
+        together = self._system.interruption(state, costs.allocation, costs)
+        if self._failures is None:
+            return together
+        host, array = self._backend.host, self._backend.array
+        failing = self._failing(costs)
+        if not (failing < np.inf).any():
+            return together
+        found = self._failures.replayed(state.map(host), _on(costs, host), failing)
+        if found is None:
+            return together
+        trained = ~found.failed.dropped
+        delay, joules = array(found.cluster_delay), array(found.energy)
+        if together is None:
+            return Interruption(delay, joules, array(trained), found.failed)
+        return Interruption(
+            together.cluster_delay + delay,
+            together.energy + joules,
+            together.trained & array(trained),
+            found.failed,
+        )
+
+    def _failing(self, costs: RoundCosts) -> FloatArray:
+        """Times at which devices fail (E, N, K) [s] from the round's begin; infinite for never."""
+        host = self._backend.host
+        delay = host(costs.cluster_delay)[..., None]
+        first: FloatArray = np.full(delay.shape, np.inf)
+        for seconds, horizon_s in self._system.failures():
+            at = host(seconds)
+            if horizon_s is not None:
+                # In the clock of the process the round lasts so long, whatever its delay.
+                inside = at <= horizon_s
+                at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
+            first = np.minimum(first, at)
+        return first
+
+
+def moments_after(moments: Array | None, interruption: Interruption | None) -> Array | None:
+    """Fates of all blocks' moments in a round (E, N, L), int, those of lost blocks among them.
+
+    Args:
+        moments: Those of the plan's own change; ``None`` where that changes nothing.
+        interruption: Events inside the round.
+    """
+    if interruption is None or interruption.failed is None or not interruption.failed.reset.any():
+        return moments
+    reset = interruption.failed.reset
+    before = np.full(reset.shape, STAY) if moments is None else np.asarray(moments)
+    return np.where(reset, LOST, before)
+
+
+def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backend) -> RoundCosts:
+    """A round with the plan that its clusters end it with, from which the next one starts.
+
+    Args:
+        costs: The round.
+        interruption: Events inside it.
+        backend: Library of its arrays.
+    """
+    if interruption is None or interruption.failed is None:
+        return costs
+    failed, plan = interruption.failed, costs.allocation
+    changed = {"blocks": failed.blocks}
+    if plan.stage is not None:
+        changed["stage"] = failed.stage
+    return replace(costs, allocation=replace(plan, **{k: backend.array(v) for k, v in changed.items()}))
+
+
+def _on(costs: RoundCosts, function: Any) -> RoundCosts:
+    """A round with a function applied to its arrays, those of its plan and of its elements."""
+    changed: dict[str, Any] = {}
+    for field in fields(costs):
+        value: Array = getattr(costs, field.name)
+        if field.name == "allocation":
+            changed[field.name] = value.map(function)
+        elif not (value is None or is_dataclass(value) or isinstance(value, (int, float))):
+            changed[field.name] = function(value)
+    return replace(costs, **changed)

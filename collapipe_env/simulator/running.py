@@ -1,0 +1,55 @@
+"""The system as a plan runs it: clocks under the caps of the plan ([X])."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import Array
+from collapipe_env.errors import AllocationError
+from collapipe_env.physics.clock_caps import running_clocks
+from collapipe_env.simulator.state import SystemState
+
+
+def running_state(state: SystemState, allocation: Allocation) -> SystemState:
+    """Return the system with the clocks that a plan lets devices run at; the same object without caps.
+
+    Once more under the same plan it is as it was, bit for bit.
+
+    Args:
+        state: The system (...).
+        allocation: The plan (...), with the state's leading axes or such as broadcast with them.
+
+    Raises:
+        AllocationError: If the plan caps clocks and the scenario does not open that decision.
+    """
+    if allocation.clock_cap is None:
+        return state
+    if state.full_speed is None or state.cubic_power is None:
+        if (allocation.clock_cap == 1.0).all():
+            return state
+        raise AllocationError(
+            "clock_cap: this state is of a scenario whose decisions do not list clock_cap: leave the caps "
+            "out, or add clock_cap to its decisions"
+        )
+    return _under(state, allocation.clock_cap)
+
+
+def slowest_state(state: SystemState, least: float) -> SystemState:
+    """Return the system with all clocks as slow as caps allow, where energy is least.
+
+    Args:
+        state: The system (...), of a scenario that opens caps on clocks, in NumPy arrays.
+        least: Least cap, in (0, 1].
+    """
+    return _under(state, np.full(state.speed.shape, least))
+
+
+def _under(state: SystemState, cap: Array) -> SystemState:
+    """The system under caps."""
+    running = running_clocks(
+        state.speed, state.clock, state.compute_power, state.full_speed, state.cubic_power, cap
+    )
+    return replace(state, **running._asdict())

@@ -1,0 +1,87 @@
+"""Hazards estimated from stays, against the classes that nobody sees."""
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.dssra.hazard_memory import HazardMemory
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.scenario import load_scenario
+
+
+def scenario_of(factors):
+    return load_scenario(
+        {
+            "base": "small",
+            "budgets": {"device_energy_j": 60},
+            "dynamics": {
+                "rounds": 200,
+                "processes": {
+                    "presence": {"on_mean_s": 300.0, "off_mean_s": 60.0, "hazard_factors": factors}
+                },
+            },
+        }
+    )
+
+
+def spec_of(scenario):
+    return dict(scenario.dynamics.processes)["presence"]
+
+
+def played(scenario, rounds, rows=48):
+    env = CollaPipeVectorEnv(rows, scenario, "surrogate")
+    env.reset(seed=0)
+    memory = HazardMemory(spec_of(scenario))
+    for _ in range(rounds):
+        found = memory.update(env.state)
+        env.step(np.zeros((rows, env.single_action_space.shape[0]), np.float32))
+    factor = env._mdp.world.system.carried["presence"]["factor"]
+    return env, memory, found, factor
+
+
+def test_one_class_has_its_hazard():
+    _, _, found, _ = played(scenario_of([1.0]), 5, rows=3)
+    np.testing.assert_allclose(found, 1.0 / 300.0)
+
+
+def test_a_first_round_knows_nothing():
+    _, _, found, _ = played(scenario_of([0.2, 1.0, 5.0]), 1, rows=3)
+    np.testing.assert_allclose(found, (0.2 + 1.0 + 5.0) / 3.0 / 300.0)
+
+
+def test_estimates_are_the_mean_hazard_of_those_who_look_alike():
+    """A posterior mean is calibrated: among devices with like estimates the true mean is the estimate."""
+    _, _, found, factor = played(scenario_of([0.2, 1.0, 5.0]), 120)
+    true = factor / 300.0
+    assert np.corrcoef(found.ravel(), true.ravel())[0, 1] > 0.7
+    order = np.argsort(found.ravel())
+    # Episodes begin in the stationary law, which favours calm devices a little: hence the slack.
+    for part in np.array_split(order, 3):
+        assert true.ravel()[part].mean() == pytest.approx(found.ravel()[part].mean(), rel=0.35)
+
+
+def test_ends_and_seconds_are_counted_by_hand():
+    scenario = scenario_of([0.5, 2.0])
+    env = CollaPipeVectorEnv(1, scenario, "surrogate")
+    env.reset(seed=3)
+    memory, h = HazardMemory(spec_of(scenario)), np.array([0.5, 2.0]) / 300.0
+    before = None
+    N, K = env.state.present.shape[1:]
+    ends, seconds = np.zeros((N, K)), np.zeros((N, K))
+    for _ in range(60):
+        state = env.state
+        since = state.processes["presence"]["since_s"][0]
+        here = state.present[0]
+        if before is not None:
+            gone = before[0] & (~here | (since < before[1]))
+            ends += gone
+            seconds += np.where(gone, before[1], 0.0)
+        before = here.copy(), since.copy()
+        weight = h ** ends[..., None] * np.exp(-h * (seconds + np.where(here, since, 0.0))[..., None])
+        expected = (weight * h).sum(-1) / weight.sum(-1)
+        np.testing.assert_allclose(memory.update(state)[0], expected, rtol=1e-9)
+        np.testing.assert_allclose(memory.update(state)[0], expected, rtol=1e-9)
+        env.step(np.zeros((1, env.single_action_space.shape[0]), np.float32))
+    assert ends.sum() > 5
+    # A new episode knows nothing again.
+    env.reset(seed=4)
+    np.testing.assert_allclose(memory.update(env.state), h.mean())

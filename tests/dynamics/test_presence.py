@@ -1,0 +1,369 @@
+"""Presence: laws of stays and absences, clusters that sit out, and environments where devices come and go."""
+
+import copy
+import dataclasses
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+from state_ways_support import WAYS, assert_same
+
+from collapipe_env.backends import NUMPY
+from collapipe_env.dynamics.presence import Presence, PresenceSpec
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError, ScenarioError, StateError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS, scheduler_names
+from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
+from collapipe_env.simulator.state import able_clusters
+
+BUSY = {"on_mean_s": 60.0, "off_mean_s": 40.0, "off_deviation": 0.5}
+"""So short that clusters sit out now and then."""
+
+
+def going(fields=None, **sections):
+    """A scenario of two clusters of unlike sizes whose devices come and go."""
+    return {
+        "base": "small",
+        "cluster": {"devices": [3, 2]},
+        "budgets": {"device_energy_j": 40},
+        **sections,
+        "dynamics": {"rounds": 8, "processes": {"presence": {**BUSY, **(fields or {})}}},
+    }
+
+
+def process_of(fields=None, clusters=1, devices=1):
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"clusters": clusters, "devices": devices},
+            "budgets": {"device_energy_j": 100},
+            "workload": {"blocks": 1},
+            "dynamics": {"processes": {"presence": fields or {}}},
+        }
+    )
+    return next(p for p in active_processes(scenario) if p.name == "presence")
+
+
+def numbers(process, rows, t):
+    words = np.random.SeedSequence(11).generate_state(rows, np.uint64)
+    return NUMPY.uniform(words, np.full(rows, t), process.numbers, process.factors)
+
+
+def actions_for(env, count, lead=()):
+    space = getattr(env, "single_action_space", env.action_space)
+    drawn = np.random.default_rng(0).uniform(-1.0, 1.0, (count, *lead, *space.shape))
+    return drawn.astype(np.float32)
+
+
+@pytest.mark.parametrize("shape", [0.6, 1.0, 2.5])
+def test_stays_have_their_law(shape):
+    """Against the distribution function of the Weibull law, and of what is left in the stationary law."""
+    law, n = WeibullStay(100.0, shape), 200_000
+    u = np.random.default_rng(0).random(n)
+    stays = law.drawn(u)
+    assert stays.mean() == pytest.approx(100.0, abs=4.0 * stays.std() / math.sqrt(n))
+    # Density S(t) / m: cut a long row of stays at uniform moments.
+    ends = np.cumsum(stays)
+    cuts = np.sort(np.random.default_rng(1).uniform(0.0, ends[-1], n))
+    measured = ends[np.searchsorted(ends, cuts)] - cuts
+    drawn = law.left(np.random.default_rng(2).random(n))
+    levels = np.linspace(0.05, 0.95, 10)
+    np.testing.assert_allclose(np.quantile(drawn, levels), np.quantile(measured, levels), rtol=0.03)
+
+
+def test_absences_have_their_law():
+    law, n = LognormalStay(600.0, 0.8), 300_000
+    rng = np.random.default_rng(0)
+    absences = law.drawn(rng.standard_normal(n))
+    assert absences.mean() == pytest.approx(600.0, rel=0.01)
+    assert np.log(absences).std() == pytest.approx(0.8, rel=0.01)
+    ends = np.cumsum(absences)
+    cuts = np.sort(rng.uniform(0.0, ends[-1], n))
+    measured = ends[np.searchsorted(ends, cuts)] - cuts
+    left = law.left(rng.random(n), rng.standard_normal(n))
+    levels = np.linspace(0.05, 0.95, 10)
+    np.testing.assert_allclose(np.quantile(left, levels), np.quantile(measured, levels), rtol=0.03)
+
+
+def test_a_constant_hazard_loses_eight_per_cent_in_three_minutes():
+    hazard = 1.0 / PresenceSpec().on_mean_s
+    assert 1.0 - math.exp(-hazard * 180.0) == pytest.approx(0.08, abs=1e-3)
+    # And no failure among 16 devices in 10 s with this probability.
+    assert math.exp(-16 * hazard * 10.0) == pytest.approx(0.92856, abs=5e-4)
+
+
+@pytest.mark.parametrize("delta_s", [7.0, 30.0])
+def test_ends_come_at_the_hazard_of_the_class(delta_s):
+    """1 - exp(-lambda T) of the devices that are on, whatever their class; half of them announced."""
+    rows, factors = 100_000, (0.2, 1.0, 5.0)
+    process = process_of({"on_mean_s": 300.0, "hazard_factors": factors})
+    carried = process.begin(None, numbers(process, rows, 0))
+    on, factor = carried["present"][:, 0, 0], carried["factor"][:, 0, 0]
+    for one in factors:
+        mine = factor == one
+        assert mine.mean() == pytest.approx(1.0 / 3.0, abs=0.006)
+        stay = 300.0 / one
+        expected = stay / (stay + 600.0)
+        assert on[mine].mean() == pytest.approx(expected, abs=4.0 / math.sqrt(mine.sum()))
+    for t in (1, 2):
+        before = carried
+        carried = process.advance(before, None, None, numbers(process, rows, t), np.full(rows, delta_s))
+        on = before["present"][:, 0, 0]
+        ended = before["residual_s"][:, 0, 0] <= delta_s
+        for one in factors:
+            mine = on & (factor == one)
+            p = 1.0 - math.exp(-delta_s * one / 300.0)
+            slack = 4.0 * math.sqrt(p * (1.0 - p) / mine.sum())
+            assert ended[mine].mean() == pytest.approx(p, abs=slack)
+        kind = before["graceful"][:, 0, 0][on & ended]
+        assert kind.mean() == pytest.approx(0.5, abs=2.5 / math.sqrt(len(kind)))
+        # The share that is on stays: the start is stationary.
+        now = carried["present"][:, 0, 0]
+        assert now.mean() == pytest.approx(on.mean(), abs=0.006)
+
+
+def test_times_add_up():
+    """Two rounds of 20 s leave what one of 40 s does, where nothing ends on the way."""
+    process = process_of({"on_mean_s": 300.0})
+    first = process.begin(None, numbers(process, 500, 0))
+    u = numbers(process, 500, 1)
+    half = process.advance(first, None, None, u.copy(), np.full(500, 20.0))
+    twice = process.advance(half, None, None, numbers(process, 500, 2), np.full(500, 20.0))
+    once = process.advance(first, None, None, u.copy(), np.full(500, 40.0))
+    through = first["residual_s"] > 40.0
+    for name in ("residual_s", "since_s"):
+        np.testing.assert_allclose(once[name][through], twice[name][through], rtol=1e-12)
+    np.testing.assert_array_equal(once["present"][through], first["present"][through])
+    ended = (first["residual_s"] <= 20.0)[:, 0, 0]
+    single = half["residual_s"] > 0.0
+    assert (half["present"] != first["present"])[ended].mean() > 0.9
+    assert single.all()
+    np.testing.assert_allclose(half["since_s"][ended][:, 0, 0] <= 20.0, True)
+
+
+def test_announced_devices_leave_after_the_round_and_failing_ones_say_nothing():
+    process = process_of({"on_mean_s": 100.0})
+    horizon = usual_round(process.scenario)
+    carried = process.begin(None, numbers(process, 5_000, 0))
+    after = process.advance(carried, None, None, numbers(process, 5_000, 1), np.full(5_000, horizon))
+    ends = carried["present"] & (carried["residual_s"] <= horizon)
+    np.testing.assert_array_equal(carried["announced"], ends & carried["graceful"])
+    failing = np.isfinite(process.failures(carried)) & (process.failures(carried) <= horizon)
+    np.testing.assert_array_equal(failing, ends & ~carried["graceful"])
+    assert carried["announced"].any()
+    assert failing.any()
+    stayed = ~ends & carried["present"]
+    assert after["present"][stayed].all()
+    assert after["present"][ends].mean() < 0.02  # back within the same seconds
+
+
+@pytest.mark.parametrize("library", ["torch", "strict"])
+@pytest.mark.parametrize("shape", [1.0, 1.7])
+def test_other_array_libraries_give_the_same(library, shape):
+    convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
+    process = process_of({**BUSY, "on_shape": shape, "hazard_factors": [0.5, 2.0]}, clusters=2, devices=3)
+    carried = process.begin(None, numbers(process, 50, 0))
+    other = process.begin(None, convert(numbers(process, 50, 0)))
+    for t in range(1, 5):
+        for name, values in carried.items():
+            np.testing.assert_allclose(np.asarray(other[name]), values, rtol=1e-9, atol=1e-9, err_msg=name)
+        seconds = np.linspace(1.0, 90.0, 50)
+        carried = process.advance(carried, None, None, numbers(process, 50, t), seconds)
+        other = process.advance(other, None, None, convert(numbers(process, 50, t)), convert(seconds))
+
+
+def test_clusters_that_cannot_hold_the_encoder_sit_out_and_count_the_reference_delay():
+    env = CollaPipeVectorEnv(6, going(), "surrogate")
+    env.reset(seed=0)
+    parameters, alone = system_parameters(env.scenario), 0
+    usual = usual_round(load_scenario({"base": "small", "cluster": {"devices": [3, 2]}}))
+    assert parameters.idle_round_s == usual
+    for action in actions_for(env, 8, (6,)):
+        state = env.state
+        able = able_clusters(parameters, state)
+        assert (state.memory_cap[~state.present] == 0).all()
+        env.step(action)
+        record = env.last_round
+        np.testing.assert_array_equal(record.allocation.participates, able.astype(int))
+        costs, out = record.costs, ~able
+        assert (costs.cluster_delay[out] == usual).all()
+        assert (costs.energy[out] == 0.0).all()
+        assert (costs.energy[..., 1:][~state.present] == 0.0).all()
+        assert (record.allocation.device_blocks[able][~state.present[able]] == 0).all()
+        assert (record.arrivals.counts[out] == 0).all()
+        np.testing.assert_array_equal(record.backlog[out], state.backlog[out])
+        # Those that play share the whole uplink.
+        shares = np.where(able, record.allocation.bandwidth, 0.0).sum(axis=-1)
+        np.testing.assert_allclose(shares[able.any(axis=-1)], 1.0, rtol=1e-12)
+        alone += int((out.any(axis=-1) & able.any(axis=-1)).sum())
+        nobody = ~able.any(axis=-1)
+        np.testing.assert_array_equal(costs.delay[nobody], usual)
+    assert alone > 3
+
+
+@pytest.mark.parametrize("name", [n for n in scheduler_names() if n not in ("dssra-target", "optpipe")])
+def test_every_scheduler_plays_where_devices_come_and_go(name):
+    scenario = load_scenario(going({"off_mean_s": 30.0}))
+    env = CollaPipeVectorEnv(3, scenario, "surrogate", reward="delay")
+    observation, _ = env.reset(seed=1)
+    scheduler = SCHEDULERS.get(name)(scenario)
+    scheduler.reset(seed=0)
+    out = 0
+    for _ in range(8):
+        decided = scheduler.act(observation, env.state)
+        step = env.step if isinstance(decided, np.ndarray) else env.step_allocation
+        observation, *_ = step(decided)
+        out += int((~env.last_round.costs.plays).sum()) if env.last_round.costs.plays is not None else 0
+    assert out > 0
+
+
+def test_actions_of_plans_with_forced_absence_decode_to_them():
+    scenario = load_scenario(going())
+    codec = action_codec(scenario)
+    env = CollaPipeVectorEnv(6, scenario, "surrogate")
+    env.reset(seed=3)
+    for action in actions_for(env, 4, (6,)):
+        env.step(action)
+        plan, state = env.last_round.allocation, env.last_round.state
+        again = codec.decode(codec.encode(plan), state.memory_cap, state.memory_bytes)
+        np.testing.assert_array_equal(again.participates, plan.participates)
+        plays = plan.participates > 0
+        np.testing.assert_array_equal(again.blocks[plays], plan.blocks[plays])
+        np.testing.assert_allclose(again.bandwidth[plays], plan.bandwidth[plays], atol=1e-6)
+
+
+def test_who_plays_is_not_a_decision():
+    env = CollaPipeVectorEnv(6, going(), "surrogate")
+    env.reset(seed=0)
+    while able_clusters(system_parameters(env.scenario), env.state).all():
+        env.step(np.zeros((6, env.single_action_space.shape[0]), np.float32))
+    plan = SCHEDULERS.get("pipeline")(env.scenario).act(None, env.state)
+    for wrong in (1 - plan.participates, np.ones_like(plan.participates)):
+        with pytest.raises(AllocationError, match=r"participates.*cannot hold the encoder"):
+            env.step_allocation(dataclasses.replace(plan, participates=wrong))
+    env.step_allocation(plan)
+
+
+@pytest.mark.parametrize("visibility", ["full", "realistic"])
+def test_nobody_sees_when_devices_will_fail(visibility):
+    scenario = going()
+    scenario["dynamics"]["visibility"] = visibility
+    env = CollaPipeVectorEnv(3, scenario, "surrogate")
+    env.reset(seed=0)
+    for state in (env.state, env._mdp.world.state):
+        assert not set(state.processes["presence"]) & {"residual_s", "graceful", "factor"}
+        assert {"announced", "since_s"} <= set(state.processes["presence"])
+    seen = env.observation_layout
+    assert {"presence_announced", "presence_since_s"} <= set(seen)
+    assert not any("residual" in name for name in seen)
+
+
+def test_graph_observations_say_who_leaves():
+    flat = CollaPipeVectorEnv(20, going(), "surrogate")
+    graph = CollaPipeVectorEnv(20, going(), "surrogate", observation="graph")
+    flat.reset(seed=2)
+    nodes, _ = graph.reset(seed=2)
+    announced = 0
+    for action in actions_for(flat, 4, (20,)):
+        stay, there = flat.state.processes["presence"], flat.state.present
+        assert graph.observation_space.contains(nodes)
+        drawn = graph.observation_layout.physical(nodes)["stay"]
+        np.testing.assert_array_equal(drawn["announced"][there], stay["announced"][there])
+        np.testing.assert_allclose(drawn["since_s"][there], stay["since_s"][there], rtol=1e-5, atol=1e-4)
+        assert (nodes["stay"][~there] == 0.0).all()
+        announced += int(stay["announced"].sum())
+        flat.step(action)
+        nodes = graph.step(action)[0]
+    assert announced > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_states_go_on_bit_for_bit(way, tmp_path):
+    def build():
+        return CollaPipeEnv(going(), "surrogate")
+
+    env = build()
+    env.reset(seed=5)
+    actions = actions_for(env, 6)
+    env.step(actions[0])
+    env.step(actions[1])
+    other = way(env, build, tmp_path / "state.npz")
+    assert_same([other.step(a) for a in actions[2:]], [env.step(a) for a in actions[2:]])
+
+
+def test_single_and_vector_environments_agree_and_so_does_torch():
+    vector = CollaPipeVectorEnv(3, going(), "surrogate")
+    tensors = CollaPipeTorchVectorEnv(3, going())
+    singles = [CollaPipeEnv(going(), "surrogate") for _ in range(3)]
+    vector.reset(seed=[4, 5, 6])
+    tensors.reset(seed=[4, 5, 6])
+    for i, env in enumerate(singles):
+        env.reset(seed=4 + i)
+    for action in actions_for(vector, 5, (3,)):
+        reward = vector.step(action)[1]
+        alone = [env.step(a)[1] for env, a in zip(singles, action, strict=True)]
+        np.testing.assert_array_equal(reward, alone)
+        there = tensors.step(torch.as_tensor(action))[1]
+        np.testing.assert_allclose(there.cpu().numpy(), reward, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("residual_s", lambda x: x - 1e9, "residual_s holds -"),
+        ("factor", lambda x: x + 0.5, "factor is not of"),
+        ("announced", lambda x: ~x, "announced does not agree"),
+        ("present", lambda x: ~x, "does not agree"),
+    ],
+)
+def test_damaged_states_are_refused(name, change, message):
+    env = CollaPipeEnv(going(), "surrogate")
+    env.reset(seed=1)
+    env.step(env.action_space.sample())
+    state = env.get_state()
+    wrong = copy.deepcopy(state)
+    part = wrong["mdp"]["simulator"]
+    for inner in (part["processes"]["presence"], part["system"]["processes"]["presence"]):
+        if name in inner:
+            inner[name] = change(inner[name])
+    with pytest.raises(StateError, match=message):
+        env.set_state(wrong)
+    env.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"on_mean_s": 0.5}, "on_mean_s is 0.5 s: give a number from 1"),
+        ({"on_shape": 0.0}, "on_shape is 0: give"),
+        ({"graceful": 1.5}, "graceful is 1.5: give a number from 0 to 1"),
+        ({"hazard_factors": []}, "hazard_factors are .*: give one or more"),
+        ({"hazard_factors": [0.0]}, "hazard_factors are .*0.01 to 100"),
+        ({"off_mean": 3.0}, "off_mean"),
+    ],
+)
+def test_faults_are_named(fields, message):
+    with pytest.raises(ScenarioError, match=message):
+        load_scenario(going(fields))
+
+
+def test_it_is_off_unless_named_and_moves_nothing_else():
+    quiet = {"base": "small", "cluster": {"devices": [3, 2]}, "dynamics": {"load_levels": [0.5, 1.0]}}
+    assert Presence.of(load_scenario(quiet)) is None
+    busy = {**quiet, "dynamics": {**quiet["dynamics"], "processes": {"presence": BUSY}}}
+    envs = [CollaPipeEnv(s, "surrogate") for s in (quiet, busy)]
+    for env in envs:
+        env.reset(seed=3)
+    for action in actions_for(envs[0], 3):
+        for env in envs:
+            env.step(action)
+    a, b = (env.get_state()["mdp"]["simulator"]["processes"] for env in envs)
+    assert_same(a["load"], b["load"])
+    assert_same(a["fading"], b["fading"])

@@ -1,0 +1,209 @@
+"""Caps on clocks: closed forms of time, energy and heat, and nothing at all where they are 1."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapipe_env.allocation import own_arrays, stack_allocations
+from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.physics.clock_caps import running_clocks
+from collapipe_env.physics.energy import compute_power
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.loading import scenario_to_dict
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.feasibility import energy_feasibility
+from collapipe_env.simulator.running import running_state
+from collapipe_env.simulator.sampled_rounds import sample_rounds
+
+OPEN = load_scenario({"base": "small", "name": "open", "decisions": [*COLLAPIPE, "clock_cap"]})
+CLOSED = load_scenario("small")
+STATE = sample_rounds(OPEN).state[:3]
+PARAMETERS = system_parameters(OPEN)
+
+
+def power_at(share, full_w=8.0):
+    """Power of a device of 8 W at the full clock, ``8 s^3``, under a cap."""
+    at = np.array([share])
+    one = np.ones(1)
+    return running_clocks(one, one, full_w * one, one, one > 0.0, at).compute_power[0]
+
+
+@pytest.mark.parametrize(
+    ("slow", "mean_speed", "gain"), [(0.4, 0.559, 0.21), (0.55, 0.629, 0.08), (0.7, 0.686, -0.01)]
+)
+def test_a_constant_clock_beats_one_that_is_full_and_slow_in_turns(slow, mean_speed, gain):
+    """Jensen: the same mean power of 2.5 W, and more speed, as the power is convex in it."""
+    mean_w = 2.5
+    steady = (mean_w / 8.0) ** (1.0 / 3.0)
+    assert power_at(steady) == pytest.approx(mean_w, rel=1e-12)
+    assert steady == pytest.approx(0.679, abs=5e-4)
+    # Where even the slow clock draws more than that all the time, it is slow all the time and more.
+    fast = (mean_w - power_at(slow)) / (power_at(1.0) - power_at(slow))
+    in_turns = fast + (1.0 - fast) * slow
+    assert in_turns == pytest.approx(mean_speed, abs=1.5e-3)
+    assert steady / in_turns - 1.0 == pytest.approx(gain, abs=5e-3)
+
+
+@given(
+    share=st.floats(0.1, 1.0),
+    cap=st.floats(0.1, 1.0),
+    full=st.floats(1e9, 1e12),
+    kappa=st.floats(1e-28, 1e-26),
+    active=st.one_of(st.just(0.0), st.floats(0.5, 20.0)),
+)
+def test_the_slower_of_load_and_cap_decides_and_power_follows_the_profile(share, cap, full, kappa, active):
+    kappa, per_cycle = (0.0 if active else kappa), 16.0
+    arrays = [np.array([v]) for v in (per_cycle, kappa, active, full)]
+    speed = np.array([share * full])
+    found = running_clocks(
+        speed,
+        speed / per_cycle,
+        compute_power(speed, *arrays),
+        np.array([full]),
+        np.array([kappa > 0.0]),
+        np.array([cap]),
+    )
+    expected = np.array([min(share, cap) * full])
+    np.testing.assert_allclose(found.speed, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.clock, expected / per_cycle, rtol=1e-12)
+    np.testing.assert_allclose(found.compute_power, compute_power(expected, *arrays), rtol=1e-12)
+    again = running_clocks(*found, np.array([full]), np.array([kappa > 0.0]), np.array([cap]))
+    for one, two in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_time_and_energy_of_a_round_by_hand():
+    plan = even_split(PARAMETERS, STATE)
+    caps = np.random.default_rng(0).uniform(0.3, 1.0, plan.device_power.shape)
+    free, found = (round_costs(PARAMETERS, STATE, p) for p in (plan, replace(plan, clock_cap=caps)))
+    c, extra, M = PARAMETERS.costs, PARAMETERS.overheads, plan.micro_batches
+    e = free.elements
+    for place in np.ndindex(plan.micro_batches.shape):
+        m, passes = int(M[place]), int(M[place]) * c.local_steps
+        forward, backward = [], []
+        for k, cap in enumerate(caps[place]):
+            delta, f = plan.blocks[place][k], cap * STATE.clock[place][k]
+            v = cap * STATE.speed[place][k]
+            a = c.batch_size / m * delta * c.block_forward_flops / v + delta * extra.block_cycles / f
+            update = delta * extra.update_cycles / f
+            forward.append((a, update))
+            backward.append(2.0 * a)
+            watts = 1e-27 * f**3
+            joules = watts * (passes * 3.0 * a + c.local_steps * update)
+            radio = free.energy[place][k + 1] - STATE.compute_power[place][k] * cap * (
+                passes * 3.0 * a + c.local_steps * update
+            )
+            assert found.energy[place][k + 1] == pytest.approx(joules + radio, rel=1e-9)
+        ahead = (
+            [a for a, _ in forward] + list(e.hop_forward[place]) + [e.uplink[place], e.server_forward[place]]
+        )
+        back = backward + list(e.hop_backward[place]) + [e.downlink[place], e.server_backward[place]]
+        step = sum(ahead) + sum(back) + (m - 1) * (max(ahead) + max(back))
+        step += 2.0 * e.latency[place] + max(update for _, update in forward)
+        assert found.local_step[place] == pytest.approx(step, rel=1e-9)
+        expected = c.local_steps * step + found.collect[place] + found.upload[place]
+        assert found.cluster_delay[place] == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_array_equal(found.collect, free.collect)
+    np.testing.assert_array_equal(found.energy[..., 0], free.energy[..., 0])
+
+
+def test_free_clocks_are_the_closed_decision_bit_for_bit():
+    plan = even_split(PARAMETERS, STATE)
+    closed = replace(STATE, full_speed=None, cubic_power=None)
+    ones = replace(plan, clock_cap=np.ones_like(plan.device_power))
+    for one, two in (
+        (round_costs(system_parameters(CLOSED), closed, plan), round_costs(PARAMETERS, STATE, ones)),
+        (round_costs(PARAMETERS, STATE, plan), round_costs(PARAMETERS, STATE, ones)),
+        (round_costs(system_parameters(CLOSED), closed, plan), round_costs(PARAMETERS, closed, ones)),
+    ):
+        for field in fields(one):
+            left, right = getattr(one, field.name), getattr(two, field.name)
+            if isinstance(left, np.ndarray):
+                np.testing.assert_array_equal(left, right, err_msg=field.name)
+    assert running_state(STATE, plan) is STATE
+
+
+def test_the_general_form_and_the_compiled_loop_agree_under_caps():
+    rng = np.random.default_rng(1)
+    plan = even_split(PARAMETERS, STATE)
+    plan = replace(plan, clock_cap=rng.uniform(0.2, 1.0, plan.device_power.shape))
+    one, two = round_costs(PARAMETERS, STATE, plan), general_round_costs(PARAMETERS, STATE, plan)
+    for name in ("delay", "cluster_delay", "energy", "update", "local_step", "memory"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: 0.5 * c, r"clock_cap.*0\.1.*expected a share of the full clock in \[0\.2, 1\]"),
+        (lambda c: 6.0 * c, r"clock_cap.*1\.2"),
+        (lambda c: c * np.nan, r"clock_cap.*nan"),
+        (lambda c: c[:, :1], r"clock_cap has shape \(3, 1, 3\)"),
+    ],
+)
+def test_caps_out_of_range_are_refused(change, message):
+    plan = even_split(PARAMETERS, STATE)
+    caps = np.full_like(plan.device_power, 0.2)
+    check_allocation(PARAMETERS, STATE, replace(plan, clock_cap=caps))
+    with pytest.raises(AllocationError, match=message):
+        check_allocation(PARAMETERS, STATE, own_arrays(replace(plan, clock_cap=change(caps))))
+
+
+def test_a_scenario_that_does_not_open_them_refuses_caps():
+    plan = even_split(PARAMETERS, STATE)
+    capped = replace(plan, clock_cap=np.full_like(plan.device_power, 0.5))
+    with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
+        check_allocation(system_parameters(CLOSED), STATE, capped)
+    with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
+        round_costs(system_parameters(CLOSED), replace(STATE, full_speed=None), capped)
+
+
+def test_plans_with_and_without_caps_stack():
+    plan = even_split(PARAMETERS, STATE)
+    caps = np.full_like(plan.device_power, 0.5)
+    both = stack_allocations([plan, replace(plan, clock_cap=caps)])
+    np.testing.assert_array_equal(both.clock_cap, np.stack([np.ones_like(caps), caps]))
+
+
+def test_the_field_is_left_out_of_digests_and_kept_in_its_range():
+    assert "clock_cap_min" not in scenario_to_dict(CLOSED)["devices"]
+    assert (
+        scenario_to_dict(OPEN.with_overrides({"devices.clock_cap_min": 0.5}))["devices"]["clock_cap_min"]
+        == 0.5
+    )
+    for least in (0.0, 1.5):
+        with pytest.raises(ScenarioError, match="clock_cap_min"):
+            OPEN.with_overrides({"devices.clock_cap_min": least})
+
+
+def test_the_search_for_the_least_energy_takes_the_slowest_clocks():
+    # CUs have plenty, so that devices are each cluster's worst nodes.
+    closed, free, slow = (
+        energy_feasibility(scenario.with_overrides({"budgets.cu_energy_j": 1e3, **change})).least_use
+        for scenario, change in ((CLOSED, {}), (OPEN, {"devices.clock_cap_min": 1.0}), (OPEN, {}))
+    )
+    np.testing.assert_array_equal(free, closed)
+    # Computing takes 0.2^2 of the energy, and radios what they took.
+    assert ((slow > 0.04 * closed) & (slow < 0.1 * closed)).all()
+    # The least use is no more than that of a plan which is played, the even split at these clocks.
+    sample = sample_rounds(OPEN)
+    plan = even_split(PARAMETERS, sample.state)
+    least = PARAMETERS.power_min_w
+    plan = replace(
+        plan,
+        micro_batches=np.full_like(plan.micro_batches, PARAMETERS.micro_batch_choices[0]),
+        device_power=np.full_like(plan.device_power, least),
+        cu_power=np.full_like(plan.cu_power, least),
+        clock_cap=np.full_like(plan.device_power, 0.2),
+    )
+    used = round_costs(PARAMETERS, sample.state, plan).energy_ratio.mean(axis=0)
+    assert (slow.mean(axis=0) <= used[..., 1:].max(axis=-1) + 1e-9).all()
+    fast = round_costs(PARAMETERS, sample.state, replace(plan, clock_cap=None)).energy_ratio.mean(axis=0)
+    assert (fast[..., 1:] > used[..., 1:]).all()

@@ -1,0 +1,189 @@
+"""Let devices fail, and write the tables of ``docs/churn.md``.
+
+Run ``python tools/make_churn_table.py``; it takes about two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env import CollaPipeVectorEnv
+from collapipe_env.physics.recovery import (
+    RecoveryKind,
+    RecoveryTerms,
+    light_segments,
+    moving_time,
+    replay_transfer,
+    rescheduling_transfer,
+)
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.build import system_parameters, usual_round
+from collapipe_env.simulator.costs import round_costs
+
+PAGE = Path(__file__).parents[1] / "docs" / "churn.md"
+DEVICES = 4
+PARAMETERS = {"`medium` (0.79 M)": 789_760, "BERT-base (7.1 M)": 7_087_872}
+"""Parameters of a block."""
+NAMES = {"pipeline": "even split", "asteroid": "Asteroid", "dssra": "DSSRA"}
+KINDS: tuple[RecoveryKind, ...] = ("light", "heavy", "drop-round")
+
+
+def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: float, group: int) -> float:
+    """``T_rec`` of stages of equal devices on equal links, mean over the device that fails [s].
+
+    Args:
+        kind: ``light`` or ``heavy``.
+        blocks: ``L``.
+        parameters: Parameters of a block.
+        rate_mbit: Rate of every link [Mbit/s].
+        group: Devices of a stage, which all hold its blocks.
+    """
+    terms = RecoveryTerms(kind, 0.5, 4)
+    transfer = replay_transfer if kind == "light" else rescheduling_transfer
+    seconds = np.full((DEVICES + 1,) * 2, 1e-6 / rate_mbit)
+    stage = np.arange(DEVICES) // group
+    before = light_segments(blocks, np.bincount(stage).astype(float))
+    found = []
+    for failed in range(DEVICES):
+        left = np.delete(np.arange(DEVICES), failed)
+        speeds = np.bincount(stage[left], minlength=stage.max() + 1).astype(float)
+        alive = speeds > 0.0
+        after = np.zeros_like(before)
+        after[alive] = light_segments(blocks, speeds[alive])
+        old, new = (np.repeat(np.arange(len(s)), s)[:, None] == stage for s in (before, after))
+        new[:, failed] = False
+        moved = transfer(old, new, failed, 32.0 * parameters, 64.0 * parameters)
+        found.append(terms.detection_s + terms.planning_s + moving_time(kind, moved.bits, seconds))
+    return float(np.mean(found))
+
+
+def recovery_rows() -> Iterator[tuple[str, ...]]:
+    """Rows of the table of recoveries."""
+    for name, parameters in PARAMETERS.items():
+        for blocks in (12, 24):
+            for rate in (20.0, 100.0, 500.0):
+                for group in (1, 2):
+                    light, heavy = (
+                        recovery_s(kind, blocks, parameters, rate, group) for kind in ("light", "heavy")
+                    )
+                    yield (
+                        name,
+                        str(blocks),
+                        f"{rate:g}",
+                        str(group),
+                        f"{light:.1f}",
+                        f"{heavy:.1f}",
+                        f"{heavy / light:.1f}",
+                    )
+
+
+def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rounds: int) -> dict[str, float]:
+    """Figures of rounds on ``medium`` whose devices fail.
+
+    Args:
+        scheduler: Its name.
+        kind: Way to go on.
+        mean_s: Mean stay of a device [s].
+        steps: Local steps.
+        rounds: Rounds of each of the 32 environments.
+    """
+    scenario = load_scenario("medium").with_overrides(
+        {
+            "dynamics.processes.presence": {"on_mean_s": mean_s, "recovery": kind, "graceful": 0.0},
+            "devices.profiles.0.memory_bytes": [1.0e9],
+            "budgets.device_energy_j": 1e4,
+            "budgets.cu_energy_j": 1e4,
+            "workload.local_steps": steps,
+        }
+    )
+    env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
+    policy, parameters = SCHEDULERS.get(scheduler)(scenario), system_parameters(scenario)
+    observation, _ = env.reset(seed=0)
+    hazard, usual = 1.0 / mean_s, usual_round(scenario)
+    hit, expected, extra, delay, before, after = 0, 0.0, 0.0, [], [], []
+    for _ in range(rounds):
+        env.step_allocation(policy.act(observation, env.state))
+        record = env.last_round
+        planned = round_costs(parameters, record.state, record.allocation)
+        plays = np.ones(planned.cluster_delay.shape, bool) if planned.plays is None else planned.plays
+        late = np.divide(
+            planned.cluster_delay - planned.upload,
+            planned.cluster_delay,
+            out=np.zeros_like(planned.cluster_delay),
+            where=plays,
+        )
+        working = (record.allocation.device_blocks > 0).sum(axis=-1)
+        expected += float((1.0 - np.exp(-hazard * usual * late * working))[plays].sum())
+        delay.append(record.costs.delay.mean())
+        failed = None if record.interruption is None else record.interruption.failed
+        if failed is None:
+            continue
+        struck = failed.device >= 0
+        hit += int(struck.sum())
+        extra += float(record.interruption.cluster_delay[struck].sum())
+        replays = struck & ~failed.dropped
+        left = steps - failed.credited[replays]
+        whole = left > 0
+        after += (failed.replay_s[replays][whole] / left[whole]).tolist()
+        before += planned.local_step[replays][whole].tolist()
+    return {
+        "delay": float(np.mean(delay)),
+        "hit": 100.0 * hit / (32 * rounds * scenario.clusters),
+        "expected": 100.0 * expected / (32 * rounds * scenario.clusters),
+        "extra": extra / max(hit, 1),
+        "throughput": 100.0 * float(np.sum(before) / np.sum(after)) if after else float("nan"),
+    }
+
+
+def round_rows(rounds: int) -> Iterator[tuple[str, ...]]:
+    """Rows of the table of rounds."""
+    for mean_s in (2160.0, 360.0):
+        for steps in (1, 4):
+            for scheduler, name in NAMES.items():
+                found = {kind: rounds_of(scheduler, kind, mean_s, steps, rounds) for kind in KINDS}
+                light = found["light"]
+                yield (
+                    f"{mean_s / 60.0:g} min",
+                    str(steps),
+                    name,
+                    f"{light['hit']:.1f} ({light['expected']:.1f})",
+                    *(f"{found[kind]['extra']:.1f}" for kind in KINDS[:2]),
+                    *(f"{found[kind]['delay']:.2f}" for kind in KINDS),
+                    f"{light['throughput']:.0f} %",
+                )
+
+
+def main() -> None:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of each of 32 environments (60)")
+    given = parser.parse_args()
+    recoveries = markdown_table(
+        ("block", "L", "link, Mbit/s", "devices a stage", "light, s", "heavy, s", "heavy / light"),
+        list(recovery_rows()),
+    )
+    columns = (
+        "mean stay",
+        "H",
+        "scheduler",
+        "failed, % (theory)",
+        "light: s a failure",
+        "heavy",
+        "delay: light, s",
+        "heavy",
+        "drop",
+        "throughput after",
+    )
+    rounds = markdown_table(columns, list(round_rows(given.rounds)))
+    write_parts(PAGE, {"recoveries": recoveries, "rounds": rounds})
+    print(f"wrote the tables of {PAGE}")
+
+
+if __name__ == "__main__":
+    main()
