@@ -241,7 +241,7 @@ def also_playing(scenario: Scenario) -> tuple[str, ...]:
     """
     chosen = {
         "dssra-plus": not scenario.dssra_plus.is_neutral,
-        "dssra-truth": "channel_knowledge" in dict(scenario.dynamics.processes),
+        "dssra-truth": bool({"channel_knowledge", "traces"} & set(dict(scenario.dynamics.processes))),
         "dssra-target": judged_by_target(scenario),
     }
     return tuple(name for name in NAMED_ONLY if chosen[name])

@@ -22,6 +22,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
     "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
     "presence": ("off", "light", "heavy", "drop-round"),
+    "traces": ("off", "power", "rates"),
     "knowledge": (
         "off",
         "perfect",
@@ -88,6 +89,11 @@ _QUICK: dict[str, dict[str, Any]] = {
     "pause_go": {"pause_s": 0.5, "speed_max_m_s": 20.0},
     "gauss_markov": {"velocity_sd_m_s": 10.0},
 }
+# At the scale of the layout: measured cells are so wide that under `arq` hardly a message ever arrives.
+_TRACES = {
+    "power": {"profile": "driving", "level": "layout"},
+    "rates": {"profile": "bus", "level": "layout", "split": "test"},
+}
 _MODES = {"all": ("delayed", "noisy", "quantised")}
 
 
@@ -113,6 +119,8 @@ def scenario_of(case: Case) -> dict[str, Any]:
         # So short that something happens in a few rounds, and so long that most clusters play.
         often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}
         processes["presence"] = {"recovery": case["presence"], **often}
+    if case["traces"] != "off":
+        processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
         mode, _, rates = case["knowledge"].partition("_")
         processes["channel_knowledge"] = {

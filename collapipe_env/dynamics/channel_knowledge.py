@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, namespace
+from collapipe_env.arrays import Array, Constant, at_least, concatenate, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import System, joined_links, link_count
@@ -94,7 +94,8 @@ class ChannelKnowledge(Process):
     without fading. ``quantised`` rounds the SNR of a sender at full power without interference down to a
     level. In the first ``d`` rounds, when nothing was measured yet, the gain that the episode began with
     counts, without fading. Committed rates lower all of it by their margin. Path losses between clusters
-    stay known.
+    stay known. Where another process says what is known of uplinks before a round, as ``traces`` does, that
+    takes the place of their gains in the round.
 
     It carries ``error_db`` (R, links) [dB] where gains are noisy, and ``past_1`` to ``past_d`` (R, links),
     the gains of one to ``d`` rounds ago, where they are delayed; uplinks first, as in a system's
@@ -108,6 +109,7 @@ class ChannelKnowledge(Process):
     name = "channel_knowledge"
     endogenous = False
     last = True
+    hides_gains = True
     Spec = ChannelKnowledgeSpec
 
     @classmethod
@@ -143,8 +145,15 @@ class ChannelKnowledge(Process):
         if self.spec.error_db > 0.0:
             carried["error_db"] = self._fresh(u)
         for age in range(1, self.spec.delay + 1):
-            carried[f"past_{age}"] = system.link_gain
+            carried[f"past_{age}"] = self._measured(system, system.link_gain)
         return carried
+
+    def _measured(self, system: System, gain: Array) -> Array:
+        """Gains (R, links); of uplinks those before the round, where that is all that is known."""
+        if system.known_gain is None:
+            return gain
+        N = self.scenario.clusters
+        return concatenate((system.known_gain[:, :N], gain[:, N:]))
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Any) -> Carried:  # noqa: ARG002
         """Gains grow a round older, and errors move, whatever time has passed."""
@@ -168,9 +177,9 @@ class ChannelKnowledge(Process):
         if self.spec.delay:
             gain = carried[f"past_{self.spec.delay}"]
         elif self._mean or system.small_scale is None:
-            gain = system.link_gain
+            gain = self._measured(system, system.link_gain)
         else:
-            gain = system.link_gain * system.small_scale
+            gain = self._measured(system, system.link_gain * system.small_scale)
         if self.spec.error_db > 0.0:
             gain = gain * xp.astype(10.0 ** (carried["error_db"] / 10.0), real)
         if self._coarse:

@@ -117,6 +117,7 @@ class Process:
         last: Whether it acts behind all processes that are not ``last``, as it reads what they have made.
         gains: Carried arrays that say gains of links, which no scheduler gets where what is known of them is
             not the truth.
+        hides_gains: Whether it says what is known of gains, :attr:`System.known_gain`.
         endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
             whatever is played. It chooses the seconds that :meth:`advance` is told.
         leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
@@ -144,6 +145,7 @@ class Process:
     after: ClassVar[tuple[str, ...]] = ()
     last: ClassVar[bool] = False
     gains: ClassVar[tuple[str, ...]] = ()
+    hides_gains: ClassVar[bool] = False
     endogenous: ClassVar[bool] = True
     leaves_clusters_short: ClassVar[bool] = False
     hidden: ClassVar[tuple[str, ...]] = ()
@@ -355,6 +357,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
         "heat": "collapipe_env.dynamics.heat:Heat",
+        "traces": "collapipe_env.dynamics.traces:Traces",
         "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },
     reserved=("layout", "arrivals", "learner"),

@@ -53,7 +53,7 @@ def hides_truth(scenario: Scenario) -> bool:
     """
     if scenario.dynamics.visibility == "realistic":
         return True
-    return any(p.name == "channel_knowledge" or p.defines("estimate") for p in active_processes(scenario))
+    return any(p.hides_gains or p.defines("estimate") for p in active_processes(scenario))
 
 
 def title_of(scheduler: Scheduler, scenario: Scenario) -> str:

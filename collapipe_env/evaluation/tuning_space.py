@@ -78,7 +78,7 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     if "heat" in processes:
         found += ["heat_price", "heat_start"]
     knowledge = processes.get("channel_knowledge")
-    if knowledge is not None and UNTRUE & set(knowledge.modes):
+    if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
         found.append("channel_weight")
     if not found:
         raise ScenarioError(

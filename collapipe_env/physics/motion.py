@@ -35,7 +35,7 @@ def walked(
     away_x, away_y = to_x - x, to_y - y
     needed = hypot(away_x, away_y) / where(walking, speed, 1.0)
     arrives = walking & (needed < left)
-    part = where(walking & (needed >= left), at_most(left / at_least(needed, 1e-300), 1.0), 0.0)
+    part = where(walking & (needed >= left), at_most(left / at_least(needed, 1e-200), 1.0), 0.0)
     x = where(arrives, to_x, x + part * away_x)
     y = where(arrives, to_y, y + part * away_y)
     return x, y, where(arrives, left - needed, where(walking, 0.0, left)), arrives

@@ -33,6 +33,11 @@ def scenario_of(visibility="full", modes=("noisy", "delayed"), **processes):
     return load_scenario({"base": "small", "dynamics": {"visibility": visibility, "processes": on}})
 
 
+def on_traces(**fields):
+    """A scenario in which a trace hides the gain of a round, and nothing else does."""
+    return load_scenario({"base": "small", "dynamics": {"processes": {"traces": fields}}})
+
+
 def permuted_pair(scenario, num_envs=2, seed=3):
     """What is seen of a system, and of one whose hidden part is another row's, reversed or turned."""
     env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
@@ -55,6 +60,8 @@ def permuted_pair(scenario, num_envs=2, seed=3):
 
 def hidden_arrays(scenario):
     on = dict(scenario.dynamics.processes)
+    if "traces" in on:
+        yield from (("traces", name) for name in ("trace", "position_s"))
     if "mobility" in on:
         yield "mobility", "environment_db"
         if scenario.dynamics.visibility == "realistic":
@@ -63,9 +70,10 @@ def hidden_arrays(scenario):
         yield from (("heat", name) for name in ("temperature", "reading", "ambient"))
 
 
+@pytest.mark.parametrize("more", [{}, {"traces": {}}, {"traces": {"profile": "bus", "level": "layout"}}])
 @pytest.mark.parametrize("visibility", ["full", "realistic"])
-def test_the_seen_state_holds_nothing_of_the_hidden_part(visibility):
-    scenario = scenario_of(visibility, heat={}, mobility={}, migration={})
+def test_the_seen_state_holds_nothing_of_the_hidden_part(visibility, more):
+    scenario = scenario_of(visibility, heat={}, mobility={}, migration={}, **more)
     env, (first, second) = permuted_pair(scenario)
     assert type(first) is EstimatedState
     assert (env.truth.uplink_gain != first.uplink_gain).all()
@@ -75,9 +83,10 @@ def test_the_seen_state_holds_nothing_of_the_hidden_part(visibility):
         assert_same(observer.build(first), observer.build(second))
 
 
+@pytest.mark.parametrize("hiding", [scenario_of, on_traces])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_scheduler_decides_alike_whatever_the_hidden_part(name):
-    scenario = scenario_of()
+def test_every_scheduler_decides_alike_whatever_the_hidden_part(name, hiding):
+    scenario = hiding()
     _, seen = permuted_pair(scenario)
     decisions = []
     for state in seen:

@@ -15,7 +15,7 @@ from collapipe_env.dynamics.walks import (
     start_pausing_and_going,
     wander,
 )
-from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG
+from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, walked
 
 LAW = PauseGo(side=40.0, pause_s=120.0, slowest=0.5, fastest=1.5)
 
@@ -241,3 +241,12 @@ def test_no_time_moves_nothing():
     for name, values in drifted(law, other, rng, 0.0).items():
         if name != "speed":
             np.testing.assert_array_equal(values, other[name])
+
+
+def test_a_device_at_its_target_walks_on_after_any_time() -> None:
+    """Rounds of ages, as of a link that hardly ever delivers, are no overflow."""
+    here, target = np.array([3.0, 3.0]), np.array([3.0, 4.0])
+    x, _, left, arrives = walked(here, here, target, here, np.ones(2), np.full(2, 1e12))
+    np.testing.assert_array_equal(x, target)
+    np.testing.assert_array_equal(left, [1e12, 1e12 - 1.0])
+    assert arrives.all()

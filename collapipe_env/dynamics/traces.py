@@ -1,0 +1,124 @@
+"""Traces: uplinks of clusters follow measured traces, or traces made like them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from collapipe_env.arrays import Array, namespace
+from collapipe_env.dynamics.process import Carried, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
+from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
+from collapipe_env.scenario import Scenario
+from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+
+LOOK_BACK_S = 1.0
+"""Time before a round over whose mean schedulers know a gain [s]."""
+_OF_POWERS = ("bs_power_dbm", "resource_blocks", "antenna_gain_db")
+_OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_mbps")
+_OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
+
+
+class Traces(Process):
+    """Gains of uplinks from traces ([X]), in place of path loss, shadowing and fading.
+
+    Each cluster's uplink has a trace, in an episode another one for each cluster, from a uniform time on. A
+    round's gain is that of the mean over ``[tau, tau + T_ref]``: of received power in dB, or of the rate. At
+    its end a trace goes backwards, so that nothing jumps. Schedulers know the gain of the mean over the last
+    second before ``tau``, and nothing of the round's.
+
+    It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the time
+    played on it [s].
+
+    Args:
+        scenario: The scenario.
+        spec: Source and mode of the traces.
+    """
+
+    name = "traces"
+    endogenous = False
+    after = ("shadowing", "mobility", "fading")
+    hides_gains = True
+    Spec = TracesSpec
+
+    @classmethod
+    def idle_fields(cls, spec: TracesSpec) -> Mapping[str, str]:
+        """Fields of the other source, and of the other quantity."""
+        made = spec.source == TRACE_LIKE
+        idle = dict.fromkeys(
+            _OF_FILES if made else ("profile",),
+            "it counts with files only" if made else f"it counts with source: {TRACE_LIKE} only",
+        )
+        rates = spec.quantity == "rate"
+        other = _OF_POWERS if rates else _OF_RATES
+        return {**idle, **dict.fromkeys(other, f"it counts with mode: {'rsrp' if rates else 'rate'} only")}
+
+    def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
+        # Imported late: the length of a round is known above processes.
+        from collapipe_env.simulator.build import usual_round
+
+        super().__init__(scenario, spec)
+        self._clusters, self._round_s = scenario.clusters, usual_round(scenario)
+        self.bank = bank_of(spec, scenario.clusters)
+        self._epre_dbm = resource_element_power_dbm(spec.bs_power_dbm, spec.resource_blocks)
+        self.numbers = len(self.bank) + scenario.clusters
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
+        """Choose a trace and a time for each cluster."""
+        xp, N, count = namespace(u), self._clusters, len(self.bank)
+        # As in a shuffled pack: no two the same, unless there are fewer than clusters.
+        shuffled = xp.argsort(u[:, :count], axis=-1)
+        places = [cluster % count for cluster in range(N)]
+        trace = xp.stack([xp.astype(shuffled[:, place], xp.int64) for place in places], axis=-1)
+        # From the first second on: there has to be one to look back on.
+        room = self.bank.lengths(trace, u) - LOOK_BACK_S
+        return {"trace": trace, "position_s": LOOK_BACK_S + u[:, count:] * room}
+
+    def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
+        """Go on by the seconds that passed."""
+        seconds = namespace(u).astype(delta_s, u.dtype)
+        return {"trace": carried["trace"], "position_s": carried["position_s"] + seconds[:, None]}
+
+    def apply(self, system: System, carried: Carried) -> System:
+        """Set the uplinks' gains, and what is known of them."""
+        xp, N, real = namespace(system.link_gain), self._clusters, system.link_gain.dtype
+        trace, now = carried["trace"], carried["position_s"]
+        times = xp.stack((now - LOOK_BACK_S, now, now + self._round_s), axis=-1)
+        gains = self._gain(self.bank.means_between(trace, times))
+        known, gain = gains[..., 0], gains[..., 1]
+        if self.spec.level == "layout":
+            mean = self._gain(self.bank.whole_means(trace, now))
+            path = xp.astype(system.link_gain[:, :N], xp.float64)
+            gain, known = path * (gain / mean), path * (known / mean)
+        pairs, small = system.link_gain[:, N:], system.small_scale
+        gain, known = xp.astype(gain, real), xp.astype(known, real)
+        if small is not None:
+            small = xp.concat((xp.ones_like(gain), small[:, N:]), axis=-1)
+            known = xp.concat((known, pairs * small[:, N:]), axis=-1)
+        else:
+            known = xp.concat((known, pairs), axis=-1)
+        links = xp.concat((gain, pairs), axis=-1)
+        return system._replace(link_gain=links, small_scale=small, known_gain=known)
+
+    def _gain(self, mean: Array) -> Array:
+        """Gains of means in the traces' unit (R, N)."""
+        s = self.spec
+        if s.quantity == "rsrp":
+            return rsrp_gain(mean, self._epre_dbm, s.antenna_gain_db)
+        return rate_gain(
+            mean,
+            s.bandwidth_hz,
+            s.efficiency,
+            self.scenario.radio.noise_w_per_hz,
+            db_to_linear(s.power_dbm - 30.0),
+            least_rate=1e6 * s.rate_min_mbps,
+            most_snr=db_to_linear(s.snr_max_db),
+        )
+
+    def check(self, carried: Carried) -> None:
+        """Refuse traces that there are not, and times before the first second."""
+        place = f"simulator/processes/{self.name}"
+        require_within(carried["trace"], 0, len(self.bank) - 1, f"{place}/trace")
+        require_within(carried["position_s"], LOOK_BACK_S, LARGEST_NUMBER, f"{place}/position_s")

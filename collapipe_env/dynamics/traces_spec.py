@@ -1,0 +1,195 @@
+"""Fields of the process ``traces``, and the traces that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from collapipe_env.dynamics.trace_bank import TraceBank
+from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
+from collapipe_env.errors import DataError, ScenarioError, nearest_name, shown
+from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
+from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
+from collapipe_env.trace_files.trace_reading import known_formats, require_columns
+from collapipe_env.trace_files.trace_sources import Part, split
+
+TRACE_LIKE = "trace-like"
+"""Source that is no file: traces made with the moments of measured ones."""
+_RANGES = {
+    "row_s": (0.0, 3600.0, "s"),
+    "bs_power_dbm": (-30.0, 90.0, "dBm"),
+    "resource_blocks": (1, 10_000, "blocks"),
+    "antenna_gain_db": (-30.0, 60.0, "dBi"),
+    "bandwidth_hz": (1e3, 1e11, "Hz"),
+    "efficiency": (0.01, 1.0, "of Shannon's rate"),
+    "power_dbm": (-30.0, 90.0, "dBm"),
+    "snr_max_db": (0.0, 60.0, "dB"),
+    "rate_min_mbps": (1e-6, 1e5, "Mbit/s"),
+}
+
+
+@dataclass(frozen=True)
+class TracesSpec:
+    """Fields of ``dynamics.processes.traces``.
+
+    Attributes:
+        source: A folder of CSV files, one file, or a list of them; relative paths are looked for below
+            ``COLLAPIPE_DATA``, too. ``trace-like`` for made traces, which need no files.
+        profile: Kind of made traces.
+        format: Format of the files.
+        mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, at which
+            a declared link would have a gain. ``None`` for what the profile or the format holds, received
+            power where it holds both.
+        split: Files that are played, by their index in the order of names, modulo 5: 3 for ``dev``, 4 for
+            ``test``, else ``train``; ``all`` for all of them.
+        level: ``absolute``: gains are those of the trace. ``layout``: the trace gives the ratio to its own
+            mean, and path loss and shadowing of the layout give the rest.
+        share_files: Whether clusters may have the same file where there are fewer files than clusters.
+        column: Column of the values; empty for that of the format (``value`` with ``csv``).
+        time_column: Column of times [s], with ``csv``.
+        row_s: Seconds from row to row, counted in place of reading times, 0 to 3600; 0 to read them [s].
+        unit: Unit of rates, with ``csv``.
+        delimiter: Character between columns.
+        bs_power_dbm: Power of the measured base station over its band, -30 to 90 [dBm] (``rsrp``).
+        resource_blocks: Resource blocks of that band, 1 to 10,000 (``rsrp``).
+        antenna_gain_db: Its antenna's gain, -30 to 60 [dBi] (``rsrp``).
+        bandwidth_hz: Bandwidth of the measured link, 1e3 to 1e11 [Hz] (``rate``).
+        efficiency: Share of Shannon's rate that it reached, 0.01 to 1 (``rate``).
+        power_dbm: Power that it is taken to have been sent with, -30 to 90 [dBm] (``rate``). With the 23 dBm
+            of a phone a rate is read as that of an uplink.
+        snr_max_db: Largest SNR that it could use, 0 to 60 [dB] (``rate``).
+        rate_min_mbps: Rate that smaller ones count as, 1e-6 to 1e5 [Mbit/s] (``rate``).
+        checksum: SHA-256 of names and contents of all files of the source, whatever the split. Empty for what
+            is found when the scenario is loaded, which then stands here; other files are refused.
+
+    Raises:
+        ValueError: One is out of range, a source is missing, or files are not those of the checksum.
+    """
+
+    source: str | tuple[str, ...] = TRACE_LIKE
+    profile: str = "driving"
+    format: str = "csv"
+    mode: Quantity | None = None
+    split: Part = "train"
+    level: Literal["absolute", "layout"] = "absolute"
+    share_files: bool = False
+    column: str = ""
+    time_column: str = "time_s"
+    row_s: float = 0.0
+    unit: Literal["bit/s", "kbit/s", "Mbit/s"] = "Mbit/s"
+    delimiter: str = ","
+    bs_power_dbm: float = 46.0
+    resource_blocks: int = 100
+    antenna_gain_db: float = 15.0
+    bandwidth_hz: float = 20e6
+    efficiency: float = 0.6
+    power_dbm: float = 23.0
+    snr_max_db: float = 30.0
+    rate_min_mbps: float = 0.1
+    checksum: str = ""
+
+    def __post_init__(self) -> None:
+        for name, (low, high, unit) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value:g}: give {low:g} to {high:g} {unit}")
+        if self.profile not in PROFILES:
+            raise ValueError(f"profile is {shown(self.profile)}: {nearest_name(self.profile, PROFILES)}")
+        if self.format not in known_formats():
+            raise ValueError(f"format is {shown(self.format)}: {nearest_name(self.format, known_formats())}")
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise ValueError(f"delimiter is {shown(self.delimiter)}: give one character, say ',' or ';'")
+        if self.made:
+            quantity = PROFILES[self.profile].quantity
+            if self.mode not in (None, quantity):
+                raise ValueError(
+                    f"mode is {self.mode!r}, but the profile {self.profile} holds {quantity}: leave mode out"
+                )
+            if self.checksum:
+                raise ValueError(
+                    "checksum is given, but the source trace-like has no files: leave checksum out"
+                )
+            return
+        if self.mode is None and self.format == "csv":
+            raise ValueError("mode is not given: say what the files hold, mode: rsrp or mode: rate")
+        require_columns(self.columns)
+        if not self.checksum:
+            # Frozen, and yet the scenario has to say which files it means, so that its digest does.
+            object.__setattr__(self, "checksum", checksum(source_files(self.source)))
+        elif (found := _found_checksum(self.source)) is not None and found != self.checksum:
+            raise ValueError(_other_files(self.source, found, self.checksum))
+
+    @property
+    def made(self) -> bool:
+        """Whether traces are made, not read."""
+        return self.source == TRACE_LIKE
+
+    @property
+    def quantity(self) -> Quantity:
+        """Quantity that the traces hold."""
+        if self.mode is not None:
+            return self.mode
+        if self.made:
+            return PROFILES[self.profile].quantity
+        return next(iter(FORMATS[self.format].columns))
+
+    @property
+    def columns(self) -> Columns:
+        """Columns to read."""
+        return Columns(
+            self.format, self.quantity, self.column, self.time_column, self.row_s, self.unit, self.delimiter
+        )
+
+
+def _found_checksum(source: str | tuple[str, ...]) -> str | None:
+    """Checksum of the files; ``None`` where they are not on this machine."""
+    try:
+        return checksum(source_files(source))
+    except DataError:
+        return None
+
+
+def _other_files(source: str | tuple[str, ...], found: str, given: str) -> str:
+    return (
+        f"the files of source {shown(source)} have the checksum {found[:12]}..., not {shown(given[:12])}...: "
+        "they are not those of this scenario; give those, or take checksum out for these"
+    )
+
+
+def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
+    """Traces that a scenario plays.
+
+    Args:
+        spec: Its fields.
+        clusters: How many clusters it has.
+
+    Raises:
+        DataError: Files are missing or no traces.
+        ScenarioError: They are not those of the checksum, or are fewer than clusters.
+    """
+    if spec.made:
+        # As many that each part has a trace for every cluster.
+        return _made(spec.profile, spec.split, max(FEWEST, 5 * clusters))
+    paths = source_files(spec.source)
+    if (found := checksum(paths)) != spec.checksum:
+        raise ScenarioError(f"dynamics.processes.traces: {_other_files(spec.source, found, spec.checksum)}")
+    bank = _read(spec.source, spec.columns, spec.split, found)
+    if len(bank) < clusters and not spec.share_files:
+        raise ScenarioError(
+            f"dynamics.processes.traces: {len(bank)} traces in the part {spec.split!r} of "
+            f"{shown(spec.source)} for {clusters} clusters, each of which plays one of its own: name more "
+            "files, or set share_files: true"
+        )
+    return bank
+
+
+@lru_cache(maxsize=8)
+def _made(profile: str, part: Part, count: int) -> TraceBank:
+    return TraceBank(split(made_traces(profile, count), part))
+
+
+@lru_cache(maxsize=8)
+def _read(source: str | tuple[str, ...], columns: Columns, part: Part, found: str) -> TraceBank:  # noqa: ARG001
+    """Traces of files with a checksum: others are read anew."""
+    return TraceBank(source_traces(source, columns, part))

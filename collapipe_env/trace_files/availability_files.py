@@ -1,0 +1,120 @@
+"""Availability of clients over time, from JSON of the shape that FedScale documents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.arrays import BoolArray, FloatArray
+from collapipe_env.errors import DataError, nearest_name, shown
+from collapipe_env.files import read_json
+
+MOST_BYTES = 1024**3
+"""Bytes of a file of availabilities."""
+_REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is converted by its owner first"
+
+
+@dataclass(frozen=True, eq=False)
+class Availability:
+    """Windows in which a client is there, repeated for ever.
+
+    Attributes:
+        client: Its key in the file.
+        begin_s: Begins of the windows (W,), ascending [s].
+        end_s: Ends of the windows (W,), none before its begin or after the next one's [s].
+        period_s: Time after which all repeats, ``finish_time`` [s].
+        model: Model of the device, as the file says.
+    """
+
+    client: str
+    begin_s: FloatArray
+    end_s: FloatArray
+    period_s: float
+    model: str
+
+    @property
+    def share(self) -> float:
+        """Share of the time in which it is there."""
+        return float(np.sum(self.end_s - self.begin_s) / self.period_s)
+
+
+def available(trace: Availability, seconds: FloatArray | float) -> BoolArray:
+    """Whether a client is there at some times: from a window's begin to its end, both included.
+
+    Args:
+        trace: The client.
+        seconds: Times, any shape, finite [s]; they count modulo the period.
+    """
+    times = np.mod(np.asarray(seconds, dtype=np.float64), trace.period_s)
+    last = np.searchsorted(trace.begin_s, times, side="right") - 1
+    ends = trace.end_s[np.maximum(last, 0)]
+    there: BoolArray = (last >= 0) & (times <= ends)
+    return there
+
+
+def read_availability(path: Path) -> tuple[Availability, ...]:
+    """Read a file of clients, in the order of the file. Nothing is unpickled.
+
+    Args:
+        path: A JSON object: by client ``duration``, ``inactive``, ``active``, ``finish_time``, ``model``.
+
+    Raises:
+        DataError: Naming the file, the client, the field and the remedy.
+    """
+    content = read_json(path, _REMEDY, MOST_BYTES)
+    if not content:
+        raise DataError(f"{path}: no clients; {_REMEDY}")
+    return tuple(_client(path, name, fields) for name, fields in content.items())
+
+
+FIELDS = ("duration", "inactive", "active", "finish_time", "model")
+"""Fields of a client."""
+
+
+def _client(path: Path, name: str, fields: Any) -> Availability:
+    place = f"{path}: client {shown(name)}"
+    if not isinstance(fields, Mapping):
+        raise DataError(f"{place} is {shown(fields)}, not an object; {_REMEDY}")
+    for field in FIELDS:
+        if field not in fields:
+            raise DataError(f"{place} has no {field}; {_REMEDY}")
+    for field in fields:
+        if field not in FIELDS:
+            raise DataError(f"{place} has a field {shown(field)}; {nearest_name(field, FIELDS)}")
+    period = _seconds(fields["finish_time"], f"{place}: finish_time")
+    if period <= 0.0:
+        raise DataError(f"{place}: finish_time is {period:g} s; give the period, above 0")
+    _seconds(fields["duration"], f"{place}: duration")
+    begin, end = (_times(fields[field], f"{place}: {field}") for field in ("active", "inactive"))
+    if len(begin) != len(end) or not len(begin):
+        raise DataError(
+            f"{place}: {len(begin)} times in active and {len(end)} in inactive; give one of each per window"
+        )
+    if (end < begin).any() or (begin[1:] < end[:-1]).any() or begin[0] < 0.0 or end[-1] > period:
+        wrong = np.flatnonzero((end < begin) | (np.append(begin[1:], period) < end) | (begin < 0.0))
+        at = int(wrong[0])
+        raise DataError(
+            f"{place}: window {at} from {begin[at]:g} to {end[at]:g} s does not lie between its neighbours "
+            f"within 0 to {period:g} s; sort the windows and join those that overlap"
+        )
+    model = fields["model"]
+    if not isinstance(model, str):
+        raise DataError(f"{place}: model is {shown(model)}, not a text; {_REMEDY}")
+    return Availability(name, begin, end, period, model)
+
+
+def _times(given: Any, place: str) -> FloatArray:
+    if not isinstance(given, list):
+        raise DataError(f"{place} is {shown(given)}, not a list of seconds; {_REMEDY}")
+    return np.array([_seconds(value, f"{place}[{index}]") for index, value in enumerate(given)])
+
+
+def _seconds(value: Any, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(f"{place} is {shown(value)}, not a number of seconds; correct it")
+    return float(value)

@@ -1,0 +1,191 @@
+"""Sources of traces: the files below a path, their checksum, and their split into train, dev and test."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from collapipe_env.errors import DataError, shortened
+from collapipe_env.files import read_regular
+from collapipe_env.trace_files.trace import Trace
+from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_traces
+from collapipe_env.typed_paths import given_path, why_unusable
+
+ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
+"""Endings of the files of a folder that are read."""
+MOST_FILES = 10_000
+"""Files of a source."""
+DATA_FOLDER = "COLLAPIPE_DATA"
+"""Environment variable: the folder below which relative paths are looked for, too."""
+
+Part = Literal["all", "train", "dev", "test"]
+Item = TypeVar("Item")
+_Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+def part_of(index: int) -> Part:
+    """Part of the split to which a file belongs: index mod 5 is 3 for dev, 4 for test, else train.
+
+    Args:
+        index: Place of the file among all of its source, in the order of their names.
+    """
+    return {3: "dev", 4: "test"}.get(index % 5, "train")  # type: ignore[return-value]
+
+
+def split(items: Sequence[Item], part: Part) -> list[Item]:
+    """Return the items of a part, whole ones.
+
+    Args:
+        items: Files or traces in the order of their names.
+        part: The part; ``all`` for all of them.
+    """
+    return [item for index, item in enumerate(items) if part in ("all", part_of(index))]
+
+
+def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
+    """Files of a source, in the order of their names.
+
+    Args:
+        source: A folder, a file, or several of them. A relative path that is not there is looked for below
+            the folder that the environment variable ``COLLAPIPE_DATA`` names, too.
+
+    Raises:
+        DataError: A path is not there, a folder holds no traces, or a file is named twice.
+    """
+    given = (source,) if isinstance(source, str) else tuple(source)
+    if not given:
+        raise DataError("the source of traces is an empty list: name a folder or files")
+    found: list[Path] = []
+    for text in given:
+        path = _found(text)
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = [file for file in path.iterdir() if _is_table(file)]
+        if not inside:
+            raise DataError(f"{path} holds no trace files, {', '.join(ENDINGS)}: name the folder that does")
+        found += inside
+    if len(found) > MOST_FILES:
+        raise DataError(f"{len(found):,} trace files, above the limit of {MOST_FILES:,}: name fewer")
+    found.sort(key=lambda path: (path.name, str(path)))
+    for path, following in pairwise(found):
+        if path.name == following.name:
+            raise DataError(
+                f"{path} and {following} have the same name, by which traces are told apart: rename one of "
+                "them, or name it once"
+            )
+    return tuple(found)
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower()
+    return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
+
+
+def _found(text: str) -> Path:
+    if not isinstance(text, str) or not text:
+        raise DataError(f"the source of traces {text!r} is no path: name a folder or a file")
+    path = given_path(text)
+    if path.exists():
+        return path
+    places = [str(path)]
+    data = os.environ.get(DATA_FOLDER)
+    if data and not path.is_absolute():
+        below = given_path(data) / path
+        if below.exists():
+            return below
+        places.append(str(below))
+    raise DataError(
+        f"traces: {shortened(' and '.join(places))}: {why_unusable(path)}; check the path"
+        + ("" if data else f", or set {DATA_FOLDER} to the folder of data sets")
+    )
+
+
+def checksum(paths: Sequence[Path]) -> str:
+    """SHA-256 of the names and contents of files, wherever they lie.
+
+    Args:
+        paths: The files, in the order of their names.
+
+    Returns:
+        Hexadecimal digits.
+
+    Raises:
+        DataError: If one cannot be read.
+    """
+    return _checksum(_stamp(paths))
+
+
+def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of each file, by its name.
+
+    Args:
+        paths: The files.
+
+    Raises:
+        DataError: If one cannot be read.
+    """
+    found = {}
+    for path in paths:
+        try:
+            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+            ) from None
+    return found
+
+
+def _stamp(paths: Sequence[Path]) -> _Stamp:
+    """Names, sizes and times of files, by which it is seen that one has changed."""
+    found = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be looked up ({error.strerror}); check the path") from None
+        found.append((str(path), about.st_size, about.st_mtime_ns, about.st_ino))
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def _checksum(stamp: _Stamp) -> str:
+    each = file_checksums(Path(name) for name, *_ in stamp)
+    text = "".join(f"{name}\0{digits}\n" for name, digits in each.items())
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> tuple[Trace, ...]:
+    """Traces of a part of a source. Files are read once, and anew when they have changed.
+
+    Files and parts of files in which the quantity was not measured in half of the rows are left out; they
+    count in the split, so that a file belongs to the same part whatever is read of it.
+
+    Args:
+        source: As for :func:`source_files`.
+        columns: What to read of the files.
+        part: Part of the split.
+
+    Raises:
+        DataError: Naming the file and the line, or if nothing is left.
+    """
+    paths = source_files(source)
+    every = _traces(_stamp(paths), columns)
+    found = tuple(trace for trace in split(every, part) if trace is not None)
+    if not found:
+        raise DataError(
+            f"the part {part!r} of {shortened(str(source))} holds none of its {len(every)} traces: choose "
+            "split: all, or add files"
+        )
+    return found
+
+
+@lru_cache(maxsize=8)
+def _traces(stamp: _Stamp, columns: Columns) -> tuple[Trace | None, ...]:
+    paths = (Path(name) for name, *_ in stamp)
+    return tuple(trace for path in paths for trace in read_traces(path, columns))

@@ -1,0 +1,397 @@
+"""Traces as a process: gains by hand, what schedulers know of them, batches, states, and other processes."""
+
+import dataclasses
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_ways_support import WAYS, assert_same
+from trace_support import write_trace
+
+from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.traces import Traces
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.sb3 import CollaPipeVecEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import StateError
+from collapipe_env.evaluation.declared_sight import hides_truth
+from collapipe_env.evaluation.tuning_space import tunable
+from collapipe_env.physics.trace_gains import rsrp_of_gain
+from collapipe_env.scenario import fixed_layout, load_scenario
+from collapipe_env.schedulers import SCHEDULERS, also_playing
+from collapipe_env.simulator.build import system_parameters, usual_round
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.state import EstimatedState
+
+EPRE = 10.0 * math.log10(1000.0 * 10.0**1.6 / 1200.0)
+"""46 dBm on 1200 subcarriers [dBm]."""
+ROUNDS = 6
+
+
+def tracing(traces=None, base="small", processes=None, **sections):
+    """A scenario on traces; without for ``None``."""
+    on = dict(processes or {})
+    if traces is not None:
+        on["traces"] = traces
+    dynamics = {"rounds": ROUNDS, **sections.pop("dynamics", {}), "processes": on}
+    return load_scenario({"base": base, "name": "traced", **sections, "dynamics": dynamics})
+
+
+def files(folder, *traces, **options):
+    """A scenario's traces from files in a folder."""
+    for number, values in enumerate(traces):
+        write_trace(folder / f"t{number:02d}.csv", values)
+    return {"source": str(folder), "mode": "rsrp", "split": "all", **options}
+
+
+def vector(scenario, num_envs=3, seed=4):
+    env = CollaPipeVectorEnv(num_envs, scenario, "surrogate")
+    env.reset(seed=seed)
+    return env
+
+
+def make_actions(env, count):
+    rng = np.random.default_rng(0)
+    return rng.uniform(-1.0, 1.0, (count, env.num_envs, *env.single_action_space.shape)).astype(np.float32)
+
+
+def carried_of(env):
+    return env._mdp.world.system.carried["traces"]
+
+
+def process_of(scenario):
+    return next(p for p in active_processes(scenario) if p.name == "traces")
+
+
+def gain_of(rsrp):
+    return 10.0 ** ((rsrp - EPRE - 15.0) / 10.0)
+
+
+def test_a_constant_trace_is_a_constant_link(tmp_path):
+    """Gains are the closed form's, and rounds cost what they do on a channel with these gains."""
+    levels = [-99.0, -85.5, -110.25]
+    scenario = tracing(files(tmp_path, *(np.full(40, level) for level in levels)))
+    env = vector(scenario)
+    expected = gain_of(np.array(levels))[carried_of(env)["trace"]]
+    plain = vector(tracing())
+    parameters = system_parameters(plain.scenario)
+    for action in make_actions(env, 4):
+        for state in (env.truth, env.state):
+            np.testing.assert_allclose(state.uplink_gain, expected, rtol=1e-12)
+        # Nothing but uplinks differs from the scenario without traces.
+        np.testing.assert_array_equal(env.state.d2d_gain, plain.state.d2d_gain)
+        plan = even_split(parameters, plain.state)
+        channel = dataclasses.replace(plain.state, uplink_gain=expected)
+        costs = round_costs(parameters, channel, plan)
+        env_costs = round_costs(parameters, env.truth, plan)
+        np.testing.assert_allclose(env_costs.delay, costs.delay, rtol=1e-12)
+        np.testing.assert_allclose(env_costs.energy, costs.energy, rtol=1e-12)
+        env.step(action)
+        plain.step(action)
+
+
+def test_received_power_made_from_path_loss_is_the_path_loss_channel(tmp_path):
+    scenario = load_scenario("small")
+    path = fixed_layout(scenario).d2e_path_gain
+    made = [np.full(30, rsrp_of_gain(gain, EPRE, 15.0)) for gain in path]
+    env = vector(tracing(files(tmp_path, *made)), 8)
+    np.testing.assert_allclose(env.truth.uplink_gain, path[carried_of(env)["trace"]], rtol=1e-12)
+    plain = vector(tracing({"level": "layout", **files(tmp_path, *made)}))
+    # Relative to its own mean a constant trace leaves the layout as it is.
+    np.testing.assert_allclose(plain.truth.uplink_gain, np.broadcast_to(path, (3, len(path))), rtol=1e-12)
+
+
+def test_a_constant_rate_has_the_closed_form_gain(tmp_path):
+    numbers = {"bandwidth_hz": 10e6, "efficiency": 0.5, "power_dbm": 20.0, "unit": "kbit/s"}
+    traces = files(tmp_path, np.full(20, 4000.0), np.full(20, 1e-6), **numbers)
+    env = vector(tracing({**traces, "mode": "rate"}))
+    noise = load_scenario("small").radio.noise_w_per_hz * 10e6
+    # 4 Mbit/s of 5 MHz; the least rate of 0.1 Mbit/s in place of nearly none.
+    expected = (2.0 ** np.array([0.8, 0.02]) - 1.0) * noise / 0.1
+    np.testing.assert_allclose(env.truth.uplink_gain, expected[carried_of(env)["trace"]], rtol=1e-12)
+
+
+def played_mean(values, begin, seconds):
+    """Mean of a window of a trace of one-second samples, there and back, summed in small pieces."""
+    there_and_back = np.concatenate((values, values[::-1]))
+    edges = np.union1d(np.arange(np.floor(begin), begin + seconds + 2.0), [begin, begin + seconds])
+    edges = edges[(edges >= begin) & (edges <= begin + seconds)]
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    each = there_and_back[np.floor(middle).astype(int) % len(there_and_back)]
+    return float(np.dot(np.diff(edges), each) / seconds)
+
+
+@pytest.mark.parametrize("mode", ["rsrp", "rate"])
+def test_a_round_gets_the_mean_of_its_seconds_and_schedulers_that_of_the_last_one(tmp_path, mode):
+    rng = np.random.default_rng(1)
+    made = [rng.normal(-90.0, 8.0, 25) if mode == "rsrp" else rng.uniform(0.5, 9.0, 25) for _ in range(3)]
+    scenario = tracing({**files(tmp_path, *made), "mode": mode})
+    env, round_s = vector(scenario), usual_round(scenario)
+    if mode == "rsrp":
+        law = gain_of
+    else:
+        noise = scenario.radio.noise_w_per_hz * 20e6
+        scale = noise / (1e-3 * 10.0**2.3)
+
+        def law(mean):
+            return (2.0 ** (mean / 12.0) - 1.0) * scale
+
+    first = {name: values.copy() for name, values in carried_of(env).items()}
+    for t, action in enumerate(make_actions(env, ROUNDS - 1)):
+        for e in range(3):
+            for n in range(scenario.clusters):
+                values = made[first["trace"][e, n]]
+                now = first["position_s"][e, n] + t * round_s
+                truth = law(played_mean(values, now, round_s))
+                known = law(played_mean(values, now - 1.0, 1.0))
+                assert env.truth.uplink_gain[e, n] == pytest.approx(truth, rel=1e-9)
+                assert env.state.uplink_gain[e, n] == pytest.approx(known, rel=1e-9)
+        env.step(action)
+        np.testing.assert_array_equal(carried_of(env)["trace"], first["trace"])
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.floats(0.0, 1.0))
+def test_what_is_known_does_not_depend_on_what_is_to_come(seed, share):
+    """Samples later than the round's begin are changed: what is known stays, the round's gain does not."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(-90.0, 8.0, 60)
+    now = 1.0 + share * 40.0
+    other = values.copy()
+    other[int(now) + 1 :] += 30.0
+    scenario = tracing({})
+    process = process_of(scenario)
+    system = vector(scenario, 1)._mdp.world.system._base
+    N = scenario.clusters
+    carried = {"trace": np.zeros((1, N), dtype=np.int64), "position_s": np.full((1, N), now)}
+    seen = []
+    for one in (values, other):
+        process.bank = bank_of_values(one)
+        seen.append(process.apply(system, carried))
+    # But for the last bits, as sums are kept around the mean of the whole trace.
+    np.testing.assert_allclose(seen[0].known_gain, seen[1].known_gain, rtol=1e-11)
+    assert (seen[0].link_gain[:, :N] < seen[1].link_gain[:, :N]).all()
+
+
+def bank_of_values(values):
+    from collapipe_env.dynamics.trace_bank import TraceBank
+    from collapipe_env.trace_files import Trace
+
+    return TraceBank([Trace("t", np.arange(float(len(values))), values, "dBm", float(len(values)))])
+
+
+def test_each_cluster_plays_another_file_from_a_uniform_time_on(tmp_path):
+    lengths = [20, 40, 60, 80, 100, 120]
+    scenario = tracing(files(tmp_path, *(np.linspace(-90.0, -80.0, n) for n in lengths)), base="medium")
+    env = vector(scenario, 1500)
+    trace, position = carried_of(env)["trace"], carried_of(env)["position_s"]
+    assert (np.diff(np.sort(trace, axis=1), axis=1) > 0).all()
+    counts = np.bincount(trace.ravel(), minlength=6) / len(trace)
+    np.testing.assert_allclose(counts, 4.0 / 6.0, atol=4.0 * math.sqrt(2.0 / 9.0 / len(trace)))
+    first = np.bincount(trace[:, 0], minlength=6) / len(trace)
+    np.testing.assert_allclose(first, 1.0 / 6.0, atol=4.0 * math.sqrt(5.0 / 36.0 / len(trace)))
+    share = np.sort(((position - 1.0) / (np.array(lengths)[trace] - 1.0)).ravel())
+    uniform = (np.arange(len(share)) + 0.5) / len(share)
+    # Kolmogorov's bound at 1e-4.
+    assert np.abs(share - uniform).max() < 2.2 / math.sqrt(len(share))
+
+
+def test_fewer_files_than_clusters_are_shared_where_the_scenario_says_so(tmp_path):
+    traces = files(tmp_path, *(np.linspace(-90.0, -80.0, 500) for _ in range(3)), share_files=True)
+    env = vector(tracing(traces, base="medium"), 50)
+    trace, position = carried_of(env)["trace"], carried_of(env)["position_s"]
+    # Four clusters on three files: one file twice, at its own times.
+    assert (np.sort(trace, axis=1)[:, [0, -1]] == [0, 2]).all()
+    assert (np.diff(np.sort(position, axis=1), axis=1) > 0.0).all()
+
+
+@pytest.mark.parametrize("traces", [{}, {"profile": "bus"}, {"level": "layout"}])
+def test_single_vector_and_tensor_environments_play_alike(traces):
+    scenario = tracing(traces)
+    rows, single = CollaPipeVectorEnv(3, scenario, "surrogate"), CollaPipeEnv(scenario, "surrogate")
+    adapter = CollaPipeVecEnv(CollaPipeVectorEnv(3, scenario, "surrogate", autoreset_mode="SameStep"))
+    tensors = CollaPipeTorchVectorEnv(3, scenario)
+    rows.reset(seed=4)
+    single.reset(seed=5)
+    adapter.seed(4)
+    adapter.reset()
+    tensors.reset(seed=4)
+    for action in make_actions(rows, ROUNDS - 1):
+        np.testing.assert_array_equal(single.truth.uplink_gain[0], rows.truth.uplink_gain[1])
+        for name in ("truth", "state"):
+            gains = [getattr(env, name).uplink_gain for env in (rows, tensors)]
+            np.testing.assert_allclose(gains[1].numpy(), gains[0], rtol=1e-12)
+        expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
+        on_tensors = tensors.step(action)
+        np.testing.assert_array_equal(alone[0], expected[0][1])
+        np.testing.assert_array_equal(adapted[0], expected[0])
+        np.testing.assert_allclose(on_tensors[1].numpy(), expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_states_go_on_where_they_were(way, tmp_path):
+    scenario = tracing({"profile": "subway"})
+    env = vector(scenario)
+    actions = make_actions(env, 5)
+    for action in actions[:2]:
+        env.step(action)
+    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.npz")
+    for action in actions[2:]:
+        assert_same(other.state.uplink_gain, env.state.uplink_gain)
+        assert_same(other.step(action), env.step(action))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("trace", 99, r"traces/trace holds 99"),
+        ("trace", -1, r"traces/trace holds -1"),
+        ("position_s", 0.5, r"traces/position_s holds 0.5"),
+        ("position_s", np.nan, r"traces/position_s"),
+    ],
+)
+def test_damaged_states_are_refused(name, value, message):
+    env = vector(tracing({}))
+    state = env.get_state()
+    tree = state["mdp"]["simulator"]["processes"]["traces"]
+    tree[name] = tree[name].copy()
+    tree[name][0, 0] = value
+    with pytest.raises(StateError, match=message):
+        env.set_state(state)
+
+
+@pytest.mark.parametrize("base", ["mixed", "real", "reference"])
+def test_time_moves_by_the_time_base(base):
+    scenario = tracing({}, dynamics={"time_base": base})
+    env = vector(scenario)
+    for action in make_actions(env, 3):
+        before = carried_of(env)["position_s"]
+        env.step(action)
+        passed = carried_of(env)["position_s"] - before
+        delay = env.last_round.costs.delay
+        seconds = delay if base == "real" else np.full(3, usual_round(scenario))
+        np.testing.assert_allclose(passed, np.broadcast_to(seconds[:, None], passed.shape), rtol=1e-9)
+
+
+def test_switched_off_nothing_changes_and_switched_on_only_uplinks_do():
+    """Numbers of all other processes stay what they were."""
+    on, off = vector(tracing({})), vector(tracing())
+    for action in make_actions(on, 4):
+        np.testing.assert_array_equal(on.truth.d2d_gain, off.truth.d2d_gain)
+        np.testing.assert_array_equal(on.state.d2d_gain, off.truth.d2d_gain)
+        np.testing.assert_array_equal(on.truth.speed, off.truth.speed)
+        assert (on.truth.uplink_gain != off.truth.uplink_gain).all()
+        on.step(action)
+        off.step(action)
+
+
+def test_mobility_moves_pairs_and_traces_move_uplinks():
+    walking = {"mobility": {"environment_sd_db": 3.0}}
+    both, alone = vector(tracing({}, processes=walking)), vector(tracing({}))
+    walks = vector(tracing(processes=walking))
+    for action in make_actions(both, 3):
+        np.testing.assert_array_equal(both.truth.uplink_gain, alone.truth.uplink_gain)
+        np.testing.assert_array_equal(both.truth.d2d_gain, walks.truth.d2d_gain)
+        for env in (both, alone, walks):
+            env.step(action)
+
+
+KNOWLEDGE = [
+    {"modes": ["perfect"]},
+    {"modes": ["mean"]},
+    {"modes": ["noisy"], "noise_db": 2.0},
+    {"modes": ["quantised"]},
+    {"modes": ["delayed"], "delay_rounds": 2},
+    {"modes": ["delayed", "noisy", "quantised"], "rates": "committed"},
+]
+
+
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+def test_channel_knowledge_starts_from_what_traces_let_see(tmp_path, knowledge):
+    """Two sets of files that differ in the future only are known alike in the first round, in every mode."""
+    rng = np.random.default_rng(2)
+    base = [rng.normal(-90.0, 6.0, 400) for _ in range(2)]
+    seen = []
+    for folder, change in (("a", 0.0), ("b", 25.0)):
+        probe = vector(tracing(files(tmp_path / folder, *base)), 1)
+        trace, now = carried_of(probe)["trace"][0], carried_of(probe)["position_s"][0]
+        changed = [values.copy() for values in base]
+        for index, position in zip(trace, now, strict=True):
+            changed[index][int(position) + 1 : int(position) + 30] += change
+        traces = files(tmp_path / folder / "changed", *changed)
+        on = {"channel_knowledge": knowledge}
+        env = vector(tracing(traces, processes=on), 1)
+        np.testing.assert_array_equal(carried_of(env)["position_s"][0], now)
+        seen.append(env)
+    first, second = seen
+    assert (np.abs(np.log10(second.truth.uplink_gain / first.truth.uplink_gain)) > 0.1).all()
+    np.testing.assert_allclose(second.state.uplink_gain, first.state.uplink_gain, rtol=1e-10)
+    np.testing.assert_array_equal(second.state.d2d_gain, first.state.d2d_gain)
+
+
+def test_perfect_knowledge_of_gains_is_knowledge_of_what_was_measured():
+    perfect = vector(tracing({}, processes={"channel_knowledge": {"modes": ["perfect"]}}))
+    alone = vector(tracing({}))
+    for action in make_actions(alone, 3):
+        np.testing.assert_array_equal(perfect.state.uplink_gain, alone.state.uplink_gain)
+        np.testing.assert_array_equal(perfect.state.d2d_gain, alone.state.d2d_gain)
+        perfect.step(action)
+        alone.step(action)
+
+
+def test_a_delayed_gain_is_that_of_the_round_before():
+    knowledge = {"channel_knowledge": {"modes": ["delayed"], "delay_rounds": 1}}
+    env = vector(tracing({}, processes=knowledge))
+    for action in make_actions(env, 3):
+        before = env.truth.uplink_gain
+        env.step(action)
+        np.testing.assert_allclose(env.state.uplink_gain, before, rtol=1e-13)
+
+
+@pytest.mark.parametrize("visibility", ["full", "realistic"])
+def test_nothing_of_the_process_is_shown(visibility):
+    env = vector(tracing({}, dynamics={"visibility": visibility}))
+    assert type(env.state) is EstimatedState
+    assert "traces" not in env.state.processes
+    assert env.state.known_uplink_gain is None
+    assert (env.state.uplink_gain != env.truth.uplink_gain).all()
+    assert hides_truth(env.scenario)
+
+
+def test_a_scenario_on_traces_has_its_oracle_and_its_scalar():
+    scenario = tracing({})
+    assert also_playing(scenario) == ("dssra-truth",)
+    assert tunable(scenario) == ("channel_weight",)
+    delays = {}
+    for name in ("dssra", "dssra-truth"):
+        env, scheduler = vector(tracing({"level": "layout"}), 16), SCHEDULERS.get(name)(scenario)
+        found = []
+        for _ in range(ROUNDS - 1):
+            state = env.truth if name == "dssra-truth" else env.state
+            env.step_allocation(scheduler.act(None, state))
+            found.append(env.last_round.costs.delay.mean())
+        delays[name] = np.mean(found)
+    assert delays["dssra-truth"] < delays["dssra"]
+
+
+def test_the_process_runs_on_any_array_library():
+    scenario = tracing({"level": "layout", "profile": "subway"})
+    env = vector(scenario)
+    process: Traces = process_of(scenario)
+    convert = array_api_strict.asarray
+    system = env._mdp.world.system._base
+    there = system.map(lambda array: convert(array.copy()))
+    u = np.random.default_rng(0).uniform(size=(3, process.numbers))
+    carried, other = process.begin(system, u), process.begin(there, convert(u))
+    for _ in range(3):
+        for one, strict in zip(process.apply(system, carried), process.apply(there, other), strict=True):
+            assert (one is None) is (strict is None)
+            if one is not None:
+                np.testing.assert_allclose(np.asarray(strict), one, rtol=1e-12)
+        carried = process.advance(carried, None, None, u, np.full(3, 7.5))
+        other = process.advance(other, None, None, convert(u), convert(np.full(3, 7.5)))
