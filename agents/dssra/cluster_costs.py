@@ -165,6 +165,9 @@ def summarise_cluster(
     cost = inputs.loss_price[n] * exponent + server_blocks_of(option) * inputs.server_queue[0]
     for i in range(devices + 1):
         cost += inputs.price[n, i] * summary[SUMMARY + i]
+    for k in range(devices):
+        if segments[k] > 0:
+            cost += inputs.use_price[n, k]
     summary[FIXED_COST] = cost
     summary[UPLINK_SNR] = power[0] * inputs.uplink_gain[n] / parameters.uplink_noise_w
     summary[DOWNLINK_RATE] = inputs.downlink_rate[n]

@@ -293,6 +293,7 @@ def reordered(inputs: RoundInput, order: IntArray) -> RoundInput:
         "other_block_energy",
         "other_launch_energy",
         "memory_bytes",
+        "use_price",
     )
     # Plain indexing: np.take_along_axis builds these two anew for each of the arrays, which costs more.
     row, cluster = np.ogrid[: order.shape[0], : order.shape[1]]

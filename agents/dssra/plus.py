@@ -15,25 +15,33 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
+from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
 
 from .argument_checks import require_number
 from .gain_memory import GainFilter, ShrunkGains
+from .hazard_memory import HazardMemory
 from .policy import DSSRA
+
+RISK = "risk"
+"""Name of the probability to fail beside what ``presence`` shows."""
 
 
 class DSSRAPlus(DSSRA):
     """DSSRA that prices moves, heat and channels by tuned scalars; neutral ones make it DSSRA.
 
-    Each round it minimises DSSRA's objective with three changes:
+    Each round it minimises DSSRA's objective with four changes:
 
     - the moments of moved blocks count ``migration_weight`` times, in time and in energy. Below 1 a move's
       price is spread over the rounds for which the new plan lives, above 1 plans change more rarely. What is
       played is charged in full;
     - a device's energy costs ``V heat_price g(headroom)`` per joule more, ``g`` being :func:`heat_ramp` of
       its thermal headroom before the round;
+    - a device that holds any blocks costs ``V failure_price p`` more, with its probability ``p`` to fail
+      within ``T_ref``, estimated from how long it has stayed (:class:`~.hazard_memory.HazardMemory`);
     - gains are drawn towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
 
     Scalars that are left out are those of the scenario's section ``dssra_plus``. One without an effect in the
@@ -46,6 +54,8 @@ class DSSRAPlus(DSSRA):
             neutral is 0.
         heat_start: Thermal headroom at which that price begins, in [0, 1).
         channel_weight: Weight of the gains that are seen, in [0, 1]; neutral is 1.
+        failure_price: Seconds of a round's delay that the failure of a device with blocks is worth [s], >= 0;
+            neutral is 0.
         gain_filter: Estimates gains in place of ``channel_weight``, which has no effect then.
         options: Those of :class:`DSSRA`.
 
@@ -63,6 +73,7 @@ class DSSRAPlus(DSSRA):
         heat_price: float | None = None,
         heat_start: float | None = None,
         channel_weight: float | None = None,
+        failure_price: float | None = None,
         gain_filter: GainFilter | None = None,
         **options: Any,
     ) -> None:
@@ -78,7 +89,14 @@ class DSSRAPlus(DSSRA):
         self.heat_price = chosen("heat_price", heat_price)
         self.heat_start = chosen("heat_start", heat_start)
         self.channel_weight = chosen("channel_weight", channel_weight)
+        self.failure_price = chosen("failure_price", failure_price)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
+        presence = dict(scenario.dynamics.processes).get(PRESENCE)
+        self._hazards: HazardMemory | None = None
+        if presence is not None and self.failure_price > 0.0:
+            self._hazards = HazardMemory(presence)
+            # Of the ends of stays these come without a word.
+            self._failing, self._round_s = 1.0 - presence.graceful, usual_round(scenario)
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
@@ -88,8 +106,10 @@ class DSSRAPlus(DSSRA):
             self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
-        """Forget the gains of earlier rounds; nothing is random."""
+        """Forget the gains and stays of earlier rounds; nothing is random."""
         self._gains.reset()
+        if self._hazards is not None:
+            self._hazards.reset()
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
         """Decide one round, see :meth:`DSSRA.allocate`; the gains of each row are remembered.
@@ -102,7 +122,24 @@ class DSSRAPlus(DSSRA):
             AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
                 part.
         """
+        if self._hazards is not None:
+            state = self._with_failures(state, self._hazards)
         return super().allocate(self._gains.update(state), start)
+
+    def _with_failures(self, state: SystemState, hazards: HazardMemory) -> SystemState:
+        """The state with each device's probability to fail in the round, beside what ``presence`` shows."""
+        risk = -np.expm1(-self._failing * self._round_s * hazards.update(state))
+        shown = {**state.processes[PRESENCE], RISK: risk}
+        return replace(state, processes={**state.processes, PRESENCE: shown})
+
+    def use_price(self, state: SystemState) -> FloatArray | None:
+        """Price of giving devices blocks that may fail (..., N, K); ``None`` where failures have none.
+
+        Args:
+            state: The system before the round (...).
+        """
+        risk = state.processes.get(PRESENCE, {}).get(RISK)
+        return None if risk is None else self.tradeoff_v * self.failure_price * np.asarray(risk)
 
     def extra_price(self, state: SystemState) -> FloatArray | None:
         """Price of the energy of devices that are warm (..., N, K+1) [1/J]; ``None`` where heat has none.

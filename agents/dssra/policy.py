@@ -237,6 +237,7 @@ class DSSRA(StateScheduler):
             most_server=self._most_server,
             schedules=self._openings.schedule,
             extra_price=self.extra_price(state),
+            use_price=self.use_price(state),
         )
         require_room(inputs.cap, self.parameters.costs.blocks)
         given = None if start is None else open_plan(start, self._openings)
@@ -278,10 +279,26 @@ class DSSRA(StateScheduler):
             participation_min=self.parameters.participation_min,
         )
         extra = self.extra_price(state)
-        return value if extra is None else value + (extra * costs.energy).sum(axis=(-2, -1))
+        if extra is not None:
+            value = value + (extra * costs.energy).sum(axis=(-2, -1))
+        using = self.use_price(state)
+        if using is not None:
+            used = allocation.device_blocks > 0
+            if costs.plays is not None:
+                used = used & costs.plays[..., None]
+            value = value + (using * used).sum(axis=(-2, -1))
+        return value
 
     def extra_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
         """Price of every node's energy beside that of its queue (..., N, K+1) [1/J], >= 0; ``None`` for none.
+
+        Args:
+            state: The system before the round (...).
+        """
+        return None
+
+    def use_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
+        """Price of giving each device any blocks at all (..., N, K), >= 0; ``None`` for none.
 
         Args:
             state: The system before the round (...).

@@ -29,6 +29,7 @@ class RoundInput(NamedTuple):
         price: Price of each node's energy (N, K+1) [1/J]: ``z / Ebar``, the queue before the round. Under the
             exact drift the search moves it towards the queue after the round. ``extra_price`` comes on top.
         extra_price: Part of the price that does not come from the queue (N, K+1) [1/J], which stays as it is.
+        use_price: Price of giving a device any blocks at all (N, K).
         backlog: ``z`` (N, K+1).
         budget: ``Ebar`` (N, K+1) [J].
         exact: 1 where the drift is exact, 0 where it is the bound's ``sum z e`` (1,).
@@ -74,6 +75,7 @@ class RoundInput(NamedTuple):
     launch_energy: FloatArray
     price: FloatArray
     extra_price: FloatArray
+    use_price: FloatArray
     backlog: FloatArray
     budget: FloatArray
     exact: FloatArray
@@ -132,6 +134,7 @@ def round_input(
     most_server: int = 0,
     schedules: bool = False,
     extra_price: FloatArray | None = None,
+    use_price: FloatArray | None = None,
 ) -> RoundInput:
     """Arrays of the search from a state with any leading axes.
 
@@ -150,6 +153,7 @@ def round_input(
         most_server: Most blocks that the search may leave to the server in each cluster.
         schedules: Whether plans may run other schedules than GPipe.
         extra_price: Price of each node's energy beside that of its queue (..., N, K+1) [1/J]; 0 by default.
+        use_price: Price of giving a device any blocks at all (..., N, K); 0 by default.
     """
     costs = parameters.costs
     clusters = state.uplink_gain.shape
@@ -179,6 +183,7 @@ def round_input(
         launch_energy=launch_energy,
         price=price + extra,
         extra_price=extra,
+        use_price=np.zeros_like(price[..., 1:]) if use_price is None else np.ascontiguousarray(use_price),
         backlog=np.ascontiguousarray(state.backlog, dtype=np.float64),
         budget=np.ascontiguousarray(state.budget, dtype=np.float64),
         exact=np.full((*clusters[:-1], 1), float(exact_drift)),
@@ -306,6 +311,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
         inputs.launch_energy[e],
         inputs.price[e],
         inputs.extra_price[e],
+        inputs.use_price[e],
         inputs.backlog[e],
         inputs.budget[e],
         inputs.exact[e],

@@ -112,7 +112,7 @@ def segment_problem(
             if exact:
                 drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
                 drift += blocks * inputs.extra_price[n, k + 1] * joules
-            block_cost[k, blocks] = blocks * each + drift
+            block_cost[k, blocks] = inputs.use_price[n, k] + blocks * each + drift
     moments_out, moments_in, moments_cost = _moments(n, power, inputs, parameters)
     server = (
         parameters.batch_size * server_seconds_of(option, inputs, parameters)

@@ -21,6 +21,9 @@ CAPTION = (
     "same episodes, with 95 % bootstrap intervals over episodes."
 )
 
+UNITS = {"heat_price": "s/J", "failure_price": "s"}
+"""Units of scalars that have one."""
+
 
 def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
     """The table of the best candidates.
@@ -34,7 +37,7 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
     shown = [index for place, index in enumerate(order) if place < SHOWN or index == 0]
     headers: list[Cell] = [
         ("candidate", ""),
-        *((name.replace("_", " "), "s/J" if name == "heat_price" else "") for name in plan.names),
+        *((name.replace("_", " "), UNITS.get(name, "")) for name in plan.names),
         ("priced delay", "s"),
         ("difference", "%"),
         ("delay mean", "s"),

@@ -56,6 +56,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "heat_price": Range(1e-3, 10.0),  # s/J
         "heat_start": Range(0.05, 0.95, share=True),
         "channel_weight": Range(0.05, 0.99, share=True),
+        "failure_price": Range(0.1, 100.0),  # s
     }
 )
 """Range of each scalar."""
@@ -80,11 +81,14 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     knowledge = processes.get("channel_knowledge")
     if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
         found.append("channel_weight")
+    presence = processes.get("presence")
+    if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":
+        found.append("failure_price")
     if not found:
         raise ScenarioError(
-            f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats and "
-            "gains are seen as they are, so that dssra-plus is dssra; turn on a process such as migration or "
-            "heat under dynamics.processes"
+            f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats, "
+            "nobody fails and gains are seen as they are, so that dssra-plus is dssra; turn on a process "
+            "such as migration or heat under dynamics.processes"
         )
     return tuple(found)
 

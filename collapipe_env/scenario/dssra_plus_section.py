@@ -18,6 +18,7 @@ DSSRA_PLUS_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "heat_price": (0.0, 1e6),
         "heat_start": (0.0, 0.99),
         "channel_weight": (0.0, 1.0),
+        "failure_price": (0.0, 1e6),
     }
 )
 """Least and greatest value of each scalar."""
@@ -45,6 +46,9 @@ class DSSRAPlusSpec:
     channel_weight: Annotated[
         float, _scalar("channel_weight", "weight of the gains that are seen against a link's mean", "1")
     ] = 1.0
+    failure_price: Annotated[
+        float, _scalar("failure_price", "delay that the failure of a device with blocks is worth", "s")
+    ] = 0.0
 
     @property
     def is_neutral(self) -> bool:

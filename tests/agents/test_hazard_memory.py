@@ -1,11 +1,18 @@
 """Hazards estimated from stays, against the classes that nobody sees."""
 
+import dataclasses
+import itertools
+import math
+
 import numpy as np
 import pytest
 
+from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.hazard_memory import HazardMemory
+from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import usual_round
 
 
 def scenario_of(factors):
@@ -85,3 +92,76 @@ def test_ends_and_seconds_are_counted_by_hand():
     # A new episode knows nothing again.
     env.reset(seed=4)
     np.testing.assert_allclose(memory.update(env.state), h.mean())
+
+
+def with_failures(price, **fields):
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"clusters": 2, "devices": 3},
+            "workload": {"blocks": 4, "batch_size": 8},
+            "budgets": {"device_energy_j": 60},
+            "dynamics": {
+                "processes": {
+                    "presence": {
+                        "on_mean_s": 60.0,
+                        "off_mean_s": 30.0,
+                        "hazard_factors": [0.2, 5.0],
+                        **fields,
+                    }
+                }
+            },
+        }
+    )
+    return scenario, DSSRAPlus(scenario, failure_price=price, threads=1)
+
+
+def test_prices_are_the_probability_to_fail_in_the_round():
+    scenario, policy = with_failures(7.0, graceful=0.25, hazard_factors=[1.0])
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    env.reset(seed=0)
+    seen = policy._with_failures(env.state, policy._hazards)
+    p = 1.0 - math.exp(-0.75 * usual_round(scenario) / 60.0)
+    np.testing.assert_allclose(policy.use_price(seen), policy.tradeoff_v * 7.0 * p)
+    assert policy.use_price(env.state) is None
+
+
+def test_no_price_is_dssra():
+    scenario, policy = with_failures(0.0)
+    env = CollaPipeVectorEnv(8, scenario, "surrogate")
+    env.reset(seed=0)
+    own, plain = policy.act(None, env.state), DSSRA(scenario, threads=1).act(None, env.state)
+    for name in ("blocks", "micro_batches", "bandwidth", "device_power"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(plain, name))
+
+
+@pytest.mark.parametrize("price", [2.0, 50.0])
+def test_priced_plans_are_the_best_of_all_segments(price):
+    """Against every split of the blocks at the plan's own powers, shares and micro-batches."""
+    scenario, policy = with_failures(price)
+    env = CollaPipeVectorEnv(6, scenario, "surrogate")
+    env.reset(seed=1)
+    steady = DSSRA(scenario, threads=1)
+    fewer = checked = 0
+    for _ in range(6):
+        state = policy._with_failures(env.state, policy._hazards)
+        plan = policy.allocate(env.state)
+        value = policy.objective(state, plan)
+        for e in range(6):
+            for n in range(2):
+                if plan.participates is not None and not plan.participates[e, n]:
+                    continue
+                for split in itertools.product(range(5), repeat=3):
+                    if sum(split) != 4 or (np.array(split) > state.memory_cap[e, n]).any():
+                        continue
+                    other = plan.blocks.copy()
+                    other[e, n] = split
+                    found = policy.objective(state, dataclasses.replace(plan, blocks=other))[e]
+                    # Powers of devices that the plan leaves idle are not those that they would have.
+                    idle = (plan.blocks[e, n] == 0) & (np.array(split) > 0)
+                    assert idle.any() or value[e] <= found * (1.0 + 1e-6)
+                    checked += 1
+        fewer += int((plan.blocks > 0).sum()) - int((steady.act(None, env.state).blocks > 0).sum())
+        env.step_allocation(plan)
+    assert checked > 100
+    assert fewer < 0
