@@ -149,7 +149,7 @@ class Oracle(StateScheduler):
         """
         costs = round_costs(self.parameters, state, allocation)
         form = exact_drift_plus_penalty if self.exact_drift else drift_plus_penalty
-        value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, self.tradeoff_v)
+        value: FloatArray = form(costs.delay, state.live_backlog, costs.energy_ratio, self.tradeoff_v)
         return value
 
     def solve(self, state: SystemState) -> OracleSolution:

@@ -132,7 +132,7 @@ def clock_problem(
         backward=np.asarray(elements.compute_backward, dtype=np.float64),
         energy=computing,
         other_ratio=(energy - computing) / budget - np.asarray(costs.allowance)[..., None, None],
-        backlog=np.asarray(state.backlog[..., 1:], dtype=np.float64),
+        backlog=np.asarray(state.live_backlog[..., 1:], dtype=np.float64),
         budget=budget,
         extra_price=np.zeros_like(energy) if extra_price is None else extra_price[..., 1:],
         longest=np.where(used, np.maximum(share / parameters.clock_cap_min, 1.0), 1.0),

@@ -206,7 +206,9 @@ class DSSRA(StateScheduler):
         worth = np.full(costs.delay.shape, self.tradeoff_v)
         if p.budget_period_s is not None:
             # A second grants every queue a part of its budget.
-            worth = np.maximum(worth - state.backlog.sum(axis=(-2, -1)) / p.budget_period_s, 1e-6 * worth)
+            worth = np.maximum(
+                worth - state.live_backlog.sum(axis=(-2, -1)) / p.budget_period_s, 1e-6 * worth
+            )
         x = longer_computing(problem, worth)
         each = (caps_of_clocks(state, some, p.clock_cap_min) for some in (x, np.sqrt(x)))
         return [replace(plan, clock_cap=caps) for caps in each]

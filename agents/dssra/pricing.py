@@ -141,7 +141,9 @@ def round_objective(
     """
     form = exact_drift_plus_penalty if exact_drift else drift_plus_penalty
     granted = None if costs.budget_period_s is None else costs.allowance
-    value: FloatArray = form(costs.delay, state.backlog, costs.energy_ratio, tradeoff_v, granted, costs.plays)
+    value: FloatArray = form(
+        costs.delay, state.live_backlog, costs.energy_ratio, tradeoff_v, granted, costs.plays
+    )
     if state.server_backlog is not None and costs.server_ratio is not None:
         each = 1.0 if granted is None else granted
         value = value + queue_drift(state.server_backlog, costs.server_ratio, each, exact=exact_drift)

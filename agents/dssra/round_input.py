@@ -164,7 +164,8 @@ def round_input(
     if choose_recompute and parameters.other_costs is not None and micro_batches is None:
         choices = np.concatenate((-choices[::-1], choices))
     loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
-    price = np.array(state.backlog / state.budget, dtype=np.float64)
+    backlog = np.ascontiguousarray(state.live_backlog, dtype=np.float64)
+    price = np.array(backlog / state.budget, dtype=np.float64)
     extra = np.zeros_like(price) if extra_price is None else np.ascontiguousarray(extra_price)
     held = _held(parameters, state)
     relief, broadcast_s, block_broadcast_s = _seconds(parameters, state, most_server)
@@ -184,7 +185,7 @@ def round_input(
         price=price + extra,
         extra_price=extra,
         use_price=np.zeros_like(price[..., 1:]) if use_price is None else np.ascontiguousarray(use_price),
-        backlog=np.ascontiguousarray(state.backlog, dtype=np.float64),
+        backlog=backlog,
         budget=np.ascontiguousarray(state.budget, dtype=np.float64),
         exact=np.full((*clusters[:-1], 1), float(exact_drift)),
         gain=np.ascontiguousarray(state.d2d_gain, dtype=np.float64),
@@ -249,7 +250,7 @@ def _seconds(
     lead, period = state.uplink_gain.shape[:-1], parameters.budget_period_s
     relief, broadcast_s, of_blocks = np.zeros((*lead, 1)), np.zeros((*lead, 1)), np.zeros((*lead, 2))
     if period is not None:
-        queues = state.backlog.sum(axis=(-2, -1))
+        queues = state.live_backlog.sum(axis=(-2, -1))
         if state.server_backlog is not None:
             queues = queues + state.server_backlog
         relief[..., 0] = queues / period

@@ -106,7 +106,7 @@ class FixedPlan:
 
     def drift(self, energy_ratio: FloatArray) -> FloatArray:
         """Drift beyond that of a round without energy, or its bound, at energy ratios (..., N, K+1)."""
-        backlog = self.state.backlog
+        backlog = self.state.live_backlog
         drift = backlog * energy_ratio
         if self.exact_drift:
             least, after = (update_backlog(backlog, e) for e in (np.zeros_like(backlog), energy_ratio))

@@ -129,8 +129,10 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
     xp, costs = namespace(marginal), record.costs
     # Without the slowest cluster the round would end when the second is done.
     granted = (costs.delay - xp.max(marginal, axis=-1)) / period
-    without = moved_backlog(record.state.backlog, costs.energy_ratio, per_node(granted), costs.plays)
-    fall = 0.5 * xp.sum(without * without - record.backlog * record.backlog, axis=-1)
+    live = record.state.live_backlog
+    without = moved_backlog(live, costs.energy_ratio, per_node(granted), costs.plays)
+    with_it = moved_backlog(live, costs.energy_ratio, per_node(costs.allowance), costs.plays)
+    fall = 0.5 * xp.sum(without * without - with_it * with_it, axis=-1)
     others = xp.sum(fall, axis=-1)[..., None] - fall
     z = record.state.server_backlog
     if z is not None:
@@ -154,7 +156,7 @@ class DriftPlusPenaltyReward:
 
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,)."""
-        pressure = at_most(before.backlog, self.backlog_cap)
+        pressure = at_most(before.live_backlog, self.backlog_cap)
         drift = namespace(pressure).sum(pressure * _change(before, costs), axis=(-2, -1))
         if before.server_backlog is not None:
             drift = drift + at_most(before.server_backlog, self.backlog_cap) * _server_change(before, costs)
@@ -166,7 +168,7 @@ class DriftPlusPenaltyReward:
 
     def by_cluster(self, record: RoundRecord) -> Array:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
-        pressure = at_most(record.state.backlog, self.backlog_cap)
+        pressure = at_most(record.state.live_backlog, self.backlog_cap)
         xp, marginal = namespace(pressure), marginal_delay(record.costs.cluster_delay)
         drift = own = xp.sum(pressure * _change(record.state, record.costs), axis=-1)
         missed = record.state.absence

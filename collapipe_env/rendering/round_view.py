@@ -30,6 +30,7 @@ def cluster_round_timeline(
     local_steps: int,
     *,
     drawn_steps: int | None = 1,
+    failed: bool = False,
 ) -> RoundTimeline:
     """Return the exact, event-driven timeline of one cluster's round.
 
@@ -40,6 +41,7 @@ def cluster_round_timeline(
         cluster: Cluster.
         local_steps: ``H``, where the plan does not say it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
+        failed: Whether the round is to be drawn as it was planned before a device failed.
     """
     at = (row, cluster)
     allocation = record.allocation
@@ -91,7 +93,8 @@ def cluster_round_timeline(
         collect_s=float(costs.collect[at]),
         upload_s=float(costs.upload[at]),
         broadcast_s=float(costs.broadcast[row]),
-        broadcast_start_s=float(costs.cluster_delay[row].max()),
+        # A cluster in which a device failed may be done before it had planned to be.
+        broadcast_start_s=None if failed else float(costs.cluster_delay[row].max()),
         drawn_steps=drawn_steps,
         scheduled=scheduled,
     )
@@ -102,7 +105,16 @@ def _timeline(
 ) -> RoundTimeline:
     """Timeline of a cluster's round as it went; that of one that sits out has no pipeline."""
     drawn = 1 if detailed and plays else 0
-    planned = cluster_round_timeline(record.costs, record, row, cluster, local_steps, drawn_steps=drawn)
+    happened = None if record.interruption is None else record.interruption.failed
+    planned = cluster_round_timeline(
+        record.costs,
+        record,
+        row,
+        cluster,
+        local_steps,
+        drawn_steps=drawn,
+        failed=happened is not None and bool(happened.device[row, cluster] >= 0),
+    )
     if not plays:
         return replace(planned, elements=planned.elements[-1:])
     return with_failure(planned, record, row, cluster)

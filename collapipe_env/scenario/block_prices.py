@@ -65,7 +65,7 @@ def training_memory_of(scenario: Scenario) -> TrainingMemory:
         scenario: The scenario.
     """
     presence = dict(scenario.dynamics.processes).get("presence")
-    goes_on = presence is not None and presence.recovery != "drop-round"
+    goes_on = presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round"
     return replace(training_memory(scenario.workload), start_kept=goes_on)
 
 

@@ -153,7 +153,7 @@ class Failures:
         failed = unscathed(allocation, self._parameters.costs.blocks)
         rounds = _Rounds(self, state[rows], costs, rows, first[rows], at[rows])
         plan, transfers = rounds.left_over(failed)
-        return rounds.priced(failed, plan, transfers)
+        return rounds.priced(failed, rounds.fitting(failed, plan), transfers)
 
     def _first(self, costs: RoundCosts, failing_s: FloatArray) -> tuple[IntArray, FloatArray]:
         """The first device of each cluster that fails while it holds blocks that are not collected yet."""
@@ -222,9 +222,16 @@ class _Rounds:
         power = self._plan.node_power
         # Devices that were idle may have to send later on, but not in this phase.
         noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, self._costs.interference[self._rows])
-        snr = radio.d2d_snr(power, state.d2d_gain, noise)
-        snr = np.where(snr > 0.0, snr, np.inf)
-        rate = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+
+        def carried(gain: FloatArray) -> tuple[FloatArray, FloatArray]:
+            snr = radio.d2d_snr(power, gain, noise)
+            # A node has no link to itself: nothing is ever sent over it.
+            snr = np.where(snr > 0.0, snr, np.inf)
+            return snr, radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+
+        snr, rate = carried(state.d2d_gain)
+        if p.committed and state.known_d2d_gain is not None:
+            rate = radio.committed_rate(rate, carried(state.known_d2d_gain)[1])
         exponent = radio.failure_exponent(snr, p.waterfall_threshold)
         return np.asarray(radio.seconds_per_bit(rate, exponent, p.link_errors == "arq"))
 
@@ -249,15 +256,16 @@ class _Rounds:
             done = credited_steps(self._at[r, n], self._begun_s[r, n], self._step_s[r, n], self._steps[r, n])
             tried = (self._at[r, n] - self._begun_s[r, n]) / self._step_s[r, n]
             failed.tried_steps[row, n] = min(max(tried, 0.0), self._steps[r, n])
-            mine = stage[r, n].copy()
-            mine[device] = NOBODY
+            mine = self._with_idle(r, n, stage[r, n], device)
             segments = None
             if owner.terms.kind != "drop-round" and self._can_go_on(r, n):
                 segments = self._segments(r, n, mine)
             if segments is None:
                 failed.dropped[row, n] = True
                 continue
-            joined = (self._plan.device_blocks[r, n] == 0) & (segments > 0) & (mine == np.arange(len(mine)))
+            held = np.where(mine >= 0, segments[np.maximum(mine, 0)], 0)
+            mine = np.where((stage[r, n] < 0) & (held == 0), NOBODY, mine)
+            joined = (self._plan.device_blocks[r, n] == 0) & (held > 0)
             power[r, n, joined] = owner.parameters.power_max_w
             before = self._holders[r, n]
             blocks[r, n], stage[r, n] = segments, mine
@@ -270,14 +278,68 @@ class _Rounds:
             sent[r, n] = seconds
             failed.credited[row, n] = done if transfer.kept else 0
             failed.reset[row, n] = transfer.reset
-            rest = max(0.0, self._migration_s[r, n] - self._at[r, n])
+            rest = max(0.0, self._begun_s[r, n] - self._at[r, n])
             longest = moving_time(owner.terms.kind, transfer.bits, self._seconds_per_bit[r, n])
             failed.move_s[row, n] = rest + longest
         failed.blocks[self._rows], failed.stage[self._rows] = blocks, stage
         plan = replace(self._plan, blocks=blocks, device_power=power)
+        if plan.caps is not None:
+            # Stages that join may have as many micro-batches in flight as the fullest of the others.
+            most = plan.caps.max(axis=-1, keepdims=True)
+            plan = replace(
+                plan, caps=np.where((blocks > 0) & (plan.caps == 0), np.maximum(most, 1), plan.caps)
+            )
         if self._plan.stage is not None:
             plan = replace(plan, stage=stage, sample_share=share)
         return plan, sent
+
+    def fitting(self, failed: FailedRounds, plan: Allocation) -> Allocation:
+        """Plans that fit the devices' memories: with less in flight where that helps, else the old ones.
+
+        Args:
+            failed: Clusters whose plan does not fit give their round up.
+            plan: Plans that are left.
+        """
+        for attempt in range(2):
+            memory = self._owner.step_and_rest(self._state, plan)[2].memory
+            over = (memory > self._state.memory_bytes * (1.0 + 1e-9)).any(axis=-1) & (self._device != NOBODY)
+            over &= ~failed.dropped[self._rows]
+            if not over.any():
+                return plan
+            if attempt == 0 and plan.caps is not None:
+                plan = replace(plan, caps=np.where(over[..., None], np.minimum(plan.caps, 1), plan.caps))
+        old, each = self._plan, over[..., None]
+        kept = {"blocks": np.where(each, old.blocks, plan.blocks)}
+        if plan.stage is not None and plan.sample_share is not None and old.sample_share is not None:
+            kept["stage"] = np.where(each, old.stage, plan.stage)
+            kept["sample_share"] = np.where(each, old.sample_share, plan.sample_share)
+        for r, n in np.argwhere(over).tolist():
+            row = self._rows[r]
+            failed.dropped[row, n], failed.credited[row, n] = True, 0
+            failed.move_s[row, n], failed.reset[row, n] = 0.0, False
+            failed.blocks[row, n] = old.blocks[r, n]
+            if old.stage is not None:
+                failed.stage[row, n] = old.stage[r, n]
+        return replace(plan, **kept)
+
+    def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
+        """Slots of the devices that are left (K,); idle ones in those that are free, where stages are alone.
+
+        Args:
+            r: Row.
+            n: Cluster.
+            stage: Slots before (K,), -1 for none.
+            device: The one that failed.
+        """
+        mine: IntArray = stage.copy()
+        mine[device] = NOBODY
+        taken = mine[mine >= 0]
+        if len(np.unique(taken)) == len(taken):
+            free = np.setdiff1d(np.arange(len(mine)), taken)
+            idle = np.flatnonzero((mine < 0) & self._state.present[r, n])
+            idle = idle[idle != device]
+            mine[idle] = free[: len(idle)]
+        return mine
 
     def _can_go_on(self, r: int, n: int) -> bool:
         """Whether the cluster's plan is one that a replay can go on with."""
@@ -299,9 +361,9 @@ class _Rounds:
         speeds = (members * self._state.speed[r, n][:, None]).sum(axis=0)
         caps = self._caps(r, n, members)
         usable = (speeds > 0.0) & (caps > 0)
-        alone = self._plan.stage is None
+        alone = bool((members.sum(axis=0) <= 1).all())
         if self._owner.terms.kind == "heavy" and alone:
-            return self._replanned(r, n, speeds, caps, usable)
+            return self._replanned(r, n, stage, speeds, caps, usable)
         # Devices that had no blocks help out, where the others lack memory.
         for working in (usable & (old > 0), usable) if alone else (usable & (old > 0),):
             if (segments := _split(int(old.sum()), speeds, caps, working)) is not None:
@@ -309,7 +371,7 @@ class _Rounds:
         return None
 
     def _replanned(
-        self, r: int, n: int, speeds: FloatArray, caps: IntArray, usable: BoolArray
+        self, r: int, n: int, stage: IntArray, speeds: FloatArray, caps: IntArray, usable: BoolArray
     ) -> IntArray | None:
         """Split with the shortest local step among those over the fastest 1 to K devices."""
         total, order = int(self._plan.blocks[r, n].sum()), np.argsort(-np.where(usable, speeds, 0.0))
@@ -324,9 +386,15 @@ class _Rounds:
         plans = self._plan[np.full(len(found), r)]
         blocks = plans.blocks.copy()
         blocks[:, n] = found
-        _, _, costs = self._owner.step_and_rest(
-            self._state[np.full(len(found), r)], replace(plans, blocks=blocks)
-        )
+        plans = replace(plans, blocks=blocks)
+        if plans.stage is not None and plans.sample_share is not None:
+            slots, share = plans.stage.copy(), plans.sample_share.copy()
+            slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
+            plans = replace(plans, stage=slots, sample_share=share)
+        if plans.caps is not None:
+            caps = np.where((blocks > 0) & (plans.caps == 0), 1, plans.caps)
+            plans = replace(plans, caps=caps)
+        _, _, costs = self._owner.step_and_rest(self._state[np.full(len(found), r)], plans)
         return found[int(costs.local_step[:, n].argmin())]
 
     def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:
@@ -374,6 +442,7 @@ class _Rounds:
                 spent = spent + left * step_after[r, n] + rest_after[r, n]
                 spent = spent + power[r, n] * seconds.sum(axis=1) + p.receive_w * seconds.sum(axis=0)
             else:
+                spent[0] += power[r, n, 0] * costs.relay[row, n]
                 # Losing a device makes no round shorter: nobody knows before the end that nothing will come.
                 ends = max(ends, costs.cluster_delay[row, n])
             delay[row, n] = ends - costs.cluster_delay[row, n]
@@ -395,9 +464,12 @@ def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:
     """Shares of samples with those of devices that are gone dealt to the rest of their stage (K,)."""
-    mine = np.where(stage >= 0, share, 0.0)
-    whole = ((stage[:, None] == stage) * mine).sum(axis=-1)
-    return np.where(stage >= 0, np.divide(mine, whole, out=np.zeros_like(mine), where=whole > 0.0), 0.0)
+    same = stage[:, None] == stage
+    # Who joins had none.
+    mine = np.where(same.sum(axis=-1) == 1, 1.0, share) * (stage >= 0)
+    whole = (same * mine).sum(axis=-1)
+    dealt: FloatArray = np.divide(mine, whole, out=np.zeros_like(mine), where=(stage >= 0) & (whole > 0.0))
+    return dealt
 
 
 def _holders(blocks: IntArray, stage: IntArray, total: int) -> BoolArray:

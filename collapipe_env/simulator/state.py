@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
-from collapipe_env.arrays import Array
+from collapipe_env.arrays import Array, concatenate, where
 from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
@@ -69,6 +69,15 @@ class SystemState:
         """Normalised virtual queue of the server's energy ``z_BS`` (...); ``None`` where it has no budget."""
         shown = self.processes.get("server")
         return None if shown is None else shown["backlog"]
+
+    @property
+    def live_backlog(self) -> Array:
+        """Queues that a round moves (..., N, K+1): those of nodes that are there, 0 of devices that are away.
+
+        Absence earns no credit, so that a frozen queue has no price and no drift.
+        """
+        present, backlog = self.present, self.backlog
+        return concatenate((backlog[..., :1], where(present, backlog[..., 1:], 0.0 * backlog[..., 1:])))
 
     def map(self, function: Callable[[Array], Array]) -> SystemState:
         """Apply one function to every array, for instance to add a batch axis."""

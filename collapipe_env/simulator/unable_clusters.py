@@ -34,6 +34,8 @@ def with_room_everywhere(state: SystemState, able: BoolArray, blocks: int) -> Sy
         memory_cap=np.where(each, state.memory_cap, blocks),
         memory_bytes=np.where(each, state.memory_bytes, PLENTY),
         present=state.present | ~each,
+        # Their queues stand still, so nothing is to be gained or lost by them.
+        backlog=np.where(each, state.backlog, 0.0),
     )
 
 

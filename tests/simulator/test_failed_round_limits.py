@@ -1,0 +1,175 @@
+"""Failures at the limits: memory of what is left, stages that join, first phases, frozen queues."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.recovery import RecoveryTerms
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.failed_rounds import Failures
+
+OFTEN = {"on_mean_s": 60.0, "off_mean_s": 20.0, "graceful": 0.0}
+
+
+def scenario_of(fields=None, opened=(), **sections):
+    return load_scenario(
+        {
+            "base": "small",
+            "decisions": [*COLLAPIPE, *opened],
+            "cluster": {"devices": 4},
+            "budgets": {"device_energy_j": 300, "cu_energy_j": 300, **sections.pop("budgets", {})},
+            **sections,
+            "dynamics": {"processes": {"presence": {**OFTEN, **(fields or {})}}},
+        }
+    )
+
+
+def played(scenario, name, rounds=12, rows=16):
+    """Systems, plans, and failures of rounds in which some device failed."""
+    env = CollaPipeVectorEnv(rows, scenario, "surrogate", reward="delay")
+    observation, _ = env.reset(seed=0)
+    policy = SCHEDULERS.get(name)(scenario)
+    policy.reset(0)
+    for _ in range(rounds):
+        decided = policy.act(observation, env.state)
+        step = env.step if isinstance(decided, np.ndarray) else env.step_allocation
+        observation = step(decided)[0]
+        record = env.last_round
+        if record.interruption is not None and record.interruption.failed is not None:
+            yield record, record.interruption.failed
+
+
+@pytest.mark.parametrize("kind", ["light", "heavy"])
+@pytest.mark.parametrize("name", ["asteroid", "pipar", "adaptis", "random", "pipeline"])
+def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
+    scenario = scenario_of({"recovery": kind}, ("schedule", "order"))
+    failures = Failures(system_parameters(scenario), RecoveryTerms(kind, 0.5, 4))
+    went_on = 0
+    for record, failed in played(scenario, name):
+        assert (failed.replay_s < 1e4).all()
+        plan = dataclasses.replace(record.allocation, blocks=failed.blocks)
+        if plan.stage is not None:
+            share = np.where(failed.stage >= 0, 1.0, 0.0)
+            same = failed.stage[..., None] == failed.stage[..., None, :]
+            # At the very least as much as with even shares in a stage of several.
+            share = share / np.maximum(same.sum(axis=-1), 1)
+            plan = dataclasses.replace(plan, stage=failed.stage, sample_share=share)
+        hit = (failed.device >= 0) & ~failed.dropped
+        for r, n in np.argwhere(hit).tolist():
+            went_on += 1
+            held = np.where(failed.stage[r, n] >= 0, failed.blocks[r, n][failed.stage[r, n]], 0)
+            assert held.sum() >= 0
+            assert held[failed.device[r, n]] == 0 or failed.stage[r, n, failed.device[r, n]] < 0
+            least = held * system_parameters(scenario).costs.block_state_bytes
+            assert (least <= record.state.memory_bytes[r, n]).all()
+    assert went_on > 3
+    assert failures.terms.kind == kind
+
+
+@pytest.mark.parametrize("name", ["pipar", "random"])
+def test_rounds_do_not_depend_on_what_memory_held_before(name):
+    """Stages that join have caps of their own: equal seeds give equal rounds."""
+    scenario = scenario_of({"recovery": "heavy"}, ("schedule",))
+    first, second = (
+        [record.costs.cluster_delay for record, _ in played(scenario, name, 8)] for _ in range(2)
+    )
+    assert len(first) > 2
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_failure_in_the_relay_waits_for_the_rest_of_it():
+    """With new weights relayed by the CU, at t = 0 all of the relay still lies ahead."""
+    scenario = scenario_of({"off_mean_s": 1.0}, workload={"distribution": "relay"})
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    env.reset(seed=1)
+    while not env.state.present.all():
+        env.step(np.zeros((2, env.single_action_space.shape[0]), np.float32))
+    parameters = system_parameters(scenario)
+    plan = SCHEDULERS.get("pipeline")(scenario).act(None, env.state)
+    costs = round_costs(parameters, env.state, plan)
+    failures = Failures(parameters, RecoveryTerms("light", 0.5, 4))
+    moved = []
+    for part in (1e-9, 0.5, 1.0):
+        failing = np.full(plan.blocks.shape, np.inf)
+        failing[0, 0, 1] = part * costs.relay[0, 0]
+        moved.append(failures.replayed(env.state, costs, failing).failed.move_s[0, 0])
+    assert moved[0] - moved[2] == pytest.approx(float(costs.relay[0, 0]), rel=1e-6)
+    assert moved[1] - moved[2] == pytest.approx(0.5 * float(costs.relay[0, 0]), rel=1e-6)
+
+
+def test_committed_rates_carry_the_blocks():
+    scenario = scenario_of({"off_mean_s": 1.0}).with_overrides(
+        {
+            "dynamics.processes.channel_knowledge": {
+                "modes": ["noisy"],
+                "noise_db": 6.0,
+                "rates": "committed",
+            }
+        }
+    )
+    env = CollaPipeVectorEnv(2, scenario, "surrogate")
+    env.reset(seed=1)
+    while not env.state.present.all():
+        env.step(np.zeros((2, env.single_action_space.shape[0]), np.float32))
+    parameters, truth = system_parameters(scenario), env._mdp.world.state
+    plan = SCHEDULERS.get("pipeline")(scenario).act(None, env.state)
+    costs = round_costs(parameters, truth, plan)
+    failing = np.full(plan.blocks.shape, np.inf)
+    failing[:, :, 1] = 0.1
+    found = Failures(parameters, RecoveryTerms("light", 0.5, 4)).replayed(truth, costs, failing)
+    ideal = dataclasses.replace(parameters, committed=False)
+    less = Failures(ideal, RecoveryTerms("light", 0.5, 4)).replayed(truth, costs, failing)
+    assert (found.failed.move_s >= less.failed.move_s * (1.0 - 1e-12)).all()
+    assert (found.failed.move_s > 1.05 * less.failed.move_s).any()
+
+
+def test_clusters_that_are_done_early_can_be_drawn():
+    """After a failure a slow plan may give way to one that ends before it had planned to."""
+    env = CollaPipeEnv(
+        scenario_of({"off_mean_s": 5.0}, workload={"local_steps": 4}), "surrogate", render_mode="rgb_array"
+    )
+    env.reset(seed=3)
+    env.action_space.seed(3)
+    early = 0
+    for _ in range(40):
+        env.step(env.action_space.sample())
+        record = env.last_round
+        if record.interruption is not None and (record.interruption.cluster_delay < 0.0).any():
+            early += 1
+            assert env.render().ndim == 3
+        if early == 3:
+            return
+    raise AssertionError("no cluster was done early")
+
+
+@pytest.mark.parametrize("per", ["round", "second"])
+def test_frozen_queues_have_no_price(per):
+    """Queues of devices that are away do not move, so no plan and no reward depends on them."""
+    scenario = scenario_of({"off_mean_s": 60.0}, budgets={"per": per})
+    env = CollaPipeVectorEnv(6, scenario, "surrogate", reward="drift_plus_penalty")
+    env.reset(seed=2)
+    for _ in range(3):
+        env.step(np.zeros((6, env.single_action_space.shape[0]), np.float32))
+    state = env.state
+    away = np.concatenate((np.zeros((6, 2, 1), bool), ~state.present), axis=-1)
+    assert away.any()
+    plans, rewards = [], []
+    policy, reward = DSSRA(scenario, threads=1), env._mdp.reward
+    for z in (0.0, 30.0):
+        other = dataclasses.replace(state, backlog=np.where(away, z, state.backlog))
+        plan = policy.act(None, other)
+        plans.append(plan)
+        costs = round_costs(system_parameters(scenario), other, plan)
+        rewards.append(reward(other, costs, other))
+    for name in ("blocks", "micro_batches", "bandwidth", "device_power", "cu_power"):
+        np.testing.assert_array_equal(getattr(plans[0], name), getattr(plans[1], name))
+    np.testing.assert_array_equal(rewards[0], rewards[1])
