@@ -13,7 +13,7 @@ import numpy as np
 
 from collapipe_env.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics import energy, radio
+from collapipe_env.physics import energy
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import (
@@ -26,6 +26,7 @@ from collapipe_env.physics.recovery import (
     within_memory,
 )
 from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.migration_costs import seconds_per_bit
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
@@ -180,12 +181,21 @@ class Failures:
         """Weights and moments of a block [bit]."""
         return self._weight_bits, self._moment_bits
 
+    def one_step(self, state: SystemState, plan: Allocation) -> RoundCosts:
+        """Costs of rounds in which all clusters take one local step.
+
+        Args:
+            state: The systems (R, ...).
+            plan: The plans (R, ...).
+        """
+        return round_costs(self._of_steps[0], state, replace(plan, local_steps=None))
+
     def step_and_rest(
         self, state: SystemState, plan: Allocation
     ) -> tuple[FloatArray, FloatArray, RoundCosts]:
         """Energy of a local step, energy of the rest of a round (R, N, K+1) [J], and costs with one step."""
-        plan = replace(plan, local_steps=None)
-        one, two = (round_costs(parameters, state, plan) for parameters in self._of_steps)
+        one = self.one_step(state, plan)
+        two = round_costs(self._of_steps[1], state, one.allocation)
         step = two.energy - one.energy
         return step, one.energy - step, one
 
@@ -213,27 +223,11 @@ class _Rounds:
         moved = np.zeros_like(self._step_s) if costs.migration is None else costs.migration[rows]
         self._migration_s = moved
         self._begun_s = moved + costs.relay[rows]
-        self._seconds_per_bit = self._airtimes()
-        self._where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
-
-    def _airtimes(self) -> FloatArray:
-        """Airtime of a bit from node to node (R, N, K+1, K+1) [s], in the round's interference."""
-        p, state = self._owner.parameters, self._state
-        power = self._plan.node_power
         # Devices that were idle may have to send later on, but not in this phase.
-        noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, self._costs.interference[self._rows])
-
-        def carried(gain: FloatArray) -> tuple[FloatArray, FloatArray]:
-            snr = radio.d2d_snr(power, gain, noise)
-            # A node has no link to itself: nothing is ever sent over it.
-            snr = np.where(snr > 0.0, snr, np.inf)
-            return snr, radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
-
-        snr, rate = carried(state.d2d_gain)
-        if p.committed and state.known_d2d_gain is not None:
-            rate = radio.committed_rate(rate, carried(state.known_d2d_gain)[1])
-        exponent = radio.failure_exponent(snr, p.waterfall_threshold)
-        return np.asarray(radio.seconds_per_bit(rate, exponent, p.link_errors == "arq"))
+        self._seconds_per_bit = np.asarray(
+            seconds_per_bit(owner.parameters, self._state, self._plan.node_power, costs.interference[rows])
+        )
+        self._where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
 
     def left_over(self, failed: FailedRounds) -> tuple[Allocation, dict[tuple[int, int], FloatArray]]:
         """Fill in plans that are left, and what moves.
@@ -300,8 +294,10 @@ class _Rounds:
             failed: Clusters whose plan does not fit give their round up.
             plan: Plans that are left.
         """
+        if failed.dropped[self._rows][self._device != NOBODY].all():
+            return plan
         for attempt in range(2):
-            memory = self._owner.step_and_rest(self._state, plan)[2].memory
+            memory = self._owner.one_step(self._state, plan).memory
             over = (memory > self._state.memory_bytes * (1.0 + 1e-9)).any(axis=-1) & (self._device != NOBODY)
             over &= ~failed.dropped[self._rows]
             if not over.any():
@@ -394,7 +390,7 @@ class _Rounds:
         if plans.caps is not None:
             caps = np.where((blocks > 0) & (plans.caps == 0), 1, plans.caps)
             plans = replace(plans, caps=caps)
-        _, _, costs = self._owner.step_and_rest(self._state[np.full(len(found), r)], plans)
+        costs = self._owner.one_step(self._state[np.full(len(found), r)], plans)
         return found[int(costs.local_step[:, n].argmin())]
 
     def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:

@@ -118,7 +118,22 @@ def phase_times(
     sent = radio.mean_active_power(power, change.involved)
     if plays is not None:
         sent = namespace(sent).where(plays, sent, namespace(sent).zeros_like(sent))
-    disturbance: Array = radio.interference(state.cross_gain, sent)
+    seconds = seconds_per_bit(p, state, power, radio.interference(state.cross_gain, sent))
+    return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)
+
+
+def seconds_per_bit(
+    parameters: SystemParameters, state: SystemState, power: Array, disturbance: Array
+) -> Array:
+    """Airtime of a bit from node to node (..., N, K+1, K+1) [s], sender first.
+
+    Args:
+        parameters: Scalars of the scenario.
+        state: The system.
+        power: Transmit powers of the CU and the devices (..., N, K+1) [W].
+        disturbance: Interference in each cluster (..., N) [W].
+    """
+    p = parameters
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
 
     def carried(gain: Array) -> tuple[Array, Array]:
@@ -132,8 +147,8 @@ def phase_times(
     if p.committed and state.known_d2d_gain is not None:
         rates = radio.committed_rate(rates, carried(state.known_d2d_gain)[1])
     exponent = radio.failure_exponent(snr, p.waterfall_threshold)
-    seconds = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
-    return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)
+    seconds: Array = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
+    return seconds
 
 
 def _looped_phase(
