@@ -33,7 +33,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("server_blocks", "server_mode"),
 )
 """Optional fields that are given together or not at all; those of ``ALONE`` stand by themselves."""
-ALONE = ("recompute", "participates", "local_steps", "clock_cap")
+ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
 """Optional fields of decisions that a scenario may open, a number for each cluster or each device."""
 
 _FORMER = {"share": "sample_share"}
@@ -55,8 +55,8 @@ class Allocation:
     * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
 
     Where a scenario opens the decisions, a plan may also say in which clusters devices recompute activations,
-    which clusters take part in the round, how many local steps each of them takes, and below which clock each
-    device stays.
+    which clusters take part in the round, how many local steps each of them takes, below which clock each
+    device stays, and who keeps replicas of what devices train.
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
@@ -85,6 +85,8 @@ class Allocation:
             workload.
         clock_cap: Cap ``c`` on each device's clock over its full one (..., N, K), in (0, 1]; ``None`` if all
             run free. Devices that background load or a governor slow down more are not sped up by it.
+        replication: Place in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
+            -1, or ``None`` for all clusters, leaves it to the scenario's process ``presence``.
     """
 
     blocks: Array
@@ -103,6 +105,7 @@ class Allocation:
     participates: Array | None = None
     local_steps: Array | None = None
     clock_cap: Array | None = None
+    replication: Array | None = None
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -213,6 +216,8 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_local_steps(a) for a in allocations]
     if any(a.clock_cap is not None for a in allocations):
         allocations = [with_explicit_clocks(a) for a in allocations]
+    if any(a.replication is not None for a in allocations):
+        allocations = [with_explicit_replication(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -271,6 +276,13 @@ def with_explicit_clocks(allocation: Allocation) -> Allocation:
     if allocation.clock_cap is not None:
         return allocation
     return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
+
+
+def with_explicit_replication(allocation: Allocation) -> Allocation:
+    """Write out that replicas are left to the scenario, for a plan that says nothing of them."""
+    if allocation.replication is not None:
+        return allocation
+    return replace(allocation, replication=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_schedule(

@@ -55,7 +55,8 @@ class ActionCodec:
     * participation: from 0 on the cluster takes part, and those that do share the whole uplink; if nobody
       does, of those that can hold their blocks the one with the highest entry;
     * local steps: the choices spread evenly over [-1, 1], the nearest is taken;
-    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, no cap, at 1.
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, no cap, at 1;
+    * replicas: the nearest of ``none``, ``next_stage`` and ``cu``, spread evenly over [-1, 1].
 
     A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can. If
     there is none, the cluster sits out, where that is open.
@@ -76,6 +77,7 @@ class ActionCodec:
         sits_out: Whether clusters that cannot hold the encoder sit out without being asked, as participation
             is not open and devices come and go; needs ``costs``.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
+        replication: Place in ``REPLICATION_KINDS`` of plans that say nothing, where replicas are open.
     """
 
     clusters: int
@@ -92,6 +94,7 @@ class ActionCodec:
     step_choices: tuple[int, ...] = ()
     sits_out: bool = False
     clock_cap_min: float = 1.0
+    replication: int = 0
 
     @property
     def own_entries(self) -> int:
@@ -107,7 +110,13 @@ class ActionCodec:
     def opened_layout(self) -> OpenedLayout:
         """Places of opened decisions among the entries of a cluster."""
         return OpenedLayout(
-            self.opened, self.devices, self.blocks, self.own_entries, self.step_choices, self.clock_cap_min
+            self.opened,
+            self.devices,
+            self.blocks,
+            self.own_entries,
+            self.step_choices,
+            self.clock_cap_min,
+            self.replication,
         )
 
     @property

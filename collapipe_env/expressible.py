@@ -11,6 +11,7 @@ from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
 from collapipe_env.opened.opened_encoding import server_blocks, takes_part
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.scenario.decisions import Decision
 
 if TYPE_CHECKING:
@@ -92,6 +93,15 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
         )
     if allocation.clock_cap is not None:
         _check_clocks(codec, np.asarray(allocation.clock_cap))
+    kinds = _or(allocation.replication, -1)
+    if "replication" not in codec.opened and np.any(kinds != -1):
+        raise _not_open("replicas of clusters", "replication")
+    if np.any((kinds < -1) | (kinds >= len(REPLICATION_KINDS))):
+        raise AllocationError(
+            f"replication = {np.unique(kinds).tolist()}: the action box knows "
+            + ", ".join(f"{place} ({name})" for place, name in enumerate(REPLICATION_KINDS))
+            + ", and -1 for the scenario's"
+        )
     if allocation.stage is not None:
         _check_order(allocation)
     if allocation.schedule is not None:

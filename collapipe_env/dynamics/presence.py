@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, at_least, namespace
-from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
+from collapipe_env.dynamics.process import NEUTRAL, Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
+from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
@@ -54,6 +55,9 @@ class PresenceSpec:
             gives the cluster's round up.
         heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
         misses: Heartbeats that have to be missed before a device counts as failed, 1 to 1000.
+        replication: Replicas of what devices train, sent after every local step: ``none``, ``next_stage`` for
+            a device of the next stage, or ``cu``. Where decisions list ``replication``, that of plans which
+            say nothing.
 
     Raises:
         ValueError: One is out of range.
@@ -68,6 +72,7 @@ class PresenceSpec:
     recovery: RecoveryKind = "light"
     heartbeat_s: float = 0.5
     misses: int = 4
+    replication: ReplicationKind = field(default="none", metadata=NEUTRAL)
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():
@@ -132,10 +137,15 @@ class Presence(Process):
 
     @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Those of recoveries where nobody fails."""
-        if spec.graceful < 1.0:
-            return {}
-        return dict.fromkeys(("recovery", "heartbeat_s", "misses"), "it counts with graceful below 1 only")
+        """Those of recoveries where nobody fails, and replicas that nobody would use."""
+        if spec.graceful >= 1.0:
+            names = ("recovery", "heartbeat_s", "misses", "replication")
+            return dict.fromkeys(names, "it counts with graceful below 1 only")
+        if spec.recovery == "drop-round":
+            return {
+                "replication": "a round that is given up needs no replicas: choose recovery light or heavy"
+            }
+        return {}
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Start in the stationary law of each class."""

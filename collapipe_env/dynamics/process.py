@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collapipe_env.allocation import Allocation
     from collapipe_env.physics.recovery import RecoveryTerms
     from collapipe_env.simulator.costs import RoundCosts
-    from collapipe_env.simulator.failed_rounds import FailedRounds
+    from collapipe_env.simulator.failed_records import FailedRounds
     from collapipe_env.simulator.state import SystemState
 
 Carried: TypeAlias = Mapping[str, Array]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from collapipe_env.allocation import GPIPE, ONE_F_ONE_B, SCHEDULES, ZERO_BUBBLE
 from collapipe_env.arrays import Array
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.scenario.decisions import Decision
 
 SCHEDULE_CHOICES = (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)
@@ -94,6 +95,14 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
                 "cap on the device's clock over its full one, geometric: -1 for {clock:g}, 1 for none",
             ),
         ),
+        "replication": (
+            OpenedPart(
+                "replication",
+                False,
+                f"replicas of the cluster: nearest of {', '.join(REPLICATION_KINDS)}, spread evenly over "
+                "[-1, 1]",
+            ),
+        ),
     }
 )
 """Parts that each decision brings, in their order."""
@@ -110,6 +119,7 @@ class OpenedLayout:
         first: Entries of CollaPipe's own decisions, behind which these stand.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
+        replication: Place in ``REPLICATION_KINDS`` of plans that say nothing, where replicas are open.
     """
 
     opened: tuple[Decision, ...]
@@ -118,6 +128,7 @@ class OpenedLayout:
     first: int
     step_choices: tuple[int, ...] = ()
     clock_cap_min: float = 1.0
+    replication: int = 0
 
     def __iter__(self) -> Iterator[OpenedPart]:
         """Parts in their order."""

@@ -18,6 +18,7 @@ from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, at_least, at_most, namespace
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.participation import somebody
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.physics.schedules.room import (
     StorageTerms,
     blocks_that_fit,
@@ -172,6 +173,9 @@ class OpenedDecoder:
             added["local_steps"] = self._local_steps(rows)
         if "clock_cap" in self.layout:
             added["clock_cap"] = self._clock_cap(rows)
+        if "replication" in self.layout:
+            kinds = range(len(REPLICATION_KINDS))
+            added["replication"] = _nearest_of(tuple(kinds), self.layout.entries("replication", rows))
         if order is not None:
             added |= _ordered(plan, order)
         return replace(plan, **added)

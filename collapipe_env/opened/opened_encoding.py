@@ -11,6 +11,7 @@ from collapipe_env.allocation import GPIPE, Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.participation import players, steps_or
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -106,6 +107,12 @@ def _clock_cap(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> 
     return entries
 
 
+def _replication(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
+    own = np.full(np.shape(plan.micro_batches), layout.replication)
+    asked = own if plan.replication is None else np.where(plan.replication < 0, own, plan.replication)
+    return _spread(asked, len(REPLICATION_KINDS))
+
+
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
     """Entries that stand for places among choices that are spread evenly over [-1, 1]."""
     spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
@@ -121,5 +128,6 @@ _ENTRIES: dict[str, Callable[[OpenedLayout, WorkloadCosts, Allocation], FloatArr
     "participation": _participation,
     "local_steps": _local_steps,
     "clock_cap": _clock_cap,
+    "replication": _replication,
 }
 """Entries of each part, (..., N) or (..., N, K)."""

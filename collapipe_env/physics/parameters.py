@@ -15,6 +15,7 @@ from typing import NamedTuple
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
+from collapipe_env.physics.replication import Replication
 from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed
 from collapipe_env.physics.workload import WorkloadCosts
 
@@ -167,6 +168,7 @@ class SystemParameters:
             above what the link carries; otherwise messages get the rate of the true gain.
         clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
             ``None`` where all clocks run free.
+        replication: Terms on which replicas are kept; ``None`` where nobody keeps any.
     """
 
     costs: WorkloadCosts
@@ -201,6 +203,7 @@ class SystemParameters:
     local_steps_choices: tuple[int, ...] | None = None
     committed: bool = False
     clock_cap_min: float | None = None
+    replication: Replication | None = None
 
     @property
     def uplink_noise_w(self) -> float:

@@ -104,6 +104,30 @@ def within_memory(segments: IntArray, caps: IntArray) -> IntArray | None:
     return held
 
 
+class BlockBits(NamedTuple):
+    """Bits that a block is made of.
+
+    Attributes:
+        frozen: Weights that nobody trains, 0 unless adapters alone are trained [bit].
+        trained: Weights that are trained [bit].
+        moments: Their moments [bit].
+    """
+
+    frozen: float
+    trained: float
+    moments: float
+
+    @property
+    def weights(self) -> float:
+        """All weights [bit]."""
+        return self.frozen + self.trained
+
+    @property
+    def replica(self) -> float:
+        """Trained weights and moments, which replicas hold [bit]."""
+        return self.trained + self.moments
+
+
 class Transfer(NamedTuple):
     """Transfer of blocks before the replay.
 
@@ -119,55 +143,65 @@ class Transfer(NamedTuple):
 
 
 def replay_transfer(
-    before: BoolArray, after: BoolArray, failed: int, weight_bits: float, moment_bits: float
+    before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
 ) -> Transfer:
     """Transfer with which the plan that is left can go on: who sends what to whom.
 
     A block that another device of its stage holds, too, comes from the first of these, with weights and
-    moments. A block that nobody holds any more comes from the CU with the weights of the round's start, and
-    then all blocks go back to these; its moments start again from zero.
+    moments. One that nobody holds any more comes from the host of its replica, frozen weights from the CU.
+    Without a replica it comes from the CU with the weights of the round's start, and then all blocks go back
+    to these; its moments start again from zero.
 
     Args:
         before: Holders of each block (L, K), bool: devices.
         after: Holders under the plan that is left (L, K), bool.
         failed: Device that failed.
-        weight_bits: Weights of a block [bit].
-        moment_bits: Moments of a block [bit].
+        bits_of: What a block is made of.
+        replicas: Node that keeps a replica of each block (L,), CU first, -1 for none; ``None`` for none at
+            all.
     """
-    left, held, lost = _what_is_left(before, failed)
+    left, held, lost, hosts = _what_is_left(before, failed, replicas)
     bits = np.zeros((before.shape[1] + 1,) * 2)
     for block, device in np.argwhere(after & ~left):
         if held[block]:
-            bits[int(np.argmax(left[block])) + 1, device + 1] += weight_bits + moment_bits
+            bits[int(np.argmax(left[block])) + 1, device + 1] += bits_of.weights + bits_of.moments
+        elif lost[block]:
+            bits[0, device + 1] += bits_of.weights
         else:
-            bits[0, device + 1] += weight_bits
+            bits[0, device + 1] += bits_of.frozen
+            bits[hosts[block], device + 1] += bits_of.replica if hosts[block] != device + 1 else 0.0
     return Transfer(bits, not lost.any(), lost)
 
 
 def rescheduling_transfer(
-    before: BoolArray, after: BoolArray, failed: int, weight_bits: float, moment_bits: float
+    before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
 ) -> Transfer:
-    """Transfer where all goes over the CU: it collects the blocks that are left and hands out all of them.
+    """Transfer where all goes over the CU: it collects blocks and replicas that are left and hands out all.
 
     Arguments and result as for :func:`replay_transfer`.
     """
-    left, held, lost = _what_is_left(before, failed)
-    both = weight_bits + moment_bits
+    left, held, lost, hosts = _what_is_left(before, failed, replicas)
+    both = bits_of.weights + bits_of.moments
     bits = np.zeros((before.shape[1] + 1,) * 2)
     for block in np.flatnonzero(held):
         bits[int(np.argmax(left[block])) + 1, 0] += both
+    for block in np.flatnonzero(~held & (hosts > 0)):
+        bits[hosts[block], 0] += bits_of.replica
     for block, device in np.argwhere(after):
-        bits[0, device + 1] += both if held[block] else weight_bits
+        bits[0, device + 1] += bits_of.weights if lost[block] else both
     return Transfer(bits, not lost.any(), lost)
 
 
-def _what_is_left(before: BoolArray, failed: int) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Holders that are left (L, K), blocks that have one (L,), and blocks that have lost theirs (L,)."""
+def _what_is_left(
+    before: BoolArray, failed: int, replicas: IntArray | None
+) -> tuple[BoolArray, BoolArray, BoolArray, IntArray]:
+    """Holders that are left (L, K), blocks with one (L,), lost blocks (L,), hosts of replicas (L,)."""
     left = before.copy()
     left[:, failed] = False
     held: BoolArray = np.asarray(left.any(axis=1))
-    lost: BoolArray = np.asarray(before.any(axis=1)) & ~held
-    return left, held, lost
+    hosts = np.full(len(before), -1) if replicas is None else replicas
+    lost: BoolArray = np.asarray(before.any(axis=1)) & ~held & (hosts < 0)
+    return left, held, lost, hosts
 
 
 def moving_time(kind: RecoveryKind, bits: FloatArray, seconds_per_bit: FloatArray) -> float:

@@ -88,6 +88,7 @@ def cluster_round_timeline(
         local_steps=1 if whole_round else local_steps,
         all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
         update_s=float(costs.update[at]) * (local_steps if whole_round else 1),
+        replicas_s=0.0 if costs.replication is None else float(costs.replication[at]),
         relay_s=float(costs.relay[at]),
         barrier_s=float(costs.barrier[at]) * (local_steps if whole_round else 1),
         collect_s=float(costs.collect[at]),

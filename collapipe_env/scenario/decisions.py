@@ -20,6 +20,7 @@ Decision = Literal[
     "participation",
     "local_steps",
     "clock_cap",
+    "replication",
 ]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 """All decisions, in the order in which scenarios list them."""
@@ -94,6 +95,26 @@ def judged_by_target(scenario: Scenario) -> bool:
         scenario: Any scenario.
     """
     return opens(scenario, "participation") or opens(scenario, "local_steps")
+
+
+def require_recoveries(scenario: Scenario) -> None:
+    """Refuse a scenario that leaves replicas to schedulers and in which no cluster recovers from a failure.
+
+    Args:
+        scenario: The scenario to check.
+
+    Raises:
+        ValueError: Says what to add.
+    """
+    if not opens(scenario, "replication"):
+        return
+    presence = dict(scenario.dynamics.processes).get("presence")
+    if presence is None or presence.graceful >= 1.0 or presence.recovery == "drop-round":
+        raise ValueError(
+            "decisions list replication, and no cluster recovers from failures, so replicas serve nothing: "
+            "add dynamics.processes.presence with graceful below 1 and recovery light or heavy, or take "
+            "replication off the decisions"
+        )
 
 
 def require_own_steps(scenario: Scenario) -> None:

@@ -15,6 +15,7 @@ from collapipe_env.scenario.decisions import (
     Decision,
     ordered_decisions,
     require_own_steps,
+    require_recoveries,
 )
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
@@ -112,6 +113,7 @@ class Scenario:
             )
         require_one_tenancy(self)
         require_own_steps(self)
+        require_recoveries(self)
         require_adam(self)
         require_placement(self)
         require_memory(self)

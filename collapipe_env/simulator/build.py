@@ -18,6 +18,7 @@ from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
+from collapipe_env.physics.replication import REPLICATION_KINDS, Replication
 from collapipe_env.physics.server import ServerTerms, most_server_blocks
 from collapipe_env.physics.training_memory import MOMENTS
 from collapipe_env.physics.workload import (
@@ -126,6 +127,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         ),
         committed=commits_rates(scenario),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
+        replication=replication_of(scenario),
     )
 
 
@@ -179,6 +181,20 @@ def migration_of(scenario: Scenario) -> Migration | None:
     )
 
 
+def replication_of(scenario: Scenario) -> Replication | None:
+    """Terms of a scenario for replicas; ``None`` where nobody keeps any."""
+    presence = dict(scenario.dynamics.processes).get("presence")
+    opened = opens(scenario, "replication")
+    if presence is None or (presence.replication == "none" and not opened):
+        return None
+    costs = workload_costs(scenario)
+    memory = costs.training_memory
+    each = 8.0 * memory.weight_bytes + MOMENTS * memory.kept_moment_bits
+    return Replication(
+        REPLICATION_KINDS.index(presence.replication), opened, each * costs.trained_block_parameters
+    )
+
+
 def overheads_of(scenario: Scenario) -> Overheads:
     """Overheads of passes and messages of a scenario."""
     o = scenario.overheads
@@ -226,6 +242,9 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
         found["step_choices"] = scenario.workload.local_steps_choices
     if "clock_cap" in names:
         found["clock_cap_min"] = scenario.devices.clock_cap_min
+    if "replication" in names:
+        assert parameters.replication is not None
+        found["replication"] = parameters.replication.kind
     return found
 
 
@@ -288,7 +307,9 @@ def usual_round(scenario: Scenario) -> float:
     """
     closed = dataclasses.replace(
         scenario,
-        decisions=tuple(name for name in scenario.decisions if name not in ("participation", "local_steps")),
+        decisions=tuple(
+            name for name in scenario.decisions if name not in ("participation", "local_steps", "replication")
+        ),
         workload=dataclasses.replace(scenario.workload, local_steps=1),
         budgets=dataclasses.replace(scenario.budgets, per="round"),
         # They ask for this delay themselves.

@@ -1,4 +1,4 @@
-"""Feasibility of opened decisions: recomputation, participation, local steps and caps on clocks."""
+"""Feasibility of opened decisions: recomputation, participation, local steps, clocks and replicas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from collapipe_env.allocation import SEQUENTIAL, Allocation
 from collapipe_env.arrays import BoolArray
 from collapipe_env.physics.participation import players, whole_steps
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.simulator.refusal import refuse, require_shape, require_whole
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_clusters
 
@@ -153,4 +154,36 @@ def check_clocks(
         given,
         "clock_cap",
         f"a share of the full clock in [{least:g}, 1]",
+    )
+
+
+def check_replication(
+    parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]
+) -> None:
+    """Replicas: a kind that there is for every cluster, where the scenario leaves that open.
+
+    Args:
+        parameters: Scalars of the scenario.
+        allocation: A plan that says where replicas are kept.
+        clusters: Shape (E, N).
+
+    Raises:
+        AllocationError: If the scenario does not open the decision, or a number is no place of a kind.
+    """
+    require_shape("replication", allocation.replication, clusters)
+    given, terms = np.asarray(allocation.replication), parameters.replication
+    require_whole("replication", given)
+    if terms is None or not terms.opened:
+        refuse(
+            given != -1,
+            given,
+            "replication",
+            "-1: this scenario's decisions do not list replication, so the process presence settles it",
+        )
+    refuse(
+        (given < -1) | (given >= len(REPLICATION_KINDS)),
+        given,
+        "replication",
+        ", ".join(f"{place} ({name})" for place, name in enumerate(REPLICATION_KINDS))
+        + ", or -1 for the scenario's",
     )

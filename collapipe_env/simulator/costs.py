@@ -74,6 +74,9 @@ class RoundCosts:
         idle_round_s: Delay of a round in which nobody takes part [s]; ``None`` where all clusters have to.
         local_steps: ``H_n`` (..., N), int, where schedulers decide about them; ``None`` if all clusters take
             the workload's.
+        replication: ``T_rep`` (..., N) [s], in which replicas travel after every local step; ``None`` where
+            nobody keeps any.
+        replica_hosts: Hosts of the devices' replicas (..., N, K, K+1), bool, CU first; ``None`` likewise.
     """
 
     delay: Array
@@ -100,6 +103,8 @@ class RoundCosts:
     server_budget_j: float | None = None
     idle_round_s: float | None = None
     local_steps: Array | None = None
+    replication: Array | None = None
+    replica_hosts: Array | None = None
 
     @property
     def plays(self) -> Array | None:
@@ -162,6 +167,11 @@ def round_costs(
     if budget_j is not None:
         joules = encoder_energy(parameters.server, parameters.costs, allocation)
         costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
+    if parameters.replication is not None:
+        # Imported here, as below: few scenarios have it, and it prices by this module's costs.
+        from collapipe_env.simulator.replica_costs import with_replicas
+
+        costs = with_replicas(costs, parameters, state, allocation)
     if parameters.migration is None:
         return costs
     # Imported here: few scenarios have it, and it prices by this module's costs.

@@ -15,7 +15,7 @@ from collapipe_env.dynamics.process import Interruption
 from collapipe_env.errors import AllocationError, StateError, shortened
 from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.failed_rounds import NOBODY, FailedRounds, unscathed
+from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, unscathed
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.state_checks import SMALLEST, require_ranges

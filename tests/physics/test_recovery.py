@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.physics.recovery import (
+    BlockBits,
     RecoveryTerms,
     credited_steps,
     light_segments,
@@ -19,6 +20,7 @@ from collapipe_env.physics.recovery import (
 )
 
 WEIGHTS, MOMENTS = 32.0 * 789_760, 64.0 * 789_760
+BITS = BlockBits(0.0, WEIGHTS, MOMENTS)
 """Bits of a block of 789,760 parameters."""
 LINK = 1.0 / 100e6
 """A link of 100 Mb/s [s/bit]."""
@@ -95,14 +97,14 @@ def test_memory_is_repaired_with_as_few_blocks_moved_as_any_way(data):
 def test_a_replay_moves_blocks_between_survivors_and_fetches_the_lost_ones_from_the_cu():
     before = holders([0, 0, 1, 1, 2, 2], 3)
     after = holders([0, 0, 0, 2, 2, 2], 3)
-    moved = replay_transfer(before, after, 1, WEIGHTS, MOMENTS)
+    moved = replay_transfer(before, after, 1, BITS)
     expected = np.zeros((4, 4))
     expected[0, 1] = expected[0, 3] = WEIGHTS
     np.testing.assert_array_equal(moved.bits, expected)
     assert not moved.kept
     np.testing.assert_array_equal(moved.reset, [False, False, True, True, False, False])
     # The first device fails: its blocks come from the CU to the second, whose second block goes on.
-    moved = replay_transfer(before, holders([1, 1, 1, 2, 2, 2], 3), 0, WEIGHTS, MOMENTS)
+    moved = replay_transfer(before, holders([1, 1, 1, 2, 2, 2], 3), 0, BITS)
     assert moved.bits[0, 2] == 2 * WEIGHTS
     assert moved.bits[2, 3] == WEIGHTS + MOMENTS
     assert moved.bits.sum() == 3 * WEIGHTS + MOMENTS
@@ -111,18 +113,18 @@ def test_a_replay_moves_blocks_between_survivors_and_fetches_the_lost_ones_from_
 def test_a_stage_of_several_devices_loses_nothing():
     before = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)
     after = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 1]], dtype=bool)
-    moved = replay_transfer(before, after, 0, WEIGHTS, MOMENTS)
+    moved = replay_transfer(before, after, 0, BITS)
     assert moved.kept
     assert not moved.reset.any()
     assert moved.bits[2, 3] == WEIGHTS + MOMENTS
     assert moved.bits.sum() == WEIGHTS + MOMENTS
     # Nothing to move at all: the other device of the stage has all of its blocks.
-    assert replay_transfer(before, before & [False, True, True], 0, WEIGHTS, MOMENTS).bits.sum() == 0.0
+    assert replay_transfer(before, before & [False, True, True], 0, BITS).bits.sum() == 0.0
 
 
 def test_planning_anew_collects_what_is_left_and_hands_out_everything():
     before, after = holders([0, 0, 1, 1, 2, 2], 3), holders([0, 0, 0, 2, 2, 2], 3)
-    moved = rescheduling_transfer(before, after, 1, WEIGHTS, MOMENTS)
+    moved = rescheduling_transfer(before, after, 1, BITS)
     both = WEIGHTS + MOMENTS
     assert moved.bits[1, 0] == 2 * both
     assert moved.bits[3, 0] == 2 * both

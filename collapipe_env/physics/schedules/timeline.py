@@ -29,6 +29,7 @@ PhaseLabel = Literal[
     "step",
     "all-reduce",
     "update",
+    "replicas",
     "detection",
     "planning",
     "moves",
@@ -310,6 +311,7 @@ def cluster_timeline(
     local_steps: int = 1,
     all_reduce_s: float = 0.0,
     update_s: float = 0.0,
+    replicas_s: float = 0.0,
     relay_s: float = 0.0,
     barrier_s: float = 0.0,
     collect_s: float = 0.0,
@@ -329,6 +331,7 @@ def cluster_timeline(
         all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
             device).
         update_s: Length of the optimiser's update that ends every local step.
+        replicas_s: Time in which replicas travel after every local step.
         relay_s: Length of the relay of new weights from the CU to the devices, which begins the round.
         barrier_s: Wait for the slowest cluster that ends every local step.
         collect_s: Length of the collection of the segments by the CU.
@@ -351,6 +354,7 @@ def cluster_timeline(
         "migration_s": migration_s,
         "all_reduce_s": all_reduce_s,
         "update_s": update_s,
+        "replicas_s": replicas_s,
         "relay_s": relay_s,
         "barrier_s": barrier_s,
         "collect_s": collect_s,
@@ -390,6 +394,7 @@ def cluster_timeline(
         add("step", step_s)
         add("all-reduce", all_reduce_s)
         add("update", update_s)
+        add("replicas", replicas_s)
         add("wait", barrier_s)
     add("collect", collect_s)
     add("upload", upload_s)

@@ -1,0 +1,88 @@
+"""Records of rounds in which a device fails: what was lost, who went on with which blocks, and when ([X])."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+
+NOBODY = -1
+"""Stands for the device where none failed."""
+
+
+class FailedRounds(NamedTuple):
+    """Failures inside rounds, and what they did; rows are environments.
+
+    Attributes:
+        device: Device that failed inside the round (R, N), int; -1 where none did, or too late to matter.
+        at_s: ``t_f`` (R, N) [s] from the round's begin; infinite where none did.
+        credited: Local steps that were done and count (R, N), int.
+        tried_steps: Local steps that the old plan worked on until the failure (R, N), parts of one included.
+        detect_s: ``T_det`` (R, N) [s].
+        plan_s: ``T_plan`` (R, N) [s].
+        move_s: ``T_move`` (R, N) [s], with the rest of a migration that the failure cut.
+        replay_s: ``(H - done) T'_step`` (R, N) [s].
+        collect_s: ``T_col'`` (R, N) [s].
+        blocks: Blocks of each stage slot at the end of the round (R, N, K), int.
+        stage: Slot of each device then (R, N, K), int.
+        reset: Blocks whose moments start again from zero (R, N, L), bool.
+        dropped: Clusters whose round is lost (R, N), bool.
+    """
+
+    device: IntArray
+    at_s: FloatArray
+    credited: IntArray
+    tried_steps: FloatArray
+    detect_s: FloatArray
+    plan_s: FloatArray
+    move_s: FloatArray
+    replay_s: FloatArray
+    collect_s: FloatArray
+    blocks: IntArray
+    stage: IntArray
+    reset: BoolArray
+    dropped: BoolArray
+
+
+class Replayed(NamedTuple):
+    """Rounds with what failures made of them.
+
+    Attributes:
+        cluster_delay: Added to ``T_n`` (R, N) [s].
+        energy: Added to the energy of each node (R, N, K+1) [J].
+        failed: What happened.
+    """
+
+    cluster_delay: FloatArray
+    energy: FloatArray
+    failed: FailedRounds
+
+
+def unscathed(allocation: Allocation, blocks: int) -> FailedRounds:
+    """Rounds without a failure.
+
+    Args:
+        allocation: The plans (R, ...), on the host.
+        blocks: ``L``.
+    """
+    R, N, K = allocation.blocks.shape
+    nothing = np.zeros((R, N))
+    own = np.broadcast_to(np.arange(K), (R, N, K)) if allocation.stage is None else allocation.stage
+    return FailedRounds(
+        device=np.full((R, N), NOBODY),
+        at_s=np.full((R, N), np.inf),
+        credited=np.zeros((R, N), dtype=np.int64),
+        tried_steps=nothing.copy(),
+        detect_s=nothing.copy(),
+        plan_s=nothing.copy(),
+        move_s=nothing.copy(),
+        replay_s=nothing.copy(),
+        collect_s=nothing.copy(),
+        blocks=np.array(allocation.blocks, dtype=np.int64),
+        stage=np.array(own, dtype=np.int64),
+        reset=np.zeros((R, N, blocks), dtype=np.bool_),
+        dropped=np.zeros((R, N), dtype=np.bool_),
+    )

@@ -1,0 +1,320 @@
+"""Plans that are left when a device fails inside a round: who goes on with which blocks, what moves ([X]).
+
+Failures are rare, so clusters that have one are worked out one by one on the host. The formulas are those of
+:mod:`collapipe_env.physics.recovery`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collapipe_env.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.migration import block_holders
+from collapipe_env.physics.participation import steps_or
+from collapipe_env.physics.recovery import (
+    credited_steps,
+    light_segments,
+    moving_time,
+    replay_transfer,
+    rescheduling_transfer,
+    within_memory,
+)
+from collapipe_env.physics.replication import kept_bytes
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
+from collapipe_env.simulator.migration_costs import seconds_per_bit
+from collapipe_env.simulator.running import running_state
+from collapipe_env.simulator.state import SystemState
+
+if TYPE_CHECKING:
+    from collapipe_env.simulator.failed_rounds import Failures
+
+
+class PlansLeft:
+    """Rows in which some cluster has a failure, and the plans with which they go on.
+
+    Attributes:
+        rows: Their places in the batch (R,).
+        where: Rows and clusters with a failure.
+        plan: Their plans before it (R, ...).
+        state: Their systems, as these plans run them (R, ...).
+        steps: Local steps of each cluster (R, N).
+
+    Args:
+        owner: Scenario and terms.
+        state: Their systems before the rounds (R, ...).
+        costs: The whole batch without failures.
+        rows: Their places in it (R,).
+        device: Device that fails in each cluster (R, N), -1 for none.
+        at: Time at which it does (R, N) [s].
+    """
+
+    def __init__(
+        self,
+        owner: Failures,
+        state: SystemState,
+        costs: RoundCosts,
+        rows: IntArray,
+        device: IntArray,
+        at: FloatArray,
+    ) -> None:
+        self._owner, self.rows = owner, rows
+        self._device, self._at = device, at
+        self.plan = costs.allocation[rows]
+        self.state = running_state(state, self.plan)
+        own = owner.parameters.costs
+        self.steps = np.broadcast_to(steps_or(self.plan, own.local_steps), device.shape)
+        self._holders = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
+        self._step_s = (costs.local_step + costs.barrier)[rows]
+        self._needs: FloatArray = costs.memory[rows]
+        self._hosts: BoolArray | None = None
+        if costs.replication is not None and costs.replica_hosts is not None:
+            self._step_s = self._step_s + costs.replication[rows]
+            self._hosts = np.asarray(costs.replica_hosts[rows])
+            terms = owner.parameters.replication
+            assert terms is not None
+            # What is left keeps no replicas in this round: its memory is free of them.
+            self._needs = self._needs - kept_bytes(
+                self._hosts, terms.block_bytes * np.asarray(self.plan.device_blocks, dtype=np.float64)
+            )
+        moved = np.zeros_like(self._step_s) if costs.migration is None else costs.migration[rows]
+        self._migration_s = moved
+        self._begun_s = moved + costs.relay[rows]
+        # Devices that were idle may have to send later on, but not in this phase.
+        self._seconds_per_bit = np.asarray(
+            seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])
+        )
+        self.where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
+
+    def left_over(self, failed: FailedRounds) -> tuple[Allocation, dict[tuple[int, int], FloatArray]]:
+        """Fill in plans that are left, and what moves.
+
+        Args:
+            failed: Filled in, in the rows at hand.
+
+        Returns:
+            The plans (R, ...), and seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
+        """
+        owner, sent = self._owner, {}
+        blocks, stage = self.plan.blocks.copy(), failed.stage[self.rows]
+        share = None if self.plan.sample_share is None else self.plan.sample_share.copy()
+        power = self.plan.device_power.copy()
+        for r, n in self.where:
+            row, device = self.rows[r], int(self._device[r, n])
+            failed.device[row, n], failed.at_s[row, n] = device, self._at[r, n]
+            failed.detect_s[row, n] = owner.terms.detection_s
+            failed.plan_s[row, n] = owner.terms.planning_s
+            done = credited_steps(self._at[r, n], self._begun_s[r, n], self._step_s[r, n], self.steps[r, n])
+            tried = (self._at[r, n] - self._begun_s[r, n]) / self._step_s[r, n]
+            failed.tried_steps[row, n] = min(max(tried, 0.0), self.steps[r, n])
+            mine = self._with_idle(r, n, stage[r, n], device)
+            segments = None
+            if owner.terms.kind != "drop-round" and self._can_go_on(r, n):
+                segments = self._segments(r, n, mine)
+            if segments is None:
+                failed.dropped[row, n] = True
+                continue
+            held = np.where(mine >= 0, segments[np.maximum(mine, 0)], 0)
+            mine = np.where((stage[r, n] < 0) & (held == 0), NOBODY, mine)
+            joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
+            power[r, n, joined] = owner.parameters.power_max_w
+            before = self._holders[r, n]
+            blocks[r, n], stage[r, n] = segments, mine
+            if share is not None:
+                share[r, n] = _dealt(share[r, n], mine)
+            after = _holders(segments, mine, before.shape[0])
+            moves = replay_transfer if owner.terms.kind == "light" else rescheduling_transfer
+            replicas = self._replicas(r, n, done)
+            transfer = moves(before, after, device, owner.block_bits, replicas)
+            seconds = transfer.bits * np.where(transfer.bits > 0.0, self._seconds_per_bit[r, n], 0.0)
+            sent[r, n] = seconds
+            failed.credited[row, n] = done if transfer.kept else 0
+            failed.reset[row, n] = transfer.reset
+            rest = max(0.0, self._begun_s[r, n] - self._at[r, n])
+            longest = moving_time(owner.terms.kind, transfer.bits, self._seconds_per_bit[r, n])
+            failed.move_s[row, n] = rest + longest
+        failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
+        plan = replace(self.plan, blocks=blocks, device_power=power)
+        if plan.caps is not None:
+            # Stages that join may have as many micro-batches in flight as the fullest of the others.
+            most = plan.caps.max(axis=-1, keepdims=True)
+            plan = replace(
+                plan, caps=np.where((blocks > 0) & (plan.caps == 0), np.maximum(most, 1), plan.caps)
+            )
+        if self.plan.stage is not None:
+            plan = replace(plan, stage=stage, sample_share=share)
+        return plan, sent
+
+    def _replicas(self, r: int, n: int, done: int) -> IntArray:
+        """Node that keeps a replica of each block of the device that failed (L,), -1 for none.
+
+        None has arrived before the first local step is complete.
+        """
+        before = self._holders[r, n]
+        found = np.full(before.shape[0], NOBODY)
+        if self._hosts is None or done == 0:
+            return found
+        device = int(self._device[r, n])
+        hosts = np.flatnonzero(self._hosts[r, n, device])
+        if len(hosts):
+            found[before[:, device]] = hosts[0]
+        return found
+
+    def fitting(self, failed: FailedRounds, plan: Allocation) -> tuple[Allocation, RoundCosts]:
+        """Plans that fit the devices' memories: with less in flight where that helps, else the old ones.
+
+        Args:
+            failed: Clusters whose plan does not fit give their round up.
+            plan: Plans that are left.
+
+        Returns:
+            The plans (R, ...), and their costs with one local step, unread in rounds that are given up.
+        """
+        for attempt in range(2):
+            one = self._owner.one_step(self.state, plan)
+            over = (one.memory > self.state.memory_bytes * (1.0 + 1e-9)).any(axis=-1) & (
+                self._device != NOBODY
+            )
+            over &= ~failed.dropped[self.rows]
+            if not over.any():
+                return plan, one
+            if attempt == 0 and plan.caps is not None:
+                plan = replace(plan, caps=np.where(over[..., None], np.minimum(plan.caps, 1), plan.caps))
+        old, each = self.plan, over[..., None]
+        kept = {"blocks": np.where(each, old.blocks, plan.blocks)}
+        if plan.stage is not None and plan.sample_share is not None and old.sample_share is not None:
+            kept["stage"] = np.where(each, old.stage, plan.stage)
+            kept["sample_share"] = np.where(each, old.sample_share, plan.sample_share)
+        for r, n in np.argwhere(over).tolist():
+            row = self.rows[r]
+            failed.dropped[row, n], failed.credited[row, n] = True, 0
+            failed.move_s[row, n], failed.reset[row, n] = 0.0, False
+            failed.blocks[row, n] = old.blocks[r, n]
+            if old.stage is not None:
+                failed.stage[row, n] = old.stage[r, n]
+        return replace(plan, **kept), one
+
+    def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
+        """Slots of the devices that are left (K,); idle ones in those that are free, where stages are alone.
+
+        Args:
+            r: Row.
+            n: Cluster.
+            stage: Slots before (K,), -1 for none.
+            device: The one that failed.
+        """
+        mine: IntArray = stage.copy()
+        mine[device] = NOBODY
+        taken = mine[mine >= 0]
+        if len(np.unique(taken)) == len(taken):
+            free = np.setdiff1d(np.arange(len(mine)), taken)
+            idle = np.flatnonzero((mine < 0) & self.state.present[r, n])
+            idle = idle[idle != device]
+            mine[idle] = free[: len(idle)]
+        return mine
+
+    def _can_go_on(self, r: int, n: int) -> bool:
+        """Whether the cluster's plan is one that a replay can go on with."""
+        plan = self.plan
+        if plan.schedule is not None and plan.schedule[r, n] in (ASYNC, INTERLEAVED):
+            return False
+        return plan.server_mode is None or plan.server_mode[r] != SEQUENTIAL
+
+    def _segments(self, r: int, n: int, stage: IntArray) -> IntArray | None:
+        """Blocks of each stage slot after the failure (K,); ``None`` where those that are left lack memory.
+
+        Args:
+            r: Row.
+            n: Cluster.
+            stage: Slot of each device (K,), -1 for those in none.
+        """
+        old = self.plan.blocks[r, n]
+        members = stage[:, None] == np.arange(len(old))
+        speeds = (members * self.state.speed[r, n][:, None]).sum(axis=0)
+        caps = self._caps(r, n, members)
+        usable = (speeds > 0.0) & (caps > 0)
+        alone = bool((members.sum(axis=0) <= 1).all())
+        if self._owner.terms.kind == "heavy" and alone:
+            return self._replanned(r, n, stage, speeds, caps, usable)
+        # Devices that had no blocks help out, where the others lack memory.
+        for working in (usable & (old > 0), usable) if alone else (usable & (old > 0),):
+            if (segments := _split(int(old.sum()), speeds, caps, working)) is not None:
+                return segments
+        return None
+
+    def _replanned(
+        self, r: int, n: int, stage: IntArray, speeds: FloatArray, caps: IntArray, usable: BoolArray
+    ) -> IntArray | None:
+        """Split with the shortest local step among those over the fastest 1 to K devices."""
+        total, order = int(self.plan.blocks[r, n].sum()), np.argsort(-np.where(usable, speeds, 0.0))
+        found = []
+        for count in range(1, int(usable.sum()) + 1):
+            working = np.zeros_like(usable)
+            working[order[:count]] = True
+            if (segments := _split(total, speeds, caps, working)) is not None:
+                found.append(segments)
+        if not found:
+            return None
+        plans = self.plan[np.full(len(found), r)]
+        blocks = plans.blocks.copy()
+        blocks[:, n] = found
+        plans = replace(plans, blocks=blocks)
+        if plans.stage is not None and plans.sample_share is not None:
+            slots, share = plans.stage.copy(), plans.sample_share.copy()
+            slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
+            plans = replace(plans, stage=slots, sample_share=share)
+        if plans.caps is not None:
+            caps = np.where((blocks > 0) & (plans.caps == 0), 1, plans.caps)
+            plans = replace(plans, caps=caps)
+        costs = self._owner.one_step(self.state[np.full(len(found), r)], plans)
+        return found[int(costs.local_step[:, n].argmin())]
+
+    def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:
+        """Blocks that each stage slot can hold (K,), int: as many as its tightest member."""
+        state, plan = self.state, self.plan
+        caps = np.where(state.present[r, n], state.memory_cap[r, n], 0)
+        if plan.schedule is not None or plan.stage is not None or plan.recompute is not None:
+            # Whatever a device's share and its micro-batches in flight: memory in proportion to the blocks.
+            needs = self._needs[r, n]
+            held = plan.device_blocks[r, n]
+            each = np.divide(needs, held, out=np.zeros_like(needs), where=held > 0)
+            room = np.divide(state.memory_bytes[r, n], each, out=np.zeros_like(each), where=each > 0.0)
+            caps = np.where(held > 0, np.floor(room + 1e-9), caps).astype(np.int64)
+        tightest = np.where(members, caps[:, None], np.iinfo(np.int64).max).min(axis=0)
+        return np.where(members.any(axis=0), tightest, 0)
+
+
+def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -> IntArray | None:
+    """Blocks of all slots (K,), shared out among those at work; ``None`` where their memory lacks."""
+    if not working.any():
+        return None
+    found = within_memory(light_segments(total, speeds[working]), caps[working])
+    if found is None:
+        return None
+    segments = np.zeros(len(speeds), dtype=np.int64)
+    segments[working] = found
+    return segments
+
+
+def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:
+    """Shares of samples with those of devices that are gone dealt to the rest of their stage (K,)."""
+    same = stage[:, None] == stage
+    # Who joins had none.
+    mine = np.where(same.sum(axis=-1) == 1, 1.0, share) * (stage >= 0)
+    whole = (same * mine).sum(axis=-1)
+    dealt: FloatArray = np.divide(mine, whole, out=np.zeros_like(mine), where=(stage >= 0) & (whole > 0.0))
+    return dealt
+
+
+def _holders(blocks: IntArray, stage: IntArray, total: int) -> BoolArray:
+    """Holders of every block (L, K), bool, under the blocks of the slots and the slots of the devices."""
+    ends = np.cumsum(blocks)
+    index = np.arange(total)[:, None]
+    held = (ends - blocks <= index) & (index < ends)
+    mine = held[:, np.where(stage < 0, 0, stage)]
+    holders: BoolArray = mine & (stage >= 0)
+    return holders
