@@ -25,7 +25,7 @@ from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.state import SystemState
 from miniatures.system import splits
 
-CELLS = 48
+CELLS = 24
 """Parts of ``T_ref`` in which a failure counts as in their middle."""
 
 
@@ -177,6 +177,23 @@ class FailingSystem:
             factors: Hazard factors of the devices (R, K).
         """
         return np.asarray(factors[..., None] == np.asarray(self.spec.hazard_factors), dtype=np.float64)
+
+    def least_mean(self) -> float:
+        """Mean delay of the best schedule that knows the classes, by the stationary law of who is there [s].
+
+        All classes of all devices are equally likely; a round without anybody lasts ``T_ref``.
+        """
+        K, C = self.scenario.max_devices, len(self.hazards)
+        classes = np.indices((C,) * K).reshape(K, -1).T
+        stay = 1.0 / self.hazards
+        there = (stay / (stay + self.spec.off_mean_s))[classes]
+        beliefs = np.eye(C)[classes]
+        total = self.round_s * (1.0 - there).prod(axis=-1)
+        for mask in range(1, 1 << K):
+            bits = (mask >> np.arange(K)) & 1
+            chance = np.where(bits > 0, there, 1.0 - there).prod(axis=-1)
+            total += chance * self.expected(mask, beliefs).min(axis=-1)
+        return float(total.mean())
 
 
 class LeastExpected(StateScheduler):
