@@ -1,7 +1,7 @@
 """Solve small systems whose devices fail, play them, and write their table in ``docs/miniatures.md``.
 
-Run ``python tools/make_failing_miniatures.py``; it takes about six minutes. ``--only WORD`` prints the rows of
-miniatures with this in their name, and ``--quick`` plays shortly; both write nothing.
+Run ``python tools/make_failing_miniatures.py``; it takes about six minutes. ``--only WORD`` prints the rows
+of miniatures with this in their name, and ``--quick`` plays shortly; both write nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from generated_parts import markdown_table, write_parts
+from miniatures.cases import Miniature, failing_miniatures
+from miniatures.failing import FailingSystem, LeastExpected
+from miniatures.playing import mean_delays
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
@@ -18,9 +21,6 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.schedulers import SCHEDULERS, Scheduler
-from miniatures.cases import Miniature, failing_miniatures
-from miniatures.failing import FailingSystem, LeastExpected
-from miniatures.playing import mean_delays
 
 PAGE = Path(__file__).parents[1] / "docs" / "miniatures.md"
 EPISODES, ROUNDS = 24, 400
@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     chosen = [mini for mini in failing_miniatures() if given.only in mini.name]
     if not chosen:
-        raise SystemExit(f"--only {given.only}: no miniature's name has this; give a part of failing-5-unlike")
+        raise SystemExit(f"--only {given.only}: no name has this; give a part of failing-5-unlike")
     episodes, rounds = (2, 6) if given.quick else (EPISODES, ROUNDS)
     table = markdown_table(HEADS, [row(mini, episodes, rounds) for mini in tqdm(chosen, disable=None)])
     if given.quick or given.only:

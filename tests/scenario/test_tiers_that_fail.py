@@ -1,4 +1,4 @@
-"""Tiers Churn and Wild: how often clusters sit out, that all of it is on, and that schedulers can play them."""
+"""Tiers Churn and Wild: how often clusters sit out, what is on, and that schedulers can play them."""
 
 from math import comb
 
@@ -16,6 +16,8 @@ from collapipe_env.schedulers import also_playing
 from collapipe_env.simulator.feasibility import energy_feasibility
 
 CHURN = [f"{size}-churn" for size in sizes_of("churn")]
+SCHEDULERS = ("dssra", "dssra-plus", "dssra-truth", "pipeline", "random", "zoo:graph")
+"""Those of the tables."""
 WILD = [f"{size}-wild" for size in sizes_of("wild")]
 
 
@@ -23,7 +25,8 @@ def test_wild_alone_comes_in_the_largest_size() -> None:
     assert WHOLE_TIERS == REGISTERED == ("wild",)
     assert sizes_of("wild") == LADDER
     assert {sizes_of(tier) for tier in TIERS if tier != "wild"} == {TIER_SIZES}
-    assert is_tier("xlarge-wild") and is_tier("small-churn-ner")
+    assert is_tier("xlarge-wild")
+    assert is_tier("small-churn-ner")
     assert not is_tier("xlarge-churn")
 
 
@@ -85,7 +88,7 @@ def test_energy_budgets_of_wild_leave_room_for_devices_that_are_away(name: str) 
 
 
 @pytest.mark.parametrize("name", ["small-churn", "medium-churn", "small-wild", "medium-wild"])
-@pytest.mark.parametrize("scheduler_name", ["dssra", "dssra-plus", "dssra-truth", "pipeline", "random", "zoo:graph"])
+@pytest.mark.parametrize("scheduler_name", SCHEDULERS)
 def test_schedulers_play_them(name: str, scheduler_name: str) -> None:
     scenario = load_scenario(name)
     scheduler = make_scheduler(scheduler_name, scenario)

@@ -1,4 +1,4 @@
-"""Miniatures whose devices fail: expected delays against draws of failures, and means against the environment."""
+"""Miniatures whose devices fail: expected delays against drawn failures, means against the environment."""
 
 import sys
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_the_model_says_what_is_played(system: FailingSystem) -> None:
 
 
 def test_other_systems_are_refused() -> None:
-    with pytest.raises(ValueError, match="not one cluster whose devices fail"):
+    with pytest.raises(ValueError, match="not one failing cluster"):
         FailingSystem(miniatures()[0].scenario)
     with pytest.raises(ValueError, match="constant hazard"):
         FailingSystem(SMALL.with_overrides({"dynamics.processes.presence.graceful": 0.5}))

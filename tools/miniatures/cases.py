@@ -177,7 +177,7 @@ def _failing(
 
 
 def failing_miniatures() -> tuple[Miniature, ...]:
-    """Miniatures whose devices fail, in the order of their table; they are solved without values of states."""
+    """Miniatures whose devices fail, in the order of their table; solved without values of states."""
     alike, unlike = (1.0e9, 1.0e9), (0.5e9, 2.0e9)
     return (
         _failing("failing-2", "two devices", 2, 8, 360.0, alike),

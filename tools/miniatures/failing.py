@@ -66,10 +66,12 @@ class FailingSystem:
         presence = processes.get(PRESENCE)
         strange = set(processes) - {"fading", "shadowing", PRESENCE}
         if strange or scenario.clusters != 1 or not isinstance(presence, Presence):
-            raise ValueError(f"the scenario {scenario.name!r} is not one cluster whose devices fail: {strange}")
+            raise ValueError(f"the scenario {scenario.name!r} is not one failing cluster: {strange}")
         spec = presence.spec
         if spec.on_shape != 1.0 or spec.graceful != 0.0:
-            raise ValueError(f"the scenario {scenario.name!r} has ends of stays other than of a constant hazard")
+            raise ValueError(
+                f"the scenario {scenario.name!r} has other ends of stays than of a constant hazard"
+            )
         self.hazards = np.asarray(spec.hazard_factors) / spec.on_mean_s
         self.spec, self.round_s = spec, usual_round(scenario)
         self._carried, self._failures = system.carried, Failures(self.parameters, presence.recovery)
@@ -212,7 +214,7 @@ class LeastExpected(StateScheduler):
         self.system, self.factors = system, factors
         self._memory = HazardMemory(system.spec)
         if factors is None and len(system.hazards) > 2:
-            raise ValueError("classes are learnt where there are two: their mean hazard says which is how likely")
+            raise ValueError("classes are learnt where there are one or two: give two hazard_factors")
 
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
         """Forget all stays."""
