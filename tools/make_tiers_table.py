@@ -1,6 +1,7 @@
 """Play schedulers on the tiers, and write the tables of ``docs/tiers.md``.
 
-Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest, ``--tiers thermal`` one tier.
+Run ``python tools/make_tiers_table.py``; ``--tiers thermal`` plays one tier, ``--sizes small`` the smallest of
+each. Rows of sizes that are not played stay as they are.
 """
 
 from __future__ import annotations
@@ -143,6 +144,24 @@ def table(tier: str, sizes: Sequence[str]) -> str:
     return markdown_table(heads, rows, left=2)
 
 
+def with_other_sizes(fresh: str, page: str, tier: str) -> str:
+    """Return a table with a page's rows of those sizes that it lacks, smallest size first.
+
+    Args:
+        fresh: The table of some sizes.
+        page: Text of the page.
+        tier: The tier.
+    """
+    part = page.partition(f"<!-- generated: {tier} -->")[2].partition("<!-- end")[0]
+    head, line, *rows = fresh.splitlines()
+    found = []
+    for size in sizes_of(tier):
+        begin = f"| `{size}-{tier}` |"
+        own = [row for row in rows if row.startswith(begin)]
+        found += own or [row for row in part.splitlines() if row.startswith(begin)]
+    return "\n".join((head, line, *found))
+
+
 def stamp(tier: str, sizes: Sequence[str]) -> str:
     """Return the command of a table and what its columns are.
 
@@ -170,7 +189,8 @@ def main() -> None:
     for tier in tqdm(options.tiers, unit="tier", disable=None):
         sizes = [size for size in sizes_of(tier) if size in (options.sizes or LADDER)]
         if sizes:
-            write_parts(PAGE, {tier: f"{table(tier, sizes)}\n\n{stamp(tier, sizes)}"})
+            rows = with_other_sizes(table(tier, sizes), PAGE.read_text(encoding="utf-8"), tier)
+            write_parts(PAGE, {tier: f"{rows}\n\n{stamp(tier, sizes_of(tier))}"})
     print(f"wrote {PAGE}")
 
 

@@ -65,6 +65,17 @@ def test_devices_that_fail_have_two_columns_more() -> None:
     assert "failure" not in tables.stamp("thermal", ["small"])
 
 
+def test_rows_of_sizes_that_are_not_played_stay() -> None:
+    head = "| scenario | delay |\n|---|---|"
+    page = f"a\n<!-- generated: churn -->\n{head}\n| `small-churn` | 1 s |\n| `large-churn` | 3 s |\n<!-- end"
+    fresh = f"{head}\n| `large-churn` | 4 s |"
+    expected = f"{head}\n| `small-churn` | 1 s |\n| `large-churn` | 4 s |"
+    assert tables.with_other_sizes(fresh, page, "churn") == expected
+    # A page without the tier has nothing to keep.
+    assert tables.with_other_sizes(fresh, page, "thermal") == head
+    assert tables.with_other_sizes(fresh, "", "churn") == fresh
+
+
 def test_every_tier_says_where_its_scalars_are_from() -> None:
     """Whoever changes a scalar has to say the command that found it; Mobile has none to tune."""
     folder = ROOT / "collapipe_env/scenario/presets"
