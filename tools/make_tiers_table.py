@@ -1,7 +1,7 @@
 """Play schedulers on the tiers, and write the tables of ``docs/tiers.md``.
 
-Run ``python tools/make_tiers_table.py``; ``--tiers thermal`` plays one tier, ``--sizes small`` the smallest of
-each. Rows of sizes that are not played stay as they are.
+Run ``python tools/make_tiers_table.py``; ``--tiers thermal`` plays one tier, ``--sizes small`` the smallest
+of each. Rows of sizes that are not played stay as they are.
 """
 
 from __future__ import annotations
