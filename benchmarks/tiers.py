@@ -28,7 +28,7 @@ ID = "CollaPipeSurrogate-v0"
 
 
 def static_twin(scenario: Scenario) -> Scenario:
-    """The scenario with no process on and the full clock left to every device.
+    """The scenario with no process on, a free server, and the full clock left to every device.
 
     Args:
         scenario: A tier.
@@ -36,6 +36,7 @@ def static_twin(scenario: Scenario) -> Scenario:
     fields = scenario.to_dict()
     # Overrides would leave processes on that they do not name.
     fields["dynamics"] = {**fields["dynamics"], "processes": {}, "load_levels": [1.0]}
+    fields.pop("server", None)  # its tenants come and go, and its queue is a process
     return load_scenario({**fields, "name": f"{scenario.name}-static"})
 
 

@@ -1,11 +1,13 @@
 """Play schedulers on the tiers, and write the tables of ``docs/tiers.md``.
 
-Run ``python tools/make_tiers_table.py``; ``--sizes small`` plays the smallest, ``--tiers thermal`` one tier.
+Run ``python tools/make_tiers_table.py``; ``--tiers thermal`` plays one tier, ``--sizes small`` the smallest
+of each. Rows of sizes that are not played stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +17,20 @@ from tqdm import tqdm
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.names import TIER_SIZES, TIERS
+from collapipe_env.scenario.names import LADDER, TIERS, sizes_of
+from collapipe_env.schedulers import also_playing
 
 PAGE = Path(__file__).parents[1] / "docs" / "tiers.md"
 EPISODES, ROUNDS = 16, 100
+XLARGE_EPISODES = 6
+"""Episodes of the size xlarge, which take longest."""
 SEED = 1_000_000
 """Seed of the episodes, none of which a tuning plays."""
 SCHEDULERS = {
@@ -38,6 +44,10 @@ SCHEDULERS = {
 """Names of schedulers by their heads in the table."""
 
 
+HEADS = ("scenario", "scheduler", "delay", "priced delay", "priced delay over DSSRA's", "energy")
+"""Columns of every table."""
+
+
 class Episodes(NamedTuple):
     """Means over the rounds of each episode.
 
@@ -45,11 +55,15 @@ class Episodes(NamedTuple):
         delay_s: Delay of a round (EPISODES,) [s].
         priced_s: The same with what the energy queues at the end are worth (EPISODES,) [s].
         energy: Energy of the worst node over its budget (EPISODES,).
+        failed: Share of the clusters' rounds that a failure reached (EPISODES,), 0 to 1.
+        sat_out: Share of them in which the devices that are there cannot hold the encoder (EPISODES,).
     """
 
     delay_s: FloatArray
     priced_s: FloatArray
     energy: FloatArray
+    failed: FloatArray
+    sat_out: FloatArray
 
 
 def played(name: str, scheduler_name: str) -> Episodes:
@@ -62,11 +76,13 @@ def played(name: str, scheduler_name: str) -> Episodes:
     scenario = load_scenario(name)
     scheduler = make_scheduler(scheduler_name, scenario)
     form = getattr(scheduler, "observation", "flat")
-    env = CollaPipeVectorEnv(EPISODES, scenario, "surrogate", observation=form)
+    together = XLARGE_EPISODES if name.startswith("xlarge-") else EPISODES
+    env = CollaPipeVectorEnv(together, scenario, "surrogate", observation=form)
     observation, _ = env.reset(seed=SEED)
     scheduler.reset(SEED)
     oracle = sees_truth(scheduler)
     delays, used, granted = [], 0.0, 0.0
+    failed, sat_out = np.zeros((2, together))
     for _ in range(ROUNDS):
         decision = scheduler.act(observation, seen_by(env, oracle=oracle))
         step = env.step_allocation if isinstance(decision, Allocation) else env.step
@@ -75,10 +91,16 @@ def played(name: str, scheduler_name: str) -> Episodes:
         assert record is not None
         delays.append(record.costs.delay)
         used, granted = used + record.costs.energy_ratio, granted + record.granted
+        struck, plays = record.interruption, record.allocation.participates
+        if struck is not None and struck.failed is not None:
+            failed += (struck.failed.device >= 0).mean(axis=-1)
+        if plays is not None:
+            sat_out += 1.0 - plays.mean(axis=-1)
     queues = 0.5 * (record.backlog**2).sum(axis=(-2, -1))
     delay = np.mean(delays, axis=0)
     worst = budgets_used(used, granted).max(axis=(-2, -1))
-    return Episodes(delay, delay + queues / (scenario.budgets.tradeoff_v * ROUNDS), worst)
+    priced = delay + queues / (scenario.budgets.tradeoff_v * ROUNDS)
+    return Episodes(delay, priced, worst, failed / ROUNDS, sat_out / ROUNDS)
 
 
 def _change(found: FloatArray, reference: FloatArray) -> str:
@@ -87,20 +109,24 @@ def _change(found: FloatArray, reference: FloatArray) -> str:
     return f"{value.mean:+.1f} % ({value.low:+.1f} to {value.high:+.1f})"
 
 
-def table(tier: str, sizes: list[str]) -> str:
-    """Return the table of a tier.
+def table(tier: str, sizes: Sequence[str]) -> str:
+    """Return the table of a tier; where devices come and go by a process, with what becomes of rounds.
 
     Args:
         tier: The tier.
         sizes: Its sizes.
     """
-    rows = []
+    rows, heads = [], [*HEADS]
     for size in sizes:
         name = f"{size}-{tier}"
+        scenario = load_scenario(name)
+        unknown = "dssra-truth" in also_playing(scenario)
+        fails = PRESENCE in dict(scenario.dynamics.processes)
+        heads = [*HEADS, *(("failed", "sat out") if fails else ())]
         found = {
             title: played(name, scheduler)
             for title, scheduler in SCHEDULERS.items()
-            if tier == "channel" or scheduler != "dssra-truth"
+            if unknown or scheduler != "dssra-truth"
         }
         reference = found["DSSRA"].priced_s
         for title, episodes in found.items():
@@ -112,26 +138,59 @@ def table(tier: str, sizes: list[str]) -> str:
                     f"{episodes.priced_s.mean():.2f} s",
                     "" if title == "DSSRA" else _change(episodes.priced_s, reference),
                     f"{episodes.energy.mean():.2f}",
+                    *(f"{100.0 * share.mean():.1f} %" for share in episodes[3:] if fails),
                 ]
             )
-    heads = ("scenario", "scheduler", "delay", "priced delay", "priced delay over DSSRA's", "energy")
     return markdown_table(heads, rows, left=2)
+
+
+def with_other_sizes(fresh: str, page: str, tier: str) -> str:
+    """Return a table with a page's rows of those sizes that it lacks, smallest size first.
+
+    Args:
+        fresh: The table of some sizes.
+        page: Text of the page.
+        tier: The tier.
+    """
+    part = page.partition(f"<!-- generated: {tier} -->")[2].partition("<!-- end")[0]
+    head, line, *rows = fresh.splitlines()
+    found = []
+    for size in sizes_of(tier):
+        begin = f"| `{size}-{tier}` |"
+        own = [row for row in rows if row.startswith(begin)]
+        found += own or [row for row in part.splitlines() if row.startswith(begin)]
+    return "\n".join((head, line, *found))
+
+
+def stamp(tier: str, sizes: Sequence[str]) -> str:
+    """Return the command of a table and what its columns are.
+
+    Args:
+        tier: The tier.
+        sizes: Its sizes.
+    """
+    fewer = f", `xlarge` {XLARGE_EPISODES} episodes" if "xlarge" in sizes else ""
+    fails = PRESENCE in dict(load_scenario(f"{sizes[0]}-{tier}").dynamics.processes)
+    shares = "; clusters' rounds that a failure reached; that sat out" if fails else ""
+    return (
+        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds{fewer}, surrogate: mean "
+        "delay of a round; with what the queues at the end are worth; mean relative difference of the latter "
+        "to DSSRA's in the same episodes with 95 % bootstrap interval; energy of the worst node over its "
+        f"budget{shares})"
+    )
 
 
 def main() -> None:
     """Play everything and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", nargs="+", choices=TIER_SIZES, default=list(TIER_SIZES))
+    parser.add_argument("--sizes", nargs="+", choices=LADDER, help="sizes (all that a tier has)")
     parser.add_argument("--tiers", nargs="+", choices=TIERS, default=list(TIERS))
     options = parser.parse_args()
-    sizes = options.sizes
-    stamp = (
-        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay "
-        "of a round; with what the queues at the end are worth; mean relative difference of the latter to "
-        "DSSRA's in the same episodes with 95 % bootstrap interval; energy of the worst node over its budget)"
-    )
     for tier in tqdm(options.tiers, unit="tier", disable=None):
-        write_parts(PAGE, {tier: f"{table(tier, sizes)}\n\n{stamp}"})
+        sizes = [size for size in sizes_of(tier) if size in (options.sizes or LADDER)]
+        if sizes:
+            rows = with_other_sizes(table(tier, sizes), PAGE.read_text(encoding="utf-8"), tier)
+            write_parts(PAGE, {tier: f"{rows}\n\n{stamp(tier, sizes_of(tier))}"})
     print(f"wrote {PAGE}")
 
 

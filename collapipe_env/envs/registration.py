@@ -22,7 +22,9 @@ TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 # Named here, not imported: reading scenarios takes pydantic, which `import collapipe_env` does without.
 LADDER = ("small", "medium", "large", "xlarge")
 REALISTIC = ("boards", "phones")
-TIERS = ("migration", "channel", "thermal", "mobile")
+TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
+WHOLE_TIERS = ("wild",)
+"""Tiers in all sizes of the ladder; the others lack the largest."""
 TASKS = {
     "classification": "Classification",
     "language-modelling": "LM",
@@ -40,7 +42,8 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
     are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios, and
-    ``CollaPipe-<Size>-<Tier>-v0`` the tiers, in which something leaves its mark, is hidden or moves.
+    ``CollaPipe-<Size>-<Tier>-v0`` the tiers, in which something leaves its mark, is hidden, moves or
+    fails.
     """
     for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
@@ -51,7 +54,7 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
         for scenario in REALISTIC:
             yield f"{prefix}-{scenario.capitalize()}-v0", {"scenario": scenario, "learner": learner}
         for tier in TIERS:
-            for size in LADDER[:3]:
+            for size in LADDER if tier in WHOLE_TIERS else LADDER[:3]:
                 name = f"{prefix}-{size.capitalize()}-{tier.capitalize()}-v0"
                 yield name, {"scenario": f"{size}-{tier}", "learner": learner}
 

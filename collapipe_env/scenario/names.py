@@ -13,11 +13,24 @@ REALISTIC = ("boards", "phones")
 """Scenarios with radios that draw what measured ones draw."""
 LANGUAGE = ("llm-boards", "llm-phones")
 """Scenarios that fine-tune a published language model."""
-TIERS = ("migration", "channel", "thermal", "mobile")
-"""Tiers: scenarios in which something leaves its mark on later rounds, is hidden or moves."""
+TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
+"""Tiers: scenarios in which something leaves its mark on later rounds, is hidden, moves or fails."""
 TIER_SIZES = LADDER[:3]
 """Sizes of every tier."""
-TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in TIER_SIZES)
+WHOLE_TIERS = ("wild",)
+"""Tiers in all sizes of the ladder."""
+
+
+def sizes_of(tier: str) -> tuple[str, ...]:
+    """Return the sizes of a tier, smallest first.
+
+    Args:
+        tier: The tier.
+    """
+    return LADDER if tier in WHOLE_TIERS else TIER_SIZES
+
+
+TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in sizes_of(tier))
 """Scenarios of the tiers."""
 PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TIERED
 """Names of the files in ``presets``."""

@@ -335,6 +335,9 @@ def test_a_few_schedulers_by_default_on_tiers() -> None:
     channel, migration = load_scenario("small-channel"), load_scenario("small-migration")
     assert Options().names_for(channel) == (*few, "dssra-plus", "dssra-truth")
     assert Options().names_for(migration) == few
+    assert Options().names_for(load_scenario("xlarge-wild")) == (*few, "dssra-plus", "dssra-truth")
+    assert Options().names_for(load_scenario("medium-churn")) == (*few, "dssra-plus")
+    assert Options().names_for(load_scenario("small-churn")) == few
     assert Options().names_for(migration.with_task("ner")) == few
     drawn = Options(gantt=("titanic",), reference="optpipe")
     assert set(drawn.names_for(migration)) == {*few, "titanic", "optpipe"}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import TIERED
 
@@ -42,6 +43,37 @@ def test_the_oracle_plays_on_the_truth_where_it_is_hidden() -> None:
     assert any("DSSRA on the truth" in row for row in rows)
     truth, known = (tables.played("small-channel", name) for name in ("dssra-truth", "dssra"))
     assert (truth.delay_s < known.delay_s).all()
+
+
+@pytest.mark.usefixtures("short")
+def test_devices_that_fail_have_two_columns_more() -> None:
+    head, _, *rows = (line.strip("| ").split(" | ") for line in tables.table("churn", ["small"]).splitlines())
+    assert head[-2:] == ["failed", "sat out"]
+    assert "DSSRA on the truth" not in {row[1] for row in rows}
+    # Who is there does not depend on who schedules.
+    assert len({row[-1] for row in rows}) == 1
+    found = tables.played("small-churn", "pipeline")
+    able, scenario = [], load_scenario("small-churn")
+    env = CollaPipeVectorEnv(tables.EPISODES, scenario, "surrogate")
+    env.reset(seed=tables.SEED)
+    for _ in range(tables.ROUNDS):
+        able.append(env.state.memory_cap.sum(axis=-1) >= scenario.blocks)
+        env.step(env.action_space.sample())
+    np.testing.assert_allclose(found.sat_out, 1.0 - np.mean(able, axis=(0, 2)))
+    assert "clusters' rounds that a failure reached" in tables.stamp("churn", ["small"])
+    assert "xlarge` 6 episodes" in tables.stamp("wild", ["small", "xlarge"])
+    assert "failure" not in tables.stamp("thermal", ["small"])
+
+
+def test_rows_of_sizes_that_are_not_played_stay() -> None:
+    head = "| scenario | delay |\n|---|---|"
+    page = f"a\n<!-- generated: churn -->\n{head}\n| `small-churn` | 1 s |\n| `large-churn` | 3 s |\n<!-- end"
+    fresh = f"{head}\n| `large-churn` | 4 s |"
+    expected = f"{head}\n| `small-churn` | 1 s |\n| `large-churn` | 4 s |"
+    assert tables.with_other_sizes(fresh, page, "churn") == expected
+    # A page without the tier has nothing to keep.
+    assert tables.with_other_sizes(fresh, page, "thermal") == head
+    assert tables.with_other_sizes(fresh, "", "churn") == fresh
 
 
 def test_every_tier_says_where_its_scalars_are_from() -> None:

@@ -14,7 +14,7 @@ class Miniature:
 
     Attributes:
         name: Short name, also of the file with its results.
-        tier: What moves or has a price in it: ``migration`` or ``heat``.
+        tier: What moves or has a price in it: ``migration``, ``heat`` or ``churn``.
         title: What it is, for the table.
         scenario: The scenario.
         intervals: Intervals of every device's temperature on the finer of two grids; 0 without heat.
@@ -154,4 +154,36 @@ def miniatures() -> tuple[Miniature, ...]:
         _phones("phones-8-pause", "1.6 and 1.6 GHz, `pause`, 8 blocks", alike, "pause", 160, blocks=8),
         _phones("phones-8-move", paid, alike, "pause", 64, blocks=8, migration=10.0),
         _phones("phones-8-dear", dear, alike, "pause", 64, blocks=8, migration=2.5),
+    )
+
+
+def _failing(
+    name: str, title: str, devices: int, blocks: int, on_mean_s: float, clock: tuple[float, float]
+) -> Miniature:
+    """Devices of two classes that fail, and say nothing before."""
+    presence = {
+        "on_mean_s": on_mean_s,
+        "off_mean_s": 150.0,
+        "graceful": 0.0,
+        "hazard_factors": [0.2, 5.0],
+    }
+    sections: dict[str, dict[str, Any]] = {
+        "workload": {"blocks": blocks, "local_steps": 4, "micro_batches": [8, 16]},
+        "cluster": {"devices": devices},
+        "dynamics": {"processes": {"presence": presence}},
+    }
+    clocks = {"clock_min_hz": clock[0], "clock_max_hz": clock[1]}
+    return Miniature(name, "churn", title, _small(name, "medium", clocks, sections))
+
+
+def failing_miniatures() -> tuple[Miniature, ...]:
+    """Miniatures whose devices fail, in the order of their table; solved without values of states."""
+    alike, unlike = (1.0e9, 1.0e9), (0.5e9, 2.0e9)
+    return (
+        _failing("failing-2", "two devices", 2, 8, 360.0, alike),
+        _failing("failing-3", "three devices", 3, 8, 360.0, alike),
+        _failing("failing-3-unlike", "three unlike devices", 3, 8, 360.0, unlike),
+        _failing("failing-5-unlike", "five unlike devices", 5, 6, 360.0, unlike),
+        _failing("failing-5", "five devices", 5, 6, 360.0, alike),
+        _failing("failing-5-short", "five devices, stays of 3 min", 5, 6, 180.0, alike),
     )
