@@ -22,6 +22,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
     "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
     "presence": ("off", "light", "heavy", "drop-round"),
+    "replicas": ("none", "next_stage", "cu"),
     "traces": ("off", "power", "rates"),
     "knowledge": (
         "off",
@@ -119,6 +120,8 @@ def scenario_of(case: Case) -> dict[str, Any]:
         # So short that something happens in a few rounds, and so long that most clusters play.
         often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}
         processes["presence"] = {"recovery": case["presence"], **often}
+        if case["presence"] != "drop-round":
+            processes["presence"]["replication"] = case["replicas"]
     if case["traces"] != "off":
         processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
@@ -234,6 +237,11 @@ REFUSALS = (
             "local_steps": ("off",),
         },
         ("dynamics.target_loss, which is null", "set the evaluation loss"),
+    ),
+    Refusal(
+        "replicas serve clusters that recover",
+        {"replication": ("on",), "presence": ("off", "drop-round")},
+        ("decisions list replication, and no cluster recovers", "take replication off the decisions"),
     ),
     Refusal(
         "schedules are simulated on the host, which tensors wait for only where the scenario opens them",

@@ -14,6 +14,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
+from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.real_numbers import real_numbers
 
 
@@ -68,6 +69,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "participation": 2,
             "local_steps": len(codec.step_choices),
             "clock_cap": clock_levels,
+            "replication": len(REPLICATION_KINDS),
         }
         for part in codec.opened_layout:
             cluster += [choices[part.name]] * (K if part.per_device else 1)

@@ -85,7 +85,7 @@ class Failures:
 
     @property
     def block_bits(self) -> BlockBits:
-        """What a block is made of [bit]."""
+        """Bits of a block's parts."""
         return self._block_bits
 
     def one_step(self, state: SystemState, plan: Allocation) -> RoundCosts:
