@@ -1,6 +1,6 @@
 """Let devices fail, and write the tables of ``docs/churn.md``.
 
-Run ``python tools/make_churn_table.py``; it takes about two minutes.
+Run ``python tools/make_churn_table.py``; it takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ REPLICAS = {"none": "none", "next_stage": "next stage", "cu": "CU"}
 
 
 def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, rounds: int) -> Replicated:
-    """Rounds of DSSRA+ in 32 environments of ``medium``, where half of the stays end after 6 minutes.
+    """Rounds of DSSRA+ in 32 environments of ``medium`` with mixed hazards and a mean stay of 6 minutes.
 
     Args:
         replicas: One of ``REPLICAS``, or ``rule`` where DSSRA+ decides.
