@@ -17,12 +17,10 @@ from collapipe_env.errors import StateError, shortened
 from collapipe_env.learners.step_sizes import StepSizes
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
-from collapipe_env.models.hf_checkpoint import load_into
-from collapipe_env.models.lora import add_adapters
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
-from collapipe_env.tasks.partition import partition
+from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.compact_adam import widened
@@ -39,7 +37,7 @@ from collapipe_env.training.pipeline_step import pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
-from collapipe_env.training.tied_head import freeze_table, share_table, tied_head
+from collapipe_env.training.tied_head import tied_head
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -80,34 +78,10 @@ class Federation:
         self._setup = setup
         learning, device = setup.learning, setup.train[0].device
         self._loss = partial(setup.task.loss, smoothing=learning.label_smoothing)
-        partition_rng, model_rng, *stream_rngs, self._noise_rng = rng.spawn(3 + setup.clusters)
-        parts = partition(
-            learning.partition,
-            setup.strata,
-            setup.lengths,
-            setup.clusters,
-            learning.dirichlet_alpha,
-            partition_rng,
-        )
-        self._samples = ClusterSamples.of(setup, parts)
-        self._streams = [
-            SampleStream(part, child) for part, child in zip(self._samples.parts, stream_rngs, strict=True)
-        ]
+        begun = begin_training(setup, rng)
+        self._samples, self._streams, self._noise_rng = begun.samples, begun.streams, begun.noise_rng
         self._data_sizes = np.array([len(part) for part in self._samples.parts], dtype=np.float64)
-
-        generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
-        model = ClusterModel(setup.architecture, generator)
-        head = setup.task.build_head(setup.task_spec, generator)
-        if setup.task_spec.checkpoint is not None:
-            load_into(model, setup.task_spec.checkpoint, head)
-        wire, memory = setup.update_format, setup.memory
-        if wire.compression == "lora":
-            add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
-            freeze_table(head)
-        if memory.train_bits == 16:
-            model = model.bfloat16()
-        share_table(model, head)
-        model, head = model.to(device), head.to(device)
+        model, head, memory = begun.model, begun.head, setup.memory
         self._models = [copy.deepcopy(model) for _ in range(setup.clusters)]
         self._head = Trained(head, learning, learning.server_learning_rate)
         size = parameter_count(model)
@@ -142,7 +116,7 @@ class Federation:
         self._step_sizes = StepSizes(learning, setup.schedule_steps)
         self._rounding = rounding
         self.rounds = 0
-        self._exchange = Exchange(self._models[0], self._flats[0], wire, learning, rounding)
+        self._exchange = Exchange(self._models[0], self._flats[0], setup.update_format, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
         # Where the clusters' copies of blocks lie that only a sequential server trains in the round.
@@ -187,14 +161,8 @@ class Federation:
         on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
         if recompute is None:
             recompute = np.full(len(micro_batches), self._setup.memory.recompute)
-        copied = server_mode == COMMON and self._setup.head_copies(int(local_steps.max()))
-        server = self._server(COPIES if copied else server_mode)
-        server.begin_round(self._models, on_server)
-        if self._moments is not None and moments is not None:
-            self._moments.change_hands(moments)
-            server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
+        server = self.open_round(on_server, server_mode, int(local_steps.max()), moments)
         self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
-        self._common.copy_(self._parameters[0])
         trained = len(self._models[0].blocks) - int(on_server[0])
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
@@ -206,19 +174,52 @@ class Federation:
                 updated, mean_loss = self._train_clusters(
                     server, blocks, micro_batches, survived, staleness, recompute, local_steps
                 )
-        if updated.any():
-            sizes = self._data_sizes * updated
-            weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
-            of_server = None
-            if self._tied is not None:
-                of_server = self._tied.update(server.head_after(weights), self._common)
-            self._exchange.end_round(
-                self._parameters, self._common, weights, on_server, server_mode, of_server
-            )
-            server.end_round(self._models, weights)
-            if self._tied is not None:
-                self._tied.take_over(self._parameters[0])
+        self.close_round(server, updated, on_server, server_mode)
         return mean_loss
+
+    def open_round(
+        self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray | None
+    ) -> Server:
+        """Begin a round: blocks that change device take their moments along, all start from the common model.
+
+        Args:
+            on_server: Last encoder blocks that the server runs, shape (N,).
+            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            local_steps: Most local steps that a cluster takes.
+            moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
+
+        Returns:
+            The server's side of the round.
+        """
+        copied = server_mode == COMMON and self._setup.head_copies(local_steps)
+        server = self._server(COPIES if copied else server_mode)
+        server.begin_round(self._models, on_server)
+        if self._moments is not None and moments is not None:
+            self._moments.change_hands(moments)
+            server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
+        self._common.copy_(self._parameters[0])
+        return server
+
+    def close_round(self, server: Server, updated: BoolArray, on_server: IntArray, server_mode: int) -> None:
+        """End a round: the clusters' updates make the next common model, and the server's part is common.
+
+        Args:
+            server: The server's side of the round.
+            updated: Clusters that made an update, shape (N,). If none did, the model stays as it is.
+            on_server: Last encoder blocks that the server ran, shape (N,).
+            server_mode: As for :meth:`open_round`.
+        """
+        if not updated.any():
+            return
+        sizes = self._data_sizes * updated
+        weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
+        of_server = None
+        if self._tied is not None:
+            of_server = self._tied.update(server.head_after(weights), self._common)
+        self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode, of_server)
+        server.end_round(self._models, weights)
+        if self._tied is not None:
+            self._tied.take_over(self._parameters[0])
 
     def _may_merge(self, local_steps: int, server_mode: int, *, recompute: bool) -> bool:
         """Whether the round's local steps and their mean may be computed as one step of one model."""

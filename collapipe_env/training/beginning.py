@@ -1,0 +1,71 @@
+"""Beginning of a training run: who has which samples, and the parameters that everybody starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from collapipe_env.models.cluster_model import ClusterModel
+from collapipe_env.models.hf_checkpoint import load_into
+from collapipe_env.models.lora import add_adapters
+from collapipe_env.tasks.partition import partition
+from collapipe_env.training.cluster_samples import ClusterSamples
+from collapipe_env.training.sample_stream import SampleStream
+from collapipe_env.training.tied_head import freeze_table, share_table
+from collapipe_env.training.training_setup import TrainingSetup
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """State of a training run before its first round.
+
+    Attributes:
+        samples: Samples, and whose they are.
+        streams: Order of each cluster's samples.
+        model: Embedding and encoder.
+        head: The server's module.
+        noise_rng: Source of randomness of what is drawn later on.
+    """
+
+    samples: ClusterSamples
+    streams: list[SampleStream]
+    model: ClusterModel
+    head: nn.Module
+    noise_rng: np.random.Generator
+
+
+def begin_training(setup: TrainingSetup, rng: np.random.Generator) -> Beginning:
+    """Spread the data and initialise the parameters.
+
+    Args:
+        setup: Setup of the training.
+        rng: Only source of randomness; child generators are spawned from it.
+    """
+    learning, device = setup.learning, setup.train[0].device
+    partition_rng, model_rng, *stream_rngs, noise_rng = rng.spawn(3 + setup.clusters)
+    parts = partition(
+        learning.partition,
+        setup.strata,
+        setup.lengths,
+        setup.clusters,
+        learning.dirichlet_alpha,
+        partition_rng,
+    )
+    samples = ClusterSamples.of(setup, parts)
+    streams = [SampleStream(part, child) for part, child in zip(samples.parts, stream_rngs, strict=True)]
+    generator = torch.Generator().manual_seed(int(model_rng.integers(2**63)))
+    model = ClusterModel(setup.architecture, generator)
+    head = setup.task.build_head(setup.task_spec, generator)
+    if setup.task_spec.checkpoint is not None:
+        load_into(model, setup.task_spec.checkpoint, head)
+    wire = setup.update_format
+    if wire.compression == "lora":
+        add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
+        freeze_table(head)
+    if setup.memory.train_bits == 16:
+        model = model.bfloat16()
+    share_table(model, head)
+    return Beginning(samples, streams, model.to(device), head.to(device), noise_rng)
