@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,18 +94,38 @@ class CutModel:
                 embedded: Tensor = self._embedding(tokens)
                 return embedded
             last = host == self.hosts - 1
-            for block in self._segments[host - 1]:
-                if self._recompute and not last:
-                    x = checkpoint(
-                        block, x, attention_mask, use_reentrant=False, preserve_rng_state=self._draws
-                    )
-                else:
-                    x = block(x, attention_mask)
+            x = run_blocks(
+                self._segments[host - 1],
+                x,
+                attention_mask,
+                recompute=self._recompute and not last,
+                draws=self._draws,
+            )
             if not last:
                 return x
             if self.dtype == torch.bfloat16:
                 x = x.float()
             return full_precision(self._head(x, tokens != PADDING, targets))
+
+
+def run_blocks(
+    blocks: Iterable[nn.Module], x: Tensor, attention_mask: Tensor, *, recompute: bool, draws: bool
+) -> Tensor:
+    """Compute blocks one after the other.
+
+    Args:
+        blocks: The blocks.
+        x: Activations, shape (samples, q, d).
+        attention_mask: The samples' :func:`~collapipe_env.models.cluster_model.additive_mask`.
+        recompute: Keep the input of each block only, and run it forward once more in its backward pass.
+        draws: Whether blocks draw random numbers, which have to be the same again.
+    """
+    for block in blocks:
+        if recompute:
+            x = checkpoint(block, x, attention_mask, use_reentrant=False, preserve_rng_state=draws)
+        else:
+            x = block(x, attention_mask)
+    return x
 
 
 class InFlight:

@@ -1,0 +1,1 @@
+"""Real execution of plans: one process a device, control unit and server."""

@@ -1,0 +1,196 @@
+"""Parts of a model that travel between processes: a block or an embedding, its weights and its moments.
+
+A part lies in memory as the learner lays it out: all its matrices, then its vectors, in one vector. So the
+steps of its own optimiser are those of the learner's, number by number, and a part's arrays fit into a
+cluster's whole vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.errors import StateError
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+VALUES, STEP, FROZEN = "values", "step", "frozen/"
+"""Names of arrays: trained weights, steps of the optimiser, and the beginning of those of frozen weights."""
+
+
+class Part:
+    """A module with its weights in one vector and its own optimiser.
+
+    Attributes:
+        module: The module.
+        flat: Its trained weights and their gradients; ``None`` where nothing of it is trained.
+        optimizer: Their optimiser, ``None`` likewise.
+    """
+
+    def __init__(self, module: nn.Module, learning: LearningSpec) -> None:
+        """Lay the weights out.
+
+        Args:
+            module: The module.
+            learning: Kind of optimiser, step size, momentum and weight decay.
+        """
+        self.module = module
+        self.flat: FlatParameters | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        if parameter_count(module):
+            size = parameter_count(module)
+            like = next(parameter for parameter in module.parameters() if parameter.requires_grad)
+            values = torch.empty(size).to(like)
+            self.flat = FlatParameters(module, values, torch.zeros_like(values))
+            self.optimizer = self.flat.optimizer(
+                learning.optimizer, learning.learning_rate, learning.weight_decay, learning.momentum
+            )
+
+    def arrays(self, *, moments: bool = True, frozen: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+        """Weights and moments as arrays, copied.
+
+        Args:
+            moments: Whether the optimiser's memory goes along.
+            frozen: Whether weights that are not trained go along.
+        """
+        found: dict[str, np.ndarray[Any, Any]] = {}
+        if self.flat is not None and self.optimizer is not None:
+            found[VALUES] = self.flat.values.numpy().copy()
+            if moments:
+                found |= memory_arrays(self.flat, self.optimizer, self.module)
+        if frozen:
+            found |= {FROZEN + name: p.detach().numpy().copy() for name, p in _frozen(self.module)}
+        return found
+
+    @torch.no_grad()
+    def set_arrays(self, arrays: Arrays, place: str) -> None:
+        """Take weights and moments over; without moments the optimiser begins anew.
+
+        Args:
+            arrays: As :meth:`arrays` returns them.
+            place: Name of the part, for errors.
+
+        Raises:
+            StateError: Shapes do not fit, or something is missing.
+        """
+        for name, parameter in _frozen(self.module):
+            if FROZEN + name in arrays:
+                parameter.copy_(_tensor(arrays, FROZEN + name, parameter, place))
+        if self.flat is None or self.optimizer is None:
+            return
+        self.flat.values.copy_(_tensor(arrays, VALUES, self.flat.values, place))
+        set_memory(self.flat, self.optimizer, self.module, arrays, place)
+
+    def set_rate(self, rate: float) -> None:
+        """Set the step size of the next step."""
+        if self.optimizer is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients."""
+        if self.flat is not None:
+            self.flat.gradients.zero_()
+
+
+def memory_arrays(
+    flat: FlatParameters, optimizer: torch.optim.Optimizer, module: nn.Module
+) -> dict[str, np.ndarray[Any, Any]]:
+    """An optimiser's memory of a module, each kind of moments in one vector; empty before its first step.
+
+    Args:
+        flat: Parameters among which the module's are.
+        optimizer: Their optimiser, from :meth:`FlatParameters.optimizer`.
+        module: The module.
+    """
+    found: dict[str, list[Tensor]] = {}
+    steps: float | None = None
+    for place in flat.slices([module]):
+        for memory, inside in _memories(optimizer, place):
+            for name, values in memory.items():
+                if name == STEP:
+                    steps = float(values)
+                elif values is not None:
+                    found.setdefault(name, []).append(values[inside])
+    arrays = {name: torch.cat(parts).numpy().copy() for name, parts in found.items()}
+    return arrays if steps is None else {**arrays, STEP: np.array(steps, dtype=np.float32)}
+
+
+@torch.no_grad()
+def set_memory(
+    flat: FlatParameters,
+    optimizer: torch.optim.Optimizer,
+    module: nn.Module,
+    arrays: Arrays,
+    place: str,
+) -> None:
+    """Give an optimiser its memory of a module; where the arrays have none, it has never stepped.
+
+    Args:
+        flat: Parameters among which the module's are.
+        optimizer: Their optimiser.
+        module: The module. Where others share a group with it, all of them have to be set.
+        arrays: As :func:`memory_arrays` returns them.
+        place: Name of the module, for errors.
+
+    Raises:
+        StateError: Shapes do not fit.
+    """
+    names = [name for name in arrays if name not in (VALUES, STEP) and not name.startswith(FROZEN)]
+    start = 0
+    for wanted in flat.slices([module]):
+        for parameter, inside in _groups(optimizer, wanted):
+            size = inside.stop - inside.start
+            if not names:
+                optimizer.state.pop(parameter, None)
+                start += size
+                continue
+            memory = optimizer.state[parameter]
+            if STEP in arrays:
+                memory[STEP] = torch.tensor(float(arrays[STEP]))
+            for name in names:
+                values = memory.setdefault(name, torch.zeros_like(parameter))
+                part = torch.from_numpy(np.array(arrays[name][start : start + size]))
+                if len(part) != size:
+                    raise StateError(f"{place}: {name} has {len(arrays[name])} numbers, too few for the part")
+                values[inside] = part
+            start += size
+
+
+def _groups(optimizer: torch.optim.Optimizer, place: slice) -> list[tuple[nn.Parameter, slice]]:
+    """Parameters of an optimiser that a place in the vector touches, and the places within them."""
+    found, start = [], 0
+    for group in optimizer.param_groups:
+        (parameter,) = group["params"]
+        stop = start + parameter.numel()
+        first, last = max(start, place.start), min(stop, place.stop)
+        if first < last:
+            found.append((parameter, slice(first - start, last - start)))
+        start = stop
+    return found
+
+
+def _memories(optimizer: torch.optim.Optimizer, place: slice) -> list[tuple[dict[str, Any], slice]]:
+    return [(optimizer.state.get(parameter, {}), inside) for parameter, inside in _groups(optimizer, place)]
+
+
+def _frozen(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
+
+
+def _tensor(arrays: Arrays, name: str, like: Tensor, place: str) -> Tensor:
+    if name not in arrays:
+        raise StateError(f"{place}: {name} is missing among {', '.join(sorted(arrays)) or 'no arrays'}")
+    values = torch.from_numpy(np.array(arrays[name]))
+    if values.shape != like.shape or values.dtype != like.dtype:
+        raise StateError(
+            f"{place}: {name} has shape {tuple(values.shape)} and type {values.dtype}, "
+            f"expected {tuple(like.shape)} and {like.dtype}"
+        )
+    return values
