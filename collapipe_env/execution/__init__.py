@@ -1,0 +1,1 @@
+"""Execution of a priced plan by real processes: roles, messages and clocks [X]."""
