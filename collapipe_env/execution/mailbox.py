@@ -1,0 +1,186 @@
+"""Mailbox: frames by kind and tag, and waits for them that a failure releases [X].
+
+Frames may arrive before anybody waits for them, and in any order. After a failure everything that belongs to
+the attempt that failed is cancelled: its waits end with an error, its frames are dropped, also those that are
+still on their way. So connections stay open, and no receive is ever interrupted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from collapipe_env.execution.frames import Frame, Tag
+
+Wanted = tuple[str, Tag]
+"""Kind and tag of a frame that is waited for."""
+Attempt = tuple[int, int]
+"""Round and attempt."""
+
+
+class Cancelled(Exception):  # noqa: N818 -- no error: the attempt goes on elsewhere
+    """A wait belongs to an attempt that was cancelled.
+
+    Attributes:
+        round: Round that was cancelled last.
+        attempt: Attempt at it that was cancelled last; everything at or below both has ended.
+    """
+
+    def __init__(self, round: int, attempt: int) -> None:
+        super().__init__(round, attempt)
+        self.round = round
+        self.attempt = attempt
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} at round {self.round} was cancelled"
+
+
+class Mailbox:
+    """Frames that have arrived, each for the first who waits for its kind and tag.
+
+    All methods may be called from any thread. Frames of one kind and tag are handed out in the order in which
+    they arrived.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._frames: dict[Wanted, deque[Frame]] = {}
+        self._cancelled: Attempt | None = None
+        self._error: BaseException | None = None
+        self._waits: dict[int, tuple[Wanted, ...]] = {}
+        """Those that wait, by a number of each."""
+        self._next_wait = 0
+
+    @property
+    def cancelled(self) -> Attempt | None:
+        """Round and attempt that were cancelled last; ``None`` before the first."""
+        with self._changed:
+            return self._cancelled
+
+    def put(self, frame: Frame) -> bool:
+        """Keep a frame for whoever waits for it, now or later.
+
+        Args:
+            frame: The frame.
+
+        Returns:
+            Whether it was kept; not so if its attempt was cancelled, or the mailbox has failed.
+        """
+        with self._changed:
+            if self._error is not None or self._over(frame.tag):
+                return False
+            self._frames.setdefault((frame.kind, frame.tag), deque()).append(frame)
+            self._changed.notify_all()
+            return True
+
+    def wait(self, kind: str, tag: Tag, timeout: float | None = None) -> Frame:
+        """Return the next frame of a kind and tag, and wait for it if need be.
+
+        Args:
+            kind: Its kind.
+            tag: Its tag.
+            timeout: Longest wait [s]; without end if ``None``.
+
+        Raises:
+            Cancelled: If its attempt was cancelled, before or while it was waited for.
+            TimeoutError: If it has not arrived in time.
+            BaseException: The error of :meth:`fail`, if the mailbox has failed.
+        """
+        return self.wait_any([(kind, tag)], timeout)
+
+    def wait_any(self, wanted: Sequence[Wanted], timeout: float | None = None) -> Frame:
+        """Return the first frame that is there of several, and wait for one if need be.
+
+        Args:
+            wanted: Kinds and tags, the most welcome first: it decides where several have arrived.
+            timeout: Longest wait [s]; without end if ``None``.
+
+        Raises:
+            Cancelled: If the attempt of one of them was cancelled, before or while they were waited for.
+            TimeoutError: If none has arrived in time.
+            ValueError: If nothing is waited for.
+            BaseException: The error of :meth:`fail`, if the mailbox has failed.
+        """
+        keys = tuple((kind, Tag(*tag)) for kind, tag in wanted)
+        if not keys:
+            raise ValueError("no frame is waited for: name at least one kind and tag")
+        with self._changed:
+            number, self._next_wait = self._next_wait, self._next_wait + 1
+            self._waits[number] = keys
+            try:
+                if not self._changed.wait_for(lambda: self._ends(keys), timeout):
+                    raise TimeoutError(f"no frame has arrived in {timeout:g} s: {_listed(keys)}")
+                if self._error is not None:
+                    raise self._error
+                if self._cancelled is not None and any(self._over(tag) for _, tag in keys):
+                    raise Cancelled(*self._cancelled)
+                return self._take(next(key for key in keys if key in self._frames))
+            finally:
+                del self._waits[number]
+
+    def cancel(self, round: int, attempt: int) -> None:
+        """Drop all frames and end all waits of an attempt and of those before it, from now on for ever.
+
+        Args:
+            round: The round.
+            attempt: The attempt at it. What belongs to earlier rounds, or earlier attempts at this one, is
+                cancelled with it; a later cancellation of something earlier changes nothing.
+        """
+        with self._changed:
+            if self._cancelled is not None and self._cancelled >= (round, attempt):
+                return
+            self._cancelled = (round, attempt)
+            self._frames = {key: frames for key, frames in self._frames.items() if not self._over(key[1])}
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """End all waits, those that come later too, with an error.
+
+        Args:
+            error: What everybody who waits is told; the first one stays.
+        """
+        with self._changed:
+            if self._error is None:
+                self._error = error
+                self._frames.clear()
+                self._changed.notify_all()
+
+    def waits(self) -> list[tuple[Wanted, ...]]:
+        """Return what is being waited for at this moment, those that began first first."""
+        with self._changed:
+            return list(self._waits.values())
+
+    def held(self) -> list[Wanted]:
+        """Return kinds and tags of the frames that nobody has taken yet."""
+        with self._changed:
+            return [key for key, frames in self._frames.items() for _ in frames]
+
+    def _over(self, tag: Tag) -> bool:
+        """Whether a tag belongs to what was cancelled."""
+        return self._cancelled is not None and (tag.round, tag.attempt) <= self._cancelled
+
+    def _ends(self, keys: tuple[Wanted, ...]) -> bool:
+        """Whether a wait has come to its end."""
+        return (
+            self._error is not None
+            or any(key in self._frames for key in keys)
+            or any(self._over(tag) for _, tag in keys)
+        )
+
+    def _take(self, key: Wanted) -> Frame:
+        frames = self._frames[key]
+        frame = frames.popleft()
+        if not frames:
+            del self._frames[key]
+        return frame
+
+
+def _listed(keys: tuple[Wanted, ...]) -> str:
+    """Return what was waited for, as messages show it."""
+    named = [
+        f"{kind} of round {tag.round}, attempt {tag.attempt}, step {tag.step}, place {tag.place}, "
+        f"micro-batch {tag.micro_batch}"
+        for kind, tag in keys[:3]
+    ]
+    return "; ".join(named) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
