@@ -17,7 +17,6 @@ from collapipe_env.errors import StateError, shortened
 from collapipe_env.learners.step_sizes import StepSizes
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
-from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
 from collapipe_env.training.beginning import begin_training
@@ -27,6 +26,7 @@ from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
+from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.optimizer_state import (
     array_of,
     optimizer_tree,
@@ -243,7 +243,7 @@ class Federation:
         """
         setup = self._setup
         batches = [
-            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
+            ClusterBatch(*next_batch(setup, self._samples, stream), survived[n, : micro_batches[n]].tolist())
             for n, stream in enumerate(self._streams)
         ]
         self._gradients.zero_()
@@ -285,7 +285,7 @@ class Federation:
                 self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
             for n in np.flatnonzero(local_steps > step).tolist():
-                tokens, targets, units = self._next_batch(self._streams[n])
+                tokens, targets, units = next_batch(setup, self._samples, self._streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
@@ -462,14 +462,3 @@ class Federation:
         model, flat = self._lagging
         versions.fill(flat.values)
         return model
-
-    def _next_batch(self, stream: SampleStream) -> tuple[Tensor, Tensor, FloatArray]:
-        """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
-        setup = self._setup
-        tokens, targets = self._samples.tokens, self._samples.targets
-        indices = stream.take(setup.batch_size)
-        chosen = torch.from_numpy(indices).to(tokens.device)
-        tokens, targets = tokens[chosen], targets[chosen]
-        hidden = torch.from_numpy(stream.hide(tuple(tokens.shape), setup.learning.token_dropout))
-        tokens = tokens.masked_fill(hidden.to(tokens.device) & (tokens != PADDING), setup.hidden)
-        return tokens, targets, self._samples.units[indices]

@@ -1,0 +1,144 @@
+"""Role: an endpoint with a mailbox, a clock, and the record of what was done when."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from collapipe_env.execution.clock import Clock
+from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.mailbox import Mailbox
+
+COMMANDS = frozenset(("assign", "abort", "round", "stop"))
+"""Kinds of frames that start or end something; others wait in the mailbox until they are asked for."""
+LAUNCHER, SERVER = "launcher", "server"
+
+
+def control_unit_name(cluster: int) -> str:
+    """Name of a cluster's control unit."""
+    return f"c{cluster}"
+
+
+def node_name(cluster: int, node: int) -> str:
+    """Name of a cluster's node: the control unit is node 0, devices are numbered from 1."""
+    return f"c{cluster}d{node}" if node else control_unit_name(cluster)
+
+
+class Endpoint(Protocol):
+    """Sends frames to other roles by name, and hands over those that arrive."""
+
+    name: str
+
+    def send(self, to: str, frame: Frame) -> None:
+        """Send a frame; frames to one peer arrive in their order."""
+        ...
+
+    def listen(self, on_frame: Any, on_lost: Any) -> None:
+        """Hand over frames and losses of peers from now on."""
+        ...
+
+    def drop(self, peer: str) -> None:
+        """Close all connections to a peer."""
+        ...
+
+    def close(self) -> None:
+        """Close everything."""
+        ...
+
+
+class Recorded(NamedTuple):
+    """Something that was done, in the numbering of the round's timeline.
+
+    Attributes:
+        cluster: Cluster.
+        step: Local step.
+        element: Element of the cluster's chain.
+        micro_batch: Micro-batch.
+        direction: 0 forward, 1 backward, 2 weight gradient.
+        start_s: Since the round began [s].
+        end_s: Since the round began [s].
+        measured_end_s: End by the machine's clock [s]; that of the price under the virtual clock.
+        worked_s: Wall time of the computation itself [s]; 0 for messages.
+    """
+
+    cluster: int
+    step: int
+    element: int
+    micro_batch: int
+    direction: int
+    start_s: float
+    end_s: float
+    measured_end_s: float
+    worked_s: float = 0.0
+
+
+@dataclass
+class Stopped(Exception):  # noqa: N818 - no error: the work is done
+    """The role has been told to stop."""
+
+
+class Role:
+    """What all roles have in common.
+
+    Attributes:
+        name: Name of the role, such as ``server``, ``c0`` or ``c0d1``.
+        clock: Clock of its work.
+        mailbox: Frames that arrived.
+        recorded: What it did in the present attempt at a round.
+
+    Args:
+        endpoint: Way to the other roles.
+        clock: Clock of its work.
+    """
+
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        self.name, self.clock = endpoint.name, clock
+        self.mailbox = Mailbox()
+        self.recorded: list[Recorded] = []
+        self._endpoint = endpoint
+        self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        endpoint.listen(self.on_frame, self.on_lost)
+
+    def on_frame(self, sender: str, frame: Frame) -> None:  # noqa: ARG002 - for subclasses
+        """Take a frame; called from the endpoint's threads."""
+        if frame.kind == "abort":
+            self.mailbox.cancel(frame.tag.round, frame.tag.attempt)
+        if frame.kind in COMMANDS:
+            self._commands.put(frame)
+        else:
+            self.mailbox.put(frame)
+
+    def on_lost(self, peer: str, reason: str) -> None:
+        """Hear that a peer is gone; called from the endpoint's threads."""
+
+    def command(self) -> Frame:
+        """Wait for the next command.
+
+        Raises:
+            Stopped: It is to stop.
+        """
+        frame = self._commands.get()
+        if frame.kind == "stop":
+            raise Stopped
+        return frame
+
+    def send(
+        self,
+        to: str,
+        kind: str,
+        tag: Tag,
+        *,
+        at_s: float = 0.0,
+        meta: Mapping[str, Any] | None = None,
+        arrays: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    ) -> None:
+        """Send a frame to another role."""
+        self._endpoint.send(to, Frame(kind, tag, at_s, meta or {}, arrays or {}))
+
+    def close(self) -> None:
+        """Close the endpoint."""
+        self._endpoint.close()
