@@ -1,1 +1,1 @@
-"""Execution: plans played by processes that train, one a role, with the priced times or in real time ([X])."""
+"""Execution: plans played by processes that train, one a role, by priced times or in real time ([X])."""
