@@ -1,4 +1,4 @@
-"""Control unit: data and embedding of a cluster, relay between its pipeline and the server, keeper of its model."""
+"""Control unit: data and embedding of a cluster, relay to the server, and keeper of the cluster's model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collapipe_env.execution.lines import Line
 from collapipe_env.execution.parts import Part
 from collapipe_env.execution.role import SERVER, Endpoint, Recorded, Role, Stopped, node_name
 from collapipe_env.execution.rows import device_rows, micro_batch_rows
-from collapipe_env.execution.script_reading import cluster_from_json, cluster_json
+from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.beginning import Beginning
@@ -106,7 +106,7 @@ class ControlUnitRound:
 
     def __init__(self, owner: ControlUnit, frame: Frame) -> None:
         self._owner, self._tag = owner, frame.tag
-        self._script: ClusterScript = cluster_from_json(frame.meta["script"])
+        self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
         self._rates = [float(rate) for rate in frame.meta["rates"]]
         self._machine_begins = float(frame.meta["machine_begins"])
         owner.clock.restart(self._machine_begins)
@@ -210,7 +210,7 @@ class ControlUnitRound:
                 for block in range(first, end):
                     arrays |= below(block_name(block), owner.kept[block_name(block)])
             meta = {
-                "script": cluster_json(self._script),
+                "script": to_json(self._script),
                 "stage": place,
                 "rates": self._rates,
                 "begins_s": begins_s,
@@ -291,7 +291,7 @@ class _LocalStep:
             self._owner.send(node_name(self._owner.cluster, k), kind, tag, at_s=at_s, arrays=arrays)
 
     def _relay(self, begins_s: float) -> float:
-        """Pass on what comes from the pipeline and from the server; returns when the last gradient is there."""
+        """Pass on what comes from the pipeline and from the server, until the last gradient is there [s]."""
         wanted = self._wanted()
         ends = begins_s
         while wanted:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.execution.clock import Clock
-from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.parts import Part
 from collapipe_env.execution.role import Endpoint, Recorded, Role, Stopped, node_name
 from collapipe_env.execution.rows import Rows, device_rows, micro_batch_rows, overlap
+from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
-from collapipe_env.execution.script_reading import cluster_from_json
 from collapipe_env.execution.segment import Segment
 from collapipe_env.scenario.learning import LearningSpec
 
@@ -88,7 +88,7 @@ class DeviceRound:
         self, device: Device, frame: Frame, build_block: Builder, learning: LearningSpec, *, draws: bool
     ) -> None:
         self._device, self._tag, self._learning = device, frame.tag, learning
-        self._script: ClusterScript = cluster_from_json(frame.meta["script"])
+        self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
         self._place = int(frame.meta["stage"])
         self._stage: StageScript = self._script.stages[self._place]
         self._mine = self._stage.devices.index(device.number)
@@ -249,7 +249,7 @@ class DeviceRound:
         forward = kind == FORWARD
         there = here + 1 if forward else here - 1
         wraps = (
-            forward and self._place == S - 1 and here != last or not forward and self._place == 0 and here > 0
+            (forward and self._place == S - 1 and here != last) or (not forward and self._place == 0 and here > 0)
         )
         if wraps:
             element, seconds = 2 * S + 3, script.wrap_forward_s if forward else script.wrap_backward_s

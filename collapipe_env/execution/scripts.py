@@ -1,8 +1,8 @@
-"""Scripts: plain data of what server, control units and devices do in a round, and when it is priced to end.
+"""Scripts: plain data of what server, control units and devices do in a round, with priced times ([X]).
 
-A script says all that a role needs: which blocks it holds, in which order it works on which micro-batch, and how
-long each operation and each transfer takes. No role reads the scenario or the plan. Clusters are numbered from
-0; in a cluster node 0 is the control unit (CU) and devices are numbered from 1.
+A script says all that a role needs: which blocks it holds, in which order it works on which micro-batch, and
+how long each operation and each transfer takes. No role reads the scenario or the plan. Clusters are
+numbered from 0; in a cluster node 0 is the control unit (CU) and devices are numbered from 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class StageScript:
 
     Attributes:
         devices: Numbers of the stage's devices, from 1, its lead device first; empty for the server.
-        shares: Share of each micro-batch's samples of each of these devices, summing to 1; empty for the server.
-        chunks: First encoder block and end of each chunk, as indices from 0; the server's last blocks likewise,
-            empty if it runs none.
+        shares: Share of each micro-batch's samples of each of these devices, summing to 1; empty for the
+            server.
+        chunks: First encoder block and end of each chunk, as indices from 0; the server's last blocks
+            likewise, empty if it runs none.
         order: Operations in the order in which the stage runs them: kind, micro-batch and chunk. Weight
             gradients are left out where they fill gaps (``weight_limit``).
         forward_s: Seconds of a micro-batch, all chunks together [s].
@@ -35,9 +36,9 @@ class StageScript:
         weight_s: Seconds of a micro-batch's weight gradient [s]; 0 where it is part of the backward pass.
         chunk_share: Share of a stage's work in each of its chunks, summing to 1.
         weight_limit: Micro-batches stored (forward begun, weight gradient not done) from which on a weight
-            gradient goes before the next forward. ``None``: all weight gradients are in ``order``, or none are
-            operations of their own. Otherwise a weight gradient that is ready runs, oldest first, whenever the
-            next operation cannot start.
+            gradient goes before the next forward. ``None``: all weight gradients are in ``order``, or none
+            are operations of their own. Otherwise a weight gradient that is ready runs, oldest first,
+            whenever the next operation cannot start.
     """
 
     devices: tuple[int, ...]
@@ -64,7 +65,7 @@ class StageScript:
 class ClusterScript:
     """Script of one cluster's round.
 
-    Its phases follow each other: migration, relay, ``local_steps`` times (step, all-reduce, update, replicas,
+    Phases follow each other: migration, relay, ``local_steps`` times (step, all-reduce, update, replicas,
     wait), collection, upload. Each lasts its seconds; the length of a step follows from the orders.
 
     Attributes:
@@ -84,7 +85,8 @@ class ClusterScript:
         wrap_backward_s: Seconds from the first stage to the last one [s].
         uplink_s: Seconds of a micro-batch from the CU to the server [s].
         downlink_s: Seconds of its gradient back [s].
-        latency_s: Latency of every hop between nodes of the cluster, either way; the link is free meanwhile [s].
+        latency_s: Latency of every hop between nodes of the cluster, either way; the link is free
+            meanwhile [s].
         edge_latency_s: Latency of uplink and downlink [s].
         migration_s: Moments of moved blocks travel, before the round's first local step [s].
         relay_s: The CU relays new weights to the devices [s].
@@ -95,14 +97,14 @@ class ClusterScript:
         collect_s: Collection of the segments at the CU [s].
         collect_each_s: Part of each device in it (K,) [s]; the largest is ``collect_s``.
         upload_s: Upload of the update to the server [s].
-        delay_s: ``T_n`` from the round's begin to the end of the upload, without failures [s]; what the round
-            counts for it where it does not take part.
+        delay_s: ``T_n`` from the round's begin to the end of the upload, without failures [s]; as the round
+            counts it where the cluster does not take part.
         replicas: Place of the replicas.
         hosts: Node that keeps the replica of each stage (S,), 0 for the CU; ``None`` for a stage that sends
             none.
         arrived: Whether the gradient of each micro-batch arrives, for each local step (H, M).
-        moments: What becomes of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST`` of
-            :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
+        moments: What becomes of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST``
+            of :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
     """
 
     cluster: int
@@ -200,7 +202,8 @@ class RecoveryScript:
         reset: Blocks whose moments start again from zero.
         restored: Whether all blocks go back to the weights of the round's begin.
         script: The local steps that are left, collection and upload. Times of its phases start at
-            ``resume_s``; ``migration_s`` and ``relay_s`` are 0, and ``delay_s`` counts from the round's begin.
+            ``resume_s``; ``migration_s`` and ``relay_s`` are 0, and ``delay_s`` counts from the round's
+            begin.
     """
 
     device: int

@@ -69,9 +69,14 @@ class StepSizes:
         Args:
             optimizers: All that the step uses; one that is seen for the first time has its full step size.
         """
-        learning = self._learning
-        factor = step_factor(learning.schedule, self.step, learning.warmup_steps, self._steps)
+        factor = self.next_factor()
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+
+    def next_factor(self) -> float:
+        """Begin a local step; returns its share of the full step size."""
+        learning = self._learning
+        factor = step_factor(learning.schedule, self.step, learning.warmup_steps, self._steps)
         self.step += 1
+        return factor

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.arrays import BoolArray, IntArray
 from collapipe_env.errors import StateError, shortened
 from collapipe_env.learners.step_sizes import StepSizes
 from collapipe_env.models.cluster_model import ClusterModel
@@ -334,6 +334,28 @@ class Federation:
         if not self._setup.architecture.dropout:
             return nullcontext()
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
+
+    def replica(self, cluster: int) -> tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]:
+        """A cluster's model, its parameters and their optimiser; not copies.
+
+        Args:
+            cluster: The cluster.
+        """
+        return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
+
+    @property
+    def samples(self) -> tuple[ClusterSamples, list[SampleStream]]:
+        """Samples, and their order in each cluster; not copies."""
+        return self._samples, self._streams
+
+    def begin_steps(self, local_steps: int) -> list[float]:
+        """Count local steps that are taken elsewhere; returns the share of the full step size of each.
+
+        Args:
+            local_steps: Most local steps that a cluster takes in the round.
+        """
+        self.rounds += 1
+        return [self._step_sizes.next_factor() for _ in range(local_steps)]
 
     @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:

@@ -1,0 +1,93 @@
+"""Head of a cluster on the server: forward and backward passes of one micro-batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from collapipe_env.training.compute_device import full_precision, mixed_precision
+from collapipe_env.training.flat_parameters import FlatParameters
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+class HeadWork:
+    """Head of one cluster in one local step, with the micro-batches that are under way in it.
+
+    Gradients are those of the mean loss over what arrives: each micro-batch counts by its share of the
+    predictions.
+
+    Args:
+        head: The module; gradients are added to its parameters' ``grad``.
+        loss: Mean loss of (outputs, targets).
+        units: Predictions of each micro-batch that arrives, 0 for the others.
+        precision: Of forward passes.
+    """
+
+    def __init__(
+        self, head: nn.Module, loss: LossFunction, units: list[float], precision: str = "float32"
+    ) -> None:
+        self._head, self._loss, self._precision = head, loss, precision
+        self._units, self.total = units, sum(units)
+        self._under_way: dict[int, tuple[Tensor, Tensor]] = {}
+        self.mean_loss = torch.zeros(())
+
+    def forward(self, micro_batch: int, x: Tensor, real: Tensor, targets: Tensor) -> None:
+        """Run a micro-batch forward.
+
+        Args:
+            micro_batch: Its number.
+            x: Output of the encoder (samples, q, d).
+            real: True for tokens that are no padding (samples, q).
+            targets: Targets (samples, ...).
+        """
+        x = x.requires_grad_()
+        with mixed_precision(self._precision, x.device):
+            out = full_precision(self._head(x, real, targets))
+        loss = self._loss(out, targets)
+        self.mean_loss += loss.detach() * self._share(micro_batch)
+        self._under_way[micro_batch] = x, loss
+
+    def backward(self, micro_batch: int, *, weights: bool = True) -> Tensor:
+        """Return the gradient of the head's input (samples, q, d), and add those of its weights.
+
+        Args:
+            micro_batch: Its number.
+            weights: Whether those of the weights are added now, or by :meth:`weight`.
+        """
+        x, loss = self._under_way[micro_batch]
+        if not weights:
+            (found,) = torch.autograd.grad(loss * self._share(micro_batch), x, retain_graph=True)
+            return found
+        del self._under_way[micro_batch]
+        torch.autograd.backward(loss * self._share(micro_batch))
+        assert x.grad is not None
+        return x.grad
+
+    def weight(self, micro_batch: int) -> None:
+        """Add the gradients of the weights that :meth:`backward` left out."""
+        _, loss = self._under_way.pop(micro_batch)
+        trained = [p for p in self._head.parameters() if p.requires_grad]
+        torch.autograd.backward(loss * self._share(micro_batch), inputs=trained)
+
+    def _share(self, micro_batch: int) -> float:
+        return self._units[micro_batch] / self.total
+
+
+def shadow_of(head: nn.Module) -> tuple[nn.Module, Tensor]:
+    """A module with the very weights of another one and gradients of its own, and the vector of these.
+
+    Args:
+        head: The module, whose trained parameters lie in one vector as :class:`FlatParameters` lays them out.
+    """
+    import copy
+
+    shadow = copy.deepcopy(head)
+    size = sum(p.numel() for p in shadow.parameters() if p.requires_grad)
+    gradients = torch.zeros(size)
+    FlatParameters(shadow, torch.empty(size).to(next(shadow.parameters())), gradients)
+    for mine, its in zip(shadow.parameters(), head.parameters(), strict=True):
+        mine.data = its.data
+    return shadow, gradients
