@@ -248,8 +248,8 @@ class DeviceRound:
         here, last = chunk * S + self._place, S * len(self._stage.chunks) - 1
         forward = kind == FORWARD
         there = here + 1 if forward else here - 1
-        wraps = (
-            (forward and self._place == S - 1 and here != last) or (not forward and self._place == 0 and here > 0)
+        wraps = (forward and self._place == S - 1 and here != last) or (
+            not forward and self._place == 0 and here > 0
         )
         if wraps:
             element, seconds = 2 * S + 3, script.wrap_forward_s if forward else script.wrap_backward_s

@@ -60,11 +60,13 @@ def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Genera
         generator: Only source of randomness.
     """
     model.requires_grad_(False)
-    for block in _blocks(model):
+    for block in model.blocks:
+        adapt_block(block, rank, alpha, generator)
+
+
+def adapt_block(block: nn.Module, rank: int, alpha: float, generator: Generator) -> None:
+    """Give every linear map of a block an adapter; arguments are those of :func:`add_adapters`."""
+    if isinstance(block, AdaptedMaps):
         for name in ADAPTED_MAPS:
             outputs, inputs = getattr(block, f"{name}_weight").shape
             block.adapters[name] = Adapter(inputs, outputs, rank, alpha, generator)
-
-
-def _blocks(model: ClusterModel) -> list[AdaptedMaps]:
-    return [block for block in model.blocks if isinstance(block, AdaptedMaps)]

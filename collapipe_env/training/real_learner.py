@@ -109,7 +109,7 @@ class TorchLearner:
         self._task_spec = TaskSpec.of(architecture, outputs, decoder_blocks, learning)
         self._learning = learning
         self._clusters, self._batch_size, self._local_steps = clusters, batch_size, local_steps
-        self._update_format = update_format or UpdateFormat()
+        self.update_format = update_format or UpdateFormat()
         self._schedule_steps = learning.schedule_steps or schedule_steps
         self._moment_bits = moment_bits
         self._device_name = learning.device if device is None else device
@@ -120,13 +120,17 @@ class TorchLearner:
         self._train_loss = np.full(num_envs, np.nan)
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario, num_envs: int, device: str | None = None) -> TorchLearner:
+    def from_scenario(
+        cls, scenario: Scenario, num_envs: int, device: str | None = None, moment_bits: int | None = None
+    ) -> TorchLearner:
         """Return the learner of a scenario: its proxy, or the priced architecture if the proxy is off.
 
         Args:
             scenario: The scenario.
             num_envs: Environments E.
             device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
+            moment_bits: Bits of moments that travel with their blocks; None takes what the scenario's
+                processes ask for.
         """
         workload, learning = scenario.workload, scenario.learning
         processes = dict(scenario.dynamics.processes)
@@ -151,7 +155,9 @@ class TorchLearner:
             schedule_steps=scenario.dynamics.rounds * workload.local_steps,
             device=device,
             # Where devices fail, moments are lost, also where plans change for free.
-            moment_bits=(32 if fails else None) if migration is None else migration.moment_bits,
+            moment_bits=((32 if fails else None) if migration is None else migration.moment_bits)
+            if moment_bits is None
+            else moment_bits,
             head=workload.head,
             memory=training_memory(workload),
             most_local_steps=workload.local_steps_choices[-1] if opens(scenario, "local_steps") else None,
@@ -169,7 +175,7 @@ class TorchLearner:
         if len(rngs) != self.num_envs:
             raise ValueError(f"{len(rngs)} generators for {self.num_envs} environments; pass one for each")
         if self._prepared is None:
-            self._prepared = self._prepare()
+            self._prepared = self.prepare()
         setup, desk = self._prepared
         for e in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
             run = self._runs[e] = Federation(setup, rngs[e])
@@ -295,7 +301,7 @@ class TorchLearner:
             self._prepared, self._runs = None, [None] * self.num_envs
             self._train_loss = np.full(self.num_envs, np.nan)
             return
-        setup, desk = self._prepared or self._prepare()
+        setup, desk = self._prepared or self.prepare()
         template = {"prepared": True, "data": "", "runs": None, "desk": None, "train_loss": self._train_loss}
         require_alike(tree, template, "learner", frozenset(("learner/runs", "learner/desk")))
         if tree["data"] != setup.data_digest:
@@ -325,7 +331,7 @@ class TorchLearner:
             if type(found) is not int or found != played:
                 raise StateError(f"learner/runs/{e}/round does not agree with the system's rounds: {REMEDY}")
 
-    def _prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
+    def prepare(self) -> tuple[TrainingSetup, EvaluationDesk]:
         """Load the data and put it on the device."""
         one_thread_after_fork()
         device = resolve_device(self._device_name)
@@ -347,7 +353,7 @@ class TorchLearner:
             # They stay with the loop that counts, so that no GPU has to be waited for.
             units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
             hidden=data.hidden,
-            update_format=self._update_format,
+            update_format=self.update_format,
             schedule_steps=self._schedule_steps,
             moment_bits=self._moment_bits,
             head=self._head,

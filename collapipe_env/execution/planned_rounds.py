@@ -1,0 +1,101 @@
+"""Rounds to execute: a scheduler plays the environment, and what it plays is trained elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env.arrays import BoolArray
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.execution.script_building import round_script
+from collapipe_env.execution.scripts import RoundScript
+from collapipe_env.learners.base import LearningReport, RoundOutcome
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.state_trees import Tree, generator_of, generator_tree
+
+
+class OutcomeKeeper(IdleLearner):
+    """Learner that trains nothing and keeps what it was asked to train.
+
+    Attributes:
+        generator: Generator that the run begins with, written down; ``None`` before the first reset.
+        outcome: Last round.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.generator: Tree | None = None
+        self.outcome: RoundOutcome | None = None
+
+    def reset(
+        self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None
+    ) -> LearningReport:
+        """Keep the generator."""
+        self.generator = generator_tree(rngs[0])
+        return super().reset(rngs, mask)
+
+    def train_round(self, outcome: RoundOutcome) -> LearningReport:
+        """Keep the outcome."""
+        self.outcome = outcome
+        return super().train_round(outcome)
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A round to execute.
+
+    Attributes:
+        script: Script of all roles.
+        record: The simulator's record.
+        outcome: What the learner is asked to train.
+    """
+
+    script: RoundScript
+    record: RoundRecord
+    outcome: RoundOutcome
+
+
+class PlannedRounds:
+    """Rounds of one episode.
+
+    Args:
+        scenario: The scenario.
+        scheduler: Decides; it sees a loss of zero.
+        seed: Seed of the episode.
+    """
+
+    def __init__(self, scenario: Scenario, scheduler: Scheduler, seed: int) -> None:
+        self._learner = OutcomeKeeper()
+        self._env = CollaPipeVectorEnv(1, scenario, self._learner, reward="delay")
+        self._scheduler = scheduler
+        self._observation, _ = self._env.reset(seed=seed)
+        scheduler.reset(seed)
+
+    @property
+    def generator(self) -> Tree:
+        """Generator of the training run at its beginning, written down."""
+        assert self._learner.generator is not None
+        return self._learner.generator
+
+    def new_generator(self) -> np.random.Generator:
+        """Generator of the training run at its beginning."""
+        found = generator_of(self.generator, "generator")
+        assert found is not None
+        return found
+
+    def next(self) -> PlannedRound:
+        """Play a round."""
+        answer = self._scheduler.act(self._observation, self._env.state)
+        if isinstance(answer, np.ndarray):
+            self._observation, *_ = self._env.step(answer)
+        else:
+            self._observation, *_ = self._env.step_allocation(answer)
+        record, outcome = self._env.last_round, self._learner.outcome
+        assert outcome is not None
+        script = round_script(record, 0, self._env.parameters)
+        return PlannedRound(script, record, outcome)

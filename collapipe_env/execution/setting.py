@@ -1,0 +1,138 @@
+"""Setting of an execution: what each process needs of a scenario, and which scenarios can be executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.models.architecture import Architecture
+from collapipe_env.models.blocks import build_block
+from collapipe_env.models.lora import adapt_block
+from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.tasks.base import trained_architecture
+from collapipe_env.training.beginning import Beginning, begin_training
+from collapipe_env.training.federation import Federation
+from collapipe_env.training.held_out_evaluation import EvaluationDesk
+from collapipe_env.training.real_learner import TorchLearner
+from collapipe_env.training.training_setup import TrainingSetup
+
+MOMENT_BITS = 32
+"""Bits of moments that travel: parts keep theirs apart, and send them as they are."""
+
+
+def require_executable(scenario: Scenario) -> None:
+    """Refuse a scenario that processes cannot play as the simulator does.
+
+    Args:
+        scenario: The scenario.
+
+    Raises:
+        ScenarioError: Names the field, its value and what to set.
+    """
+    workload = scenario.workload
+    refused = [
+        (workload.train_bits != 32, f"workload.train_bits = {workload.train_bits}", "set 32"),
+        (workload.moment_bits != 32, f"workload.moment_bits = {workload.moment_bits}", "set 32"),
+        (
+            trained_architecture(scenario).dropout > 0.0,
+            "dropout, which draws numbers in the order of one process",
+            "set learning.proxy.dropout or workload.dropout to 0",
+        ),
+        (
+            scenario.radio.d2d_duplex != "full",
+            f"radio.d2d_duplex = {scenario.radio.d2d_duplex}",
+            "set full: two processes would share a link in both directions",
+        ),
+        (opens(scenario, "server_blocks"), "decisions with server_blocks", "take it off"),
+    ]
+    for is_refused, what, remedy in refused:
+        if is_refused:
+            raise ScenarioError(f"scenario {scenario.name!r} cannot be executed with {what}: {remedy}")
+
+
+@dataclass(frozen=True)
+class DeviceSetting:
+    """Setting of a device: it builds blocks, and fills them with what it is sent.
+
+    Attributes:
+        architecture: Sizes and style.
+        update_format: Says whether blocks have adapters.
+        learning: Optimiser and precision.
+    """
+
+    architecture: Architecture
+    update_format: UpdateFormat
+    learning: LearningSpec
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> DeviceSetting:
+        """Return the setting of a scenario's devices."""
+        learner = _learner(scenario)
+        return cls(learner.architecture, learner.update_format, scenario.learning)
+
+    def build_block(self) -> nn.Module:
+        """Return a block with weights that do not matter."""
+        generator = torch.Generator().manual_seed(0)
+        block: nn.Module = build_block(self.architecture, generator)
+        wire = self.update_format
+        if wire.compression == "lora":
+            block.requires_grad_(False)
+            adapt_block(block, wire.lora_rank, wire.lora_alpha, generator)
+        return block
+
+
+@dataclass(frozen=True)
+class TrainingSetting:
+    """Setting of the server and of control units: data and models.
+
+    Attributes:
+        setup: Setup of the training.
+        desk: Evaluation of one run.
+        rng: Returns the generator of the run, at its beginning.
+    """
+
+    setup: TrainingSetup
+    desk: EvaluationDesk
+    rng: Callable[[], np.random.Generator]
+
+    @classmethod
+    def of(cls, scenario: Scenario, rng: Callable[[], np.random.Generator]) -> TrainingSetting:
+        """Load the data of a scenario.
+
+        Args:
+            scenario: The scenario.
+            rng: Returns the generator of the run, at its beginning, anew with every call.
+        """
+        setup, desk = _learner(scenario).prepare()
+        return cls(setup, desk, rng)
+
+    def beginning(self) -> Beginning:
+        """Return the run's state before its first round."""
+        return begin_training(self.setup, self.rng())
+
+    def federation(self) -> Federation:
+        """Return the run before its first round, and evaluate it."""
+        run = Federation(self.setup, self.rng())
+        self.desk.begin_run(0, *run.common_model)
+        return run
+
+    def evaluate(self, run: Federation) -> dict[str, Any]:
+        """Return loss and metrics of the common model after a round."""
+        self.desk.end_round(0, *run.common_model)
+        return {
+            "loss": float(self.desk.loss[0]),
+            **{name: float(values[0]) for name, values in self.desk.metrics.items()},
+        }
+
+
+def _learner(scenario: Scenario) -> TorchLearner:
+    return TorchLearner.from_scenario(scenario, 1, device="cpu", moment_bits=MOMENT_BITS)
