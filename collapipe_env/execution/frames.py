@@ -110,7 +110,11 @@ class Limits:
     payload: int = 2**30
 
 
-def encode(frame: Frame, limits: Limits = Limits()) -> list[Buffer]:
+LIMITS = Limits()
+"""Limits unless others are asked for."""
+
+
+def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
     """Return the bytes of a frame, in parts.
 
     Args:
@@ -159,7 +163,7 @@ def encode(frame: Frame, limits: Limits = Limits()) -> list[Buffer]:
     return [head + checksum + header, *raw]
 
 
-def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = Limits()) -> Frame:
+def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = LIMITS) -> Frame:
     """Return the next frame of a stream.
 
     Args:
@@ -208,7 +212,7 @@ def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = Limits())
     return Frame(frame.kind, frame.tag, frame.at_s, frame.meta, arrays)
 
 
-def decode(content: Buffer, limits: Limits = Limits()) -> Frame:
+def decode(content: Buffer, limits: Limits = LIMITS) -> Frame:
     """Return the frame that bytes hold.
 
     Args:

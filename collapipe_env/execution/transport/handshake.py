@@ -1,0 +1,155 @@
+"""Handshake: first words of a connection, by which both sides prove that they know the token [X].
+
+The side that was connected to sends a challenge; the other one says who it is, which channel this is and
+proves it; the first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so that
+a stranger and another version of the format are noticed at the first one.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from collapipe_env.errors import shown
+from collapipe_env.execution.frames import Frame, FrameError, Limits, StreamEndedError, encode, read_frame
+from collapipe_env.execution.tokens import new_nonce, proof, proven
+from collapipe_env.execution.transport import CHANNELS, Channel, TransportError, is_name
+
+WORDS = Limits(header=4096, payload=0)
+"""Limits of a word of the handshake, and of a goodbye."""
+
+
+class Hello(NamedTuple):
+    """The other side's account of itself.
+
+    Attributes:
+        name: Its name.
+        to: Name of the process that it means to reach.
+        channel: What it will use the connection for.
+        instance: A number that tells its process from another one of the same name.
+    """
+
+    name: str
+    to: str
+    channel: Channel
+    instance: str
+
+
+def reader(connection: socket.socket, deadline: float | None = None) -> Callable[[int], memoryview]:
+    """Return a function that reads so many bytes, or fewer where the connection ends.
+
+    Args:
+        connection: The connection.
+        deadline: Moment of ``time.monotonic`` at which reading ends with a ``TimeoutError``, if any.
+    """
+
+    def read_exactly(count: int) -> memoryview:
+        # Not zeroed first: memory is taken only as bytes arrive, whatever the other side has announced.
+        view = np.empty(count, np.uint8).data
+        got = 0
+        while got < count:
+            if deadline is not None:
+                connection.settimeout(max(deadline - time.monotonic(), 1e-3))
+            more = connection.recv_into(view[got:])
+            if not more:
+                break
+            got += more
+        return view[:got]
+
+    return read_exactly
+
+
+def say(connection: socket.socket, kind: str, **meta: str) -> None:
+    """Send a word of the handshake, or a goodbye."""
+    connection.sendall(b"".join(encode(Frame(kind, meta=meta), WORDS)))
+
+
+def introduce(connection: socket.socket, hello: Hello, token: str, deadline: float) -> None:
+    """Go through the handshake on the side that has connected.
+
+    Args:
+        connection: The connection.
+        hello: This side's account of itself.
+        token: The token.
+        deadline: Moment of ``time.monotonic`` by which it must have ended.
+
+    Raises:
+        TransportError: If the other side refuses, or does not know the token.
+        FrameError: If the other side is of another version, or something else altogether.
+        OSError: If the connection fails, or the time is over.
+    """
+    read = reader(connection, deadline)
+    nonce, own = _word(read, "challenge"), new_nonce()
+    said = (nonce.get("nonce", ""), own, *hello)
+    say(connection, "hello", nonce=own, proof=proof(token, "hello", *said), **hello._asdict())
+    answer = _word(read, "welcome")
+    if not proven(answer.get("proof"), token, "welcome", *said):
+        raise TransportError("it does not know the token: give the same one to all processes")
+
+
+def receive(
+    connection: socket.socket, name: str, token: str, deadline: float, admitted: Callable[[Hello], str | None]
+) -> Hello:
+    """Go through the handshake on the side that was connected to.
+
+    Args:
+        connection: The connection.
+        name: Name of this side.
+        token: The token.
+        deadline: Moment of ``time.monotonic`` by which it must have ended.
+        admitted: Asked last, once the other side has proven itself; returns why it is refused, or ``None``.
+
+    Returns:
+        Its account of itself.
+
+    Raises:
+        TransportError: If the other side is refused, with the reason; it has been told.
+        FrameError: If the other side is of another version, or something else altogether.
+        OSError: If the connection fails, or the time is over.
+    """
+    own = new_nonce()
+    say(connection, "challenge", nonce=own)
+    meta = _word(reader(connection, deadline), "hello")
+    hello = _hello(meta)
+    said = (own, meta.get("nonce", ""), *hello)
+    # Nothing is said to a side that has not proven itself, but that it has not.
+    if not proven(meta.get("proof"), token, "hello", *said):
+        why: str | None = "its token is another one: give the same one to all processes"
+    elif hello.to != name:
+        why = f"it means to reach {hello.to}, this is {name}: correct the address of {hello.to}"
+    else:
+        why = admitted(hello)
+    if why is not None:
+        say(connection, "refused", reason=why)
+        raise TransportError(f"{hello.name}: {why}")
+    say(connection, "welcome", proof=proof(token, "welcome", *said))
+    return hello
+
+
+def _word(read: Callable[[int], memoryview], expected: str) -> dict[str, str]:
+    """Return what the other side says next."""
+    try:
+        frame = read_frame(read, WORDS)
+    except StreamEndedError:
+        raise FrameError(f"it closed the connection before its {expected!r}") from None
+    meta = {key: value for key, value in frame.meta.items() if isinstance(value, str)}
+    if frame.kind == "refused" and expected == "welcome":
+        raise TransportError(f"it refuses the connection: {shown(meta.get('reason'))}")
+    if frame.kind != expected:
+        raise FrameError(
+            f"it says {frame.kind!r} instead of {expected!r}: install the same release on both sides"
+        )
+    return meta
+
+
+def _hello(meta: dict[str, str]) -> Hello:
+    """Return the other side's account of itself, its form checked."""
+    name, to, instance = meta.get("name"), meta.get("to"), meta.get("instance", "")
+    for channel in CHANNELS:
+        if meta.get("channel") == channel and is_name(name) and is_name(to) and len(instance) <= 64:
+            return Hello(str(name), str(to), channel, instance)
+    raise FrameError(f"it introduces itself as {shown(meta)}: install the same release on both sides")
