@@ -17,8 +17,8 @@ ONE = np.ones(3)
 TIMES = ChainTimes(ONE, 2.0 * ONE, ONE, np.ones(5), np.ones(5), 0.1 * np.ones(5), np.ones((3, 1)))
 CLUSTER = chain_script(TIMES, "1f1b", [2, 1], 3, local_steps=2)
 ROUND = RoundScript(4, (CLUSTER,), -1, 0.5, 7.25, 7.75)
-MOVE = Move(0, 2, 3, 5, with_moments=False, from_replica=False, seconds=0.1)
-RECOVERY = RecoveryScript(1, 1.5, False, 0, 2.0, 0.1, 0.1, 3.7, (MOVE,), (0, 1), True, CLUSTER)
+MOVE = Move(0, 2, 3, 5, "weights", 0.0, 0.1)
+RECOVERY = RecoveryScript(1, 1.5, False, 0, True, 2.0, 0.1, 0.1, 3.7, (MOVE,), (0, 1), CLUSTER)
 
 
 @pytest.mark.parametrize("script", [ROUND, CLUSTER, RECOVERY], ids=lambda s: type(s).__name__)
