@@ -55,7 +55,7 @@ def stage_orders(
     if schedule == "interleaved":
         if M % S:
             raise AllocationError(
-                f"micro_batches {M} under 'interleaved' with {S} stages: use a multiple of the number of stages"
+                f"micro_batches {M} under 'interleaved' with {S} stages: use a multiple of the stages"
             )
         warm_ups = _not_increasing(caps, M * chunks)
         return [*(_interleaved(S, warm, M, chunks) for warm in warm_ups), _one_f_one_b(1, M, None)]

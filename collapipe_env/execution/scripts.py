@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collapipe_env.allocation import ScheduleName
+from collapipe_env.physics.recovery import BlockPart
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; where weight gradients are split off, ``BACKWARD`` is the input gradient alone."""
@@ -163,15 +164,17 @@ class RoundScript:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer of consecutive blocks between two nodes after a failure.
+    """Transfer of consecutive blocks between two nodes after a failure.
 
     Attributes:
         source: Node that sends, 0 for the CU.
-        target: Node that receives.
+        target: Node that receives; the source itself where it takes the blocks from a replica that it keeps.
         first_block: First block, from 0.
         end_block: Block after the last one.
-        with_moments: Whether the optimiser's moments travel along.
-        from_replica: Whether the sender takes the blocks from a replica that it keeps.
+        part: Part of the blocks: ``state`` for weights and moments as they are, ``weights`` for those of the
+            round's begin, ``replica`` for trained weights and moments out of a replica, ``frozen`` for weights
+            that nobody trains.
+        start_s: Begin, from the end of planning [s].
         seconds: Airtime [s].
     """
 
@@ -179,9 +182,19 @@ class Move:
     target: int
     first_block: int
     end_block: int
-    with_moments: bool
-    from_replica: bool
+    part: BlockPart
+    start_s: float
     seconds: float
+
+    @property
+    def with_moments(self) -> bool:
+        """Whether the optimiser's moments travel along."""
+        return self.part in ("state", "replica")
+
+    @property
+    def from_replica(self) -> bool:
+        """Whether the sender takes the blocks from a replica that it keeps."""
+        return self.part == "replica"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +205,29 @@ class RecoveryScript:
         device: Number of the device that was lost, from 1.
         at_s: ``t_f``, since the round's begin [s].
         dropped: Whether the cluster gives its round up; then nothing moves and ``script`` does not play.
-        credited: Local steps of the script before that count; all blocks go back to the round's begin where
-            this is 0 and blocks were lost.
+        credited: Local steps of the script before that count.
+        restored: Whether blocks were lost: then all blocks go back to the weights of the round's begin, and all
+            local steps of the round are left.
         detect_s: ``T_det`` [s].
         plan_s: ``T_plan`` [s].
-        move_s: ``T_move``, with the rest of a migration or relay that the failure cut [s].
+        move_s: ``T_move``, with the rest of a migration, relay or earlier moves that the failure cut [s].
         resume_s: Time at which the first local step that is left begins, since the round's begin [s].
         moves: Transfers of blocks.
         reset: Blocks whose moments start again from zero.
-        restored: Whether all blocks go back to the weights of the round's begin.
-        script: The local steps that are left, collection and upload. Times of its phases start at
-            ``resume_s``; ``migration_s`` and ``relay_s`` are 0, and ``delay_s`` counts from the round's
-            begin.
+        script: The local steps that are left, collection and upload. Its phases start at ``resume_s``;
+            ``migration_s``, ``relay_s``, ``replicas_s`` and ``barrier_s`` are 0, and ``delay_s`` counts from the
+            round's begin.
     """
 
     device: int
     at_s: float
     dropped: bool
     credited: int
+    restored: bool
     detect_s: float
     plan_s: float
     move_s: float
     resume_s: float
     moves: tuple[Move, ...]
     reset: tuple[int, ...]
-    restored: bool
     script: ClusterScript

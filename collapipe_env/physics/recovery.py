@@ -144,6 +144,29 @@ def bits_of_block(costs: WorkloadCosts) -> BlockBits:
     )
 
 
+BlockPart = Literal["state", "weights", "replica", "frozen"]
+"""Parts of a block that travel: weights and moments, the weights of the round's begin, trained weights and
+moments out of a replica, weights that nobody trains."""
+
+
+class Message(NamedTuple):
+    """Message with a part of one block.
+
+    Attributes:
+        source: Node that sends, 0 for the CU.
+        target: Node that receives; the source itself where it takes the block from a replica that it keeps.
+        block: Block, from 0.
+        part: Part of it.
+        bits: Size, 0 where source and target are one [bit].
+    """
+
+    source: int
+    target: int
+    block: int
+    part: BlockPart
+    bits: float
+
+
 class Transfer(NamedTuple):
     """Transfer of blocks before the replay.
 
@@ -151,11 +174,13 @@ class Transfer(NamedTuple):
         bits: From node to node (K+1, K+1), CU first [bit].
         kept: Whether all blocks are there as they were when the device failed, moments included.
         reset: Blocks whose moments start again from zero (L,), bool.
+        messages: Messages that this takes, in their order.
     """
 
     bits: FloatArray
     kept: bool
     reset: BoolArray
+    messages: tuple[Message, ...]
 
 
 def replay_transfer(
@@ -177,16 +202,20 @@ def replay_transfer(
             all.
     """
     left, held, lost, hosts = _what_is_left(before, failed, replicas)
-    bits = np.zeros((before.shape[1] + 1,) * 2)
-    for block, device in np.argwhere(after & ~left):
+    sent: list[Message] = []
+    for block, device in np.argwhere(after & ~left).tolist():
+        node = device + 1
         if held[block]:
-            bits[int(np.argmax(left[block])) + 1, device + 1] += bits_of.weights + bits_of.moments
+            holder = int(np.argmax(left[block])) + 1
+            sent.append(Message(holder, node, block, "state", bits_of.weights + bits_of.moments))
         elif lost[block]:
-            bits[0, device + 1] += bits_of.weights
+            sent.append(Message(0, node, block, "weights", bits_of.weights))
         else:
-            bits[0, device + 1] += bits_of.frozen
-            bits[hosts[block], device + 1] += bits_of.replica if hosts[block] != device + 1 else 0.0
-    return Transfer(bits, not lost.any(), lost)
+            if bits_of.frozen > 0.0:
+                sent.append(Message(0, node, block, "frozen", bits_of.frozen))
+            host = int(hosts[block])
+            sent.append(Message(host, node, block, "replica", bits_of.replica if host != node else 0.0))
+    return _transfer(sent, before.shape[1] + 1, lost)
 
 
 def rescheduling_transfer(
@@ -198,14 +227,28 @@ def rescheduling_transfer(
     """
     left, held, lost, hosts = _what_is_left(before, failed, replicas)
     both = bits_of.weights + bits_of.moments
-    bits = np.zeros((before.shape[1] + 1,) * 2)
-    for block in np.flatnonzero(held):
-        bits[int(np.argmax(left[block])) + 1, 0] += both
-    for block in np.flatnonzero(~held & (hosts > 0)):
-        bits[hosts[block], 0] += bits_of.replica
-    for block, device in np.argwhere(after):
-        bits[0, device + 1] += bits_of.weights if lost[block] else both
-    return Transfer(bits, not lost.any(), lost)
+    sent = [
+        Message(int(np.argmax(left[block])) + 1, 0, block, "state", both)
+        for block in np.flatnonzero(held).tolist()
+    ]
+    sent += [
+        Message(int(hosts[block]), 0, block, "replica", bits_of.replica)
+        for block in np.flatnonzero(~held & (hosts > 0)).tolist()
+    ]
+    for block, device in np.argwhere(after).tolist():
+        if lost[block]:
+            sent.append(Message(0, device + 1, block, "weights", bits_of.weights))
+        else:
+            sent.append(Message(0, device + 1, block, "state", both))
+    return _transfer(sent, before.shape[1] + 1, lost)
+
+
+def _transfer(sent: list[Message], nodes: int, lost: BoolArray) -> Transfer:
+    """Sum of messages."""
+    bits = np.zeros((nodes, nodes))
+    for message in sent:
+        bits[message.source, message.target] += message.bits
+    return Transfer(bits, not lost.any(), lost, tuple(sent))
 
 
 def _what_is_left(

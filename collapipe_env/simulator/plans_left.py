@@ -16,6 +16,7 @@ from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import (
+    Transfer,
     credited_steps,
     light_segments,
     moving_time,
@@ -43,6 +44,9 @@ class PlansLeft:
         plan: Their plans before it (R, ...).
         state: Their systems, as these plans run them (R, ...).
         steps: Local steps of each cluster (R, N).
+        holders: Devices that hold each block before it (R, N, L, K), bool.
+        transfers: What moves, by row and cluster, once plans that are left are filled in.
+        seconds_per_bit: Airtime of a bit from node to node (R, N, K+1, K+1) [s].
 
     Args:
         owner: Scenario and terms.
@@ -51,6 +55,8 @@ class PlansLeft:
         rows: Their places in it (R,).
         device: Device that fails in each cluster (R, N), -1 for none.
         at: Time at which it does (R, N) [s].
+        done: Local steps that were complete by then (R, N), int, where they were counted; ``None`` works
+            them out from the times.
     """
 
     def __init__(
@@ -61,14 +67,16 @@ class PlansLeft:
         rows: IntArray,
         device: IntArray,
         at: FloatArray,
+        done: IntArray | None = None,
     ) -> None:
         self._owner, self.rows = owner, rows
-        self._device, self._at = device, at
+        self._device, self._at, self._done = device, at, done
+        self.transfers: dict[tuple[int, int], Transfer] = {}
         self.plan = costs.allocation[rows]
         self.state = running_state(state, self.plan)
         own = owner.parameters.costs
         self.steps = np.broadcast_to(steps_or(self.plan, own.local_steps), device.shape)
-        self._holders = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
+        self.holders: BoolArray = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
         self._step_s = (costs.local_step + costs.barrier)[rows]
         self._needs: FloatArray = costs.memory[rows]
         self._hosts: BoolArray | None = None
@@ -85,7 +93,7 @@ class PlansLeft:
         self._migration_s = moved
         self._begun_s = moved + costs.relay[rows]
         # Devices that were idle may have to send later on, but not in this phase.
-        self._seconds_per_bit = np.asarray(
+        self.seconds_per_bit = np.asarray(
             seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])
         )
         self.where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
@@ -108,7 +116,7 @@ class PlansLeft:
             failed.device[row, n], failed.at_s[row, n] = device, self._at[r, n]
             failed.detect_s[row, n] = owner.terms.detection_s
             failed.plan_s[row, n] = owner.terms.planning_s
-            done = credited_steps(self._at[r, n], self._begun_s[r, n], self._step_s[r, n], self.steps[r, n])
+            done = self._completed(r, n)
             tried = (self._at[r, n] - self._begun_s[r, n]) / self._step_s[r, n]
             failed.tried_steps[row, n] = min(max(tried, 0.0), self.steps[r, n])
             mine = self._with_idle(r, n, stage[r, n], device)
@@ -122,7 +130,7 @@ class PlansLeft:
             mine = np.where((stage[r, n] < 0) & (held == 0), NOBODY, mine)
             joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
             power[r, n, joined] = owner.parameters.power_max_w
-            before = self._holders[r, n]
+            before = self.holders[r, n]
             blocks[r, n], stage[r, n] = segments, mine
             if share is not None:
                 share[r, n] = _dealt(share[r, n], mine)
@@ -130,13 +138,13 @@ class PlansLeft:
             moves = replay_transfer if owner.terms.kind == "light" else rescheduling_transfer
             replicas = self._replicas(r, n, done)
             transfer = moves(before, after, device, owner.block_bits, replicas)
-            seconds = transfer.bits * np.where(transfer.bits > 0.0, self._seconds_per_bit[r, n], 0.0)
+            self.transfers[r, n] = transfer
+            seconds = transfer.bits * np.where(transfer.bits > 0.0, self.seconds_per_bit[r, n], 0.0)
             sent[r, n] = seconds
             failed.credited[row, n] = done if transfer.kept else 0
             failed.reset[row, n] = transfer.reset
-            rest = max(0.0, self._begun_s[r, n] - self._at[r, n])
-            longest = moving_time(owner.terms.kind, transfer.bits, self._seconds_per_bit[r, n])
-            failed.move_s[row, n] = rest + longest
+            longest = moving_time(owner.terms.kind, transfer.bits, self.seconds_per_bit[r, n])
+            failed.move_s[row, n] = self.rest_s(r, n) + longest
         failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
         plan = replace(self.plan, blocks=blocks, device_power=power)
         if plan.caps is not None:
@@ -149,12 +157,27 @@ class PlansLeft:
             plan = replace(plan, stage=stage, sample_share=share)
         return plan, sent
 
+    def rest_s(self, r: int, n: int) -> float:
+        """Time that is left of a migration or of a relay of new weights at the failure [s].
+
+        Args:
+            r: Row.
+            n: Cluster.
+        """
+        return max(0.0, float(self._begun_s[r, n] - self._at[r, n]))
+
+    def _completed(self, r: int, n: int) -> int:
+        """Local steps that were complete at the failure."""
+        if self._done is not None:
+            return int(self._done[r, n])
+        return credited_steps(self._at[r, n], self._begun_s[r, n], self._step_s[r, n], self.steps[r, n])
+
     def _replicas(self, r: int, n: int, done: int) -> IntArray:
         """Node that keeps a replica of each block of the device that failed (L,), -1 for none.
 
         None has arrived before the first local step is complete.
         """
-        before = self._holders[r, n]
+        before = self.holders[r, n]
         found = np.full(before.shape[0], NOBODY)
         if self._hosts is None or done == 0:
             return found

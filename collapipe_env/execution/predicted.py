@@ -1,0 +1,38 @@
+"""Predicted timelines: what the simulator says of a round that is executed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collapipe_env.physics.schedules.timeline import RoundTimeline
+from collapipe_env.rendering.round_view import cluster_round_timeline
+from collapipe_env.simulator.record import RoundRecord
+
+
+def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: int) -> RoundTimeline:
+    """The simulator's timeline of a cluster's round as it was planned, with the events of all local steps.
+
+    Args:
+        record: The round.
+        row: Environment.
+        cluster: Cluster.
+        local_steps: ``H`` of the scenario, where the plan does not say it.
+
+    Returns:
+        The timeline without failures; where a device failed in the record's round, the wait for the slowest
+        cluster is left out. A cluster that sits out has only its server, a wait and the broadcast.
+    """
+    costs = record.costs
+    failed = None if record.interruption is None else record.interruption.failed
+    interrupted = failed is not None and bool((failed.device[row] >= 0).any())
+    plays = costs.plays is None or bool(costs.plays[row, cluster])
+    timeline = cluster_round_timeline(
+        costs,
+        record,
+        row,
+        cluster,
+        local_steps,
+        drawn_steps=None if plays else 0,
+        failed=interrupted,
+    )
+    return timeline if plays else replace(timeline, elements=timeline.elements[-1:], events=())

@@ -1,0 +1,329 @@
+"""Building of scripts: from a round's record, with the simulator's times ([X])."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.allocation import COMMON, SCHEDULES, SEQUENTIAL
+from collapipe_env.arrays import FloatArray, IntArray, on_host
+from collapipe_env.errors import AllocationError
+from collapipe_env.execution.script_orders import ORDERED, Order, stage_orders
+from collapipe_env.execution.script_replay import replayed_step
+from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
+from collapipe_env.physics.elements import collection_times
+from collapipe_env.physics.links import plan_graph
+from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.migration_costs import seconds_per_bit
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.replica_costs import kinds_of
+from collapipe_env.simulator.running import running_state
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+ZERO_BUBBLE_VARIANTS = 4
+"""Orders tried under ``zb-h1``, of which the first with the shortest local step is played."""
+_NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
+
+
+def round_script(record: RoundRecord, row: int, parameters: SystemParameters) -> RoundScript:
+    """Script of a round as it was planned, without failures.
+
+    Args:
+        record: The round.
+        row: Environment.
+        parameters: Scalars of the scenario.
+
+    Raises:
+        AllocationError: The plan is one that is not executed: an asynchronous schedule, half-duplex hops, a
+            sequential server.
+    """
+    costs = record.costs
+    mode = COMMON if record.allocation.server_mode is None else int(record.allocation.server_mode[row])
+    clusters = tuple(
+        cluster_script(
+            costs,
+            record.state,
+            parameters,
+            (row, n),
+            arrived=on_host(record.survived)[row, n],
+            half_duplex=record.half_duplex,
+        )
+        for n in range(costs.cluster_delay.shape[-1])
+    )
+    # The record's own delays count failures; a script is of the plan.
+    latest = max(cluster.delay_s for cluster in clusters)
+    broadcast = float(costs.broadcast[row])
+    return RoundScript(
+        round_index=int(record.state.round_index[row]),
+        clusters=clusters,
+        server_mode=mode,
+        broadcast_s=broadcast,
+        broadcast_start_s=latest,
+        delay_s=latest + broadcast,
+    )
+
+
+def cluster_script(
+    costs: RoundCosts,
+    state: SystemState,
+    parameters: SystemParameters,
+    at: tuple[int, int],
+    *,
+    arrived: Sequence[Sequence[bool]] | np.ndarray,
+    half_duplex: bool = False,
+    local_steps: int | None = None,
+) -> ClusterScript:
+    """Script of one cluster's round.
+
+    Args:
+        costs: Costs of the round, with its plan.
+        state: The systems before it.
+        parameters: Scalars of the scenario.
+        at: Environment and cluster.
+        arrived: Whether the gradient of each micro-batch arrives (H or more, M or more).
+        half_duplex: Whether hops serve one direction at a time.
+        local_steps: ``H``; that of the plan by default.
+
+    Raises:
+        AllocationError: The plan is one that is not executed.
+    """
+    plan, n = costs.allocation, at[1]
+    schedule = 0 if plan.schedule is None else int(plan.schedule[at])
+    mode = COMMON if plan.server_mode is None else int(plan.server_mode[at[0]])
+    _refuse(n, schedule, mode, half_duplex)
+    if local_steps is None:
+        own = parameters.costs.local_steps if costs.local_steps is None else costs.local_steps[at]
+        local_steps = int(own)
+    M = int(plan.micro_batches[at])
+    kept, moments = plan.recompute, costs.moments
+    recompute = parameters.costs.training_memory.recompute
+    if kept is not None and kept[at] >= 0:
+        recompute = bool(kept[at])
+    bare = ClusterScript(
+        cluster=n,
+        plays=costs.plays is None or bool(costs.plays[at]),
+        local_steps=local_steps,
+        micro_batches=M,
+        schedule=SCHEDULES[schedule],
+        recompute=recompute,
+        stages=(),
+        server=_NO_STAGE,
+        server_blocks=0,
+        hop_forward_s=(),
+        hop_backward_s=(),
+        wrap_forward_s=0.0,
+        wrap_backward_s=0.0,
+        uplink_s=0.0,
+        downlink_s=0.0,
+        latency_s=costs.elements.hop_latency,
+        edge_latency_s=costs.elements.edge_latency,
+        migration_s=0.0,
+        relay_s=0.0,
+        allreduce_s=0.0,
+        update_s=0.0,
+        replicas_s=0.0,
+        barrier_s=0.0,
+        collect_s=0.0,
+        collect_each_s=(0.0,) * plan.blocks.shape[-1],
+        upload_s=0.0,
+        delay_s=float(costs.cluster_delay[at]),
+        replicas="none",
+        hosts=(),
+        arrived=tuple(tuple(bool(x) for x in step[:M]) for step in arrived[:local_steps]),
+        moments=None if moments is None else tuple(int(x) for x in on_host(moments)[at]),
+    )
+    if not bare.plays:
+        return bare
+    chained = _with_chain(bare, costs, at)
+    return _with_phases(_with_orders(chained, costs, at), costs, state, parameters, at)
+
+
+def _refuse(cluster: int, schedule: int, mode: int, half_duplex: bool) -> None:
+    """Refuse plans whose times depend on more than a cluster's own lists of operations."""
+    name = SCHEDULES[schedule]
+    if name not in ORDERED:
+        raise AllocationError(
+            f"schedule {name!r} of cluster {cluster} has no flush at the end of a local step and is not "
+            f"executed; choose one of {', '.join(ORDERED)}"
+        )
+    if mode == SEQUENTIAL:
+        raise AllocationError(
+            "server_mode 'sequential' is not executed: its clusters wait for each other; choose 'copies'"
+        )
+    if half_duplex:
+        raise AllocationError(
+            "radio.d2d_duplex 'half' is not executed: who sends first depends on both ends; choose 'full'"
+        )
+
+
+def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -> ClusterScript:
+    """The script with its stages, links and their times; orders are still empty."""
+    plan, e = costs.allocation, costs.elements
+    split = script.schedule == "zb-h1"
+    leaders, groups = _stages(costs, at)
+    v = 1
+    if plan.chunks is not None and script.schedule == "interleaved":
+        v = int(plan.chunks[at])
+    held = on_host(plan.device_blocks)[at][leaders]
+    chunks = _chunks(held, v)
+    total = int(held.sum())
+    server_blocks = 0 if plan.server_blocks is None else int(plan.server_blocks[at])
+    stages = []
+    for s, k in enumerate(leaders):
+        weight = float(e.compute_weight[at][k]) if split and e.compute_weight is not None else 0.0
+        share = (1.0,) if plan.sample_share is None else on_host(plan.sample_share)[at][groups[s]].tolist()
+        stages.append(
+            StageScript(
+                devices=tuple(int(d) + 1 for d in groups[s]),
+                shares=tuple(share),
+                chunks=chunks[s],
+                order=(),
+                forward_s=float(e.compute_forward[at][k]),
+                backward_s=float(e.compute_backward[at][k]) - weight,
+                weight_s=weight,
+                chunk_share=tuple((end - first) / int(held[s]) for first, end in chunks[s]),
+            )
+        )
+    weight = float(e.server_weight[at]) if split and e.server_weight is not None else 0.0
+    server = StageScript(
+        devices=(),
+        shares=(),
+        chunks=((total, total + server_blocks),) if server_blocks else (),
+        order=(),
+        forward_s=float(e.server_forward[at]),
+        backward_s=float(e.server_backward[at]) - weight,
+        weight_s=weight,
+        chunk_share=(1.0,),
+    )
+    wrap = 0.0, 0.0
+    if v > 1 and e.wrap_forward is not None and e.wrap_backward is not None:
+        wrap = float(e.wrap_forward[at]), float(e.wrap_backward[at])
+    return replace(
+        script,
+        stages=tuple(stages),
+        server=server,
+        server_blocks=server_blocks,
+        # A hop's forward sender is the stage before it, its backward sender the stage after it.
+        hop_forward_s=tuple(on_host(e.hop_forward)[at][np.r_[0, leaders + 1]].tolist()),
+        hop_backward_s=tuple(on_host(e.hop_backward)[at][np.r_[leaders + 1, 0]].tolist()),
+        wrap_forward_s=wrap[0],
+        wrap_backward_s=wrap[1],
+        uplink_s=float(e.uplink[at]),
+        downlink_s=float(e.downlink[at]),
+    )
+
+
+def _stages(costs: RoundCosts, at: tuple[int, int]) -> tuple[IntArray, list[IntArray]]:
+    """Lead device of each stage in pipeline order (S,), and all devices of each, the lead first."""
+    leaders = np.flatnonzero(on_host(costs.graph.leader)[at])
+    stage = costs.allocation.stage
+    if stage is None:
+        return leaders, [leaders[s : s + 1] for s in range(len(leaders))]
+    slots = on_host(stage)[at]
+    leaders = leaders[np.argsort(slots[leaders])]
+    return leaders, [np.flatnonzero(slots == slots[k]) for k in leaders]
+
+
+def _chunks(held: IntArray, chunks: int) -> list[tuple[tuple[int, int], ...]]:
+    """First block and end of each chunk of each stage; blocks are dealt to chunks, the larger first."""
+    found: list[list[tuple[int, int]]] = [[] for _ in held]
+    first = 0
+    for c in range(chunks):
+        for s, blocks in enumerate(held.tolist()):
+            end = first + blocks // chunks + (c < blocks % chunks)
+            found[s].append((first, end))
+            first = end
+    return [tuple(stage) for stage in found]
+
+
+def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -> ClusterScript:
+    """The script with its orders; under ``zb-h1`` those of the variant with the shortest local step."""
+    plan, M = costs.allocation, script.micro_batches
+    caps = [M] * len(script.stages)
+    if plan.caps is not None and script.schedule != "gpipe":
+        slots = on_host(plan.blocks)[at] > 0
+        caps = on_host(plan.caps)[at][slots].tolist()
+    v = len(script.stages[0].chunks)
+    if script.schedule != "zb-h1":
+        return _ordered(script, stage_orders(script.schedule, caps, M, v), None)
+    best: ClusterScript | None = None
+    shortest = np.inf
+    for variant in range(ZERO_BUBBLE_VARIANTS):
+        limits = [*(min(cap, M) for cap in caps), M] if variant & 1 else None
+        candidate = _ordered(script, stage_orders("zb-h1", caps, M, 1, variant), limits)
+        length = replayed_step(candidate)[0]
+        if best is None or length < shortest:
+            best, shortest = candidate, length
+    assert best is not None
+    return best
+
+
+def _ordered(script: ClusterScript, orders: Sequence[Order], limits: Sequence[int] | None) -> ClusterScript:
+    """The script with given orders, and limits where weight gradients fill gaps."""
+    of = [None] * len(orders) if limits is None else limits
+    *stages, server = (
+        replace(stage, order=order, weight_limit=limit)
+        for stage, order, limit in zip((*script.stages, script.server), orders, of, strict=True)
+    )
+    return replace(script, stages=tuple(stages), server=server)
+
+
+def _with_phases(
+    script: ClusterScript,
+    costs: RoundCosts,
+    state: SystemState,
+    parameters: SystemParameters,
+    at: tuple[int, int],
+) -> ClusterScript:
+    """The script with the lengths of its phases, and its replicas."""
+    migration = 0.0 if costs.migration is None else float(costs.migration[at])
+    replicas = 0.0 if costs.replication is None else float(costs.replication[at])
+    kind = NO_REPLICAS
+    if parameters.replication is not None and costs.replica_hosts is not None:
+        kind = int(kinds_of(parameters, costs.allocation)[at])
+    collect = float(costs.collect[at])
+    found = replace(
+        script,
+        migration_s=migration,
+        relay_s=float(costs.relay[at]),
+        allreduce_s=float(costs.allreduce[at]),
+        update_s=float(costs.update[at]),
+        replicas_s=replicas,
+        barrier_s=float(costs.barrier[at]),
+        collect_s=collect,
+        collect_each_s=tuple(_collections(costs, state, parameters, at).tolist()),
+        upload_s=float(costs.upload[at]),
+        replicas=REPLICATION_KINDS[kind],
+        hosts=tuple(_host(costs, at, stage, kind) for stage in script.stages),
+    )
+    step = float(costs.local_step[at]) + replicas + found.barrier_s
+    whole = migration + found.relay_s + found.local_steps * step + collect + found.upload_s
+    return replace(found, delay_s=whole)
+
+
+def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int) -> int | None:
+    """Node that keeps a stage's replica."""
+    if kind == NO_REPLICAS or costs.replica_hosts is None or len(stage.devices) > 1:
+        return None
+    nodes = np.flatnonzero(on_host(costs.replica_hosts)[at][stage.devices[0] - 1])
+    return int(nodes[0]) if len(nodes) else None
+
+
+def _collections(
+    costs: RoundCosts, state: SystemState, parameters: SystemParameters, at: tuple[int, int]
+) -> FloatArray:
+    """Time in which each device sends its segment to the CU (K,) [s], 0 for those that lead no stage."""
+    row = slice(at[0], at[0] + 1)
+    plan = costs.allocation.map(lambda a: on_host(a)[row])
+    running = running_state(state[row].map(on_host), plan)
+    # Collections are not repeated: their times are those of single transmissions.
+    once = replace(parameters, link_errors="none")
+    seconds = seconds_per_bit(once, running, plan.node_power, on_host(costs.interference)[row])
+    with np.errstate(divide="ignore"):
+        rates = 1.0 / np.asarray(seconds)[..., 1:, 0]
+    payload = np.asarray(plan.device_blocks, dtype=np.float64) * parameters.costs.block_payload_bits
+    found: FloatArray = np.asarray(collection_times(plan_graph(plan), rates, payload))[0, at[1]]
+    return found

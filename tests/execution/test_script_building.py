@@ -1,0 +1,244 @@
+"""Scripts built from rounds, against the simulator's timelines and the record's own numbers."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from script_support import a_world, even_plan, scheduled, sorted_events
+
+from collapipe_env.allocation import with_explicit_server, with_schedule
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import AllocationError
+from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.execution.script_building import round_script
+from collapipe_env.execution.script_reading import from_json, to_json
+from collapipe_env.execution.script_replay import replayed_round
+from collapipe_env.execution.scripts import RoundScript
+from collapipe_env.simulator.build import system_parameters
+
+SCHEDULED = ("gpipe", "1f1b", "zb-h1", "interleaved")
+ONE_STAGE = {
+    "blocks": np.array([[[6, 0, 0], [6, 0, 0]]]),
+    "stage": np.array([[[0, 0, 0], [0, 0, -1]]]),
+    "sample_share": np.array([[[0.25, 0.5, 0.25], [0.5, 0.5, 0.0]]]),
+}
+GROUPS = {
+    "blocks": np.array([[[4, 2, 0], [2, 4, 0]]]),
+    "stage": np.array([[[0, 1, 0], [0, 1, 1]]]),
+    "sample_share": np.array([[[0.25, 1.0, 0.75], [1.0, 0.5, 0.5]]]),
+}
+
+
+def assert_as_predicted(record, script, parameters, row=0):
+    """Replays of all clusters are the simulator's timelines."""
+    for n, cluster in enumerate(script.clusters):
+        predicted = predicted_events(record, row, n, parameters.costs.local_steps)
+        events, phases = replayed_round(cluster)
+        wanted = [p for p in predicted.phases if p.label not in ("wait", "broadcast") or p in phases]
+        assert [p.label for p in phases] == [p.label for p in wanted]
+        ends = [(p.start_s, p.end_s) for p in wanted]
+        np.testing.assert_allclose([(p.start_s, p.end_s) for p in phases], ends, rtol=0.0, atol=1e-9)
+        assert len(events) == len(predicted.events) > 0
+        found, expected = sorted_events(events), sorted_events(predicted.events)
+        np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-9)
+        assert cluster.delay_s == pytest.approx(float(record.costs.cluster_delay[row, n]), rel=1e-12)
+        assert max(cluster.collect_each_s) == pytest.approx(cluster.collect_s, rel=1e-12)
+    assert script.delay_s == pytest.approx(float(record.costs.delay[row]), rel=1e-12)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.04])
+@pytest.mark.parametrize("micro_batches", [1, 4, 16])
+@pytest.mark.parametrize("schedule", [None, *SCHEDULED])
+def test_replayed_scripts_are_the_simulators_timelines(schedule, micro_batches, latency):
+    world = a_world(overheads={"latency_s": latency, "edge_latency_s": 2.0 * latency})
+    plan = even_plan(world, micro_batches)
+    if schedule == "interleaved":
+        if micro_batches == 1:
+            plan = with_schedule(replace(plan, **ONE_STAGE), schedule, np.full(3, 1), 1)
+        else:
+            plan = replace(plan, blocks=np.array([[[3, 0, 3], [2, 4, 0]]]))
+            plan = scheduled(plan, schedule, chunks=2)
+    elif schedule is not None:
+        plan = scheduled(plan, schedule)
+    record = world.step(plan)
+    script = round_script(record, 0, world.parameters)
+    assert_as_predicted(record, script, world.parameters)
+    assert from_json(json.loads(json.dumps(to_json(script))), RoundScript) == script
+
+
+@pytest.mark.parametrize("bandwidth_mhz", [1, 10])
+@pytest.mark.parametrize("room", [0, 2, 4])
+def test_zero_bubble_orders_are_the_best_of_their_variants(room, bandwidth_mhz):
+    world = a_world(seed=3, radio={"d2d_bandwidth_hz": 1e6 * bandwidth_mhz})
+    record = world.step(scheduled(even_plan(world, 8), "zb-h1", room))
+    script = round_script(record, 0, world.parameters)
+    assert_as_predicted(record, script, world.parameters)
+    if (room, bandwidth_mhz) == (2, 10):
+        # Here the fastest order of one cluster fills gaps, and the other's does not.
+        assert [cluster.server.weight_limit for cluster in script.clusters] == [8, None]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_stages_of_several_devices(schedule):
+    world = a_world()
+    plan = replace(even_plan(world, 4), **GROUPS)
+    record = world.step(scheduled(plan, schedule))
+    script = round_script(record, 0, world.parameters)
+    assert_as_predicted(record, script, world.parameters)
+    first, second = script.clusters
+    assert [stage.devices for stage in first.stages] == [(1, 3), (2,)]
+    assert [stage.shares for stage in first.stages] == [(0.25, 0.75), (1.0,)]
+    assert [stage.chunks for stage in first.stages] == [((0, 4),), ((4, 6),)]
+    assert [stage.devices for stage in second.stages] == [(1,), (2, 3)]
+    assert first.allreduce_s > 0.0
+
+
+def test_slots_in_another_order_than_the_devices():
+    world = a_world()
+    plan = replace(
+        even_plan(world, 2),
+        blocks=np.array([[[1, 2, 3], [0, 2, 4]]]),
+        stage=np.array([[[2, 0, 1], [1, 2, -1]]]),
+        sample_share=np.array([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]),
+    )
+    record = world.step(scheduled(plan, "1f1b"))
+    script = round_script(record, 0, world.parameters)
+    assert [stage.devices for stage in script.clusters[0].stages] == [(2,), (3,), (1,)]
+    assert [stage.chunks for stage in script.clusters[0].stages] == [((0, 1),), ((1, 3),), ((3, 6),)]
+    assert [stage.devices for stage in script.clusters[1].stages] == [(1,), (2,)]
+    assert_as_predicted(record, script, world.parameters)
+
+
+def test_chunks_are_dealt_stage_after_stage():
+    world = a_world()
+    plan = replace(even_plan(world, 4), blocks=np.array([[[3, 0, 3], [2, 4, 0]]]))
+    record = world.step(scheduled(plan, "interleaved", chunks=2))
+    first, second = round_script(record, 0, world.parameters).clusters
+    assert [stage.chunks for stage in first.stages] == [((0, 2), (4, 5)), ((2, 4), (5, 6))]
+    assert [stage.chunk_share for stage in second.stages] == [(0.5, 0.5), (0.5, 0.5)]
+    assert [stage.devices for stage in first.stages] == [(1,), (3,)]
+    assert first.wrap_forward_s > 0.0
+
+
+def test_blocks_of_the_server_and_lost_micro_batches():
+    world = a_world(radio={"link_errors": "drop", "waterfall_threshold": 300.0})
+    plan = even_plan(world, 4)
+    plan = replace(with_explicit_server(plan), blocks=np.array([[[2, 1, 1], [2, 2, 0]]]))
+    plan.server_blocks[:] = 2
+    plan.server_mode[:] = 0
+    record = world.step(plan)
+    script = round_script(record, 0, world.parameters)
+    assert_as_predicted(record, script, world.parameters)
+    assert script.server_mode == 0
+    assert script.clusters[0].server.chunks == ((4, 6),)
+    for n, cluster in enumerate(script.clusters):
+        np.testing.assert_array_equal(np.array(cluster.arrived), record.survived[0, n, :2, :4])
+    assert not all(all(step) for cluster in script.clusters for step in cluster.arrived)
+
+
+def test_every_phase_of_a_round():
+    """Migration, relay, replicas and the barrier of the common head, in one plan after another."""
+    presence = {"on_mean_s": 1e7, "graceful": 0.0, "replication": "next_stage"}
+    world = a_world(
+        workload={"head": "common", "distribution": "relay"},
+        dynamics={"processes": {"presence": presence, "migration": {}}},
+    )
+    seed = 0
+    while not world.state.present.all():
+        seed += 1
+        world.reset([np.random.default_rng(seed)])
+    world.step(replace(even_plan(world, 4), blocks=np.array([[[1, 1, 4], [4, 2, 0]]])))
+    plan = even_plan(world, 4)
+    record = world.step(replace(plan, blocks=np.array([[[2, 0, 4], [3, 3, 0]]])))
+    script = round_script(record, 0, world.parameters)
+    assert_as_predicted(record, script, world.parameters)
+    for cluster in script.clusters:
+        assert min(cluster.migration_s, cluster.relay_s, cluster.replicas_s, cluster.update_s) > 0.0
+        assert cluster.replicas == "next_stage"
+        assert len(cluster.moments) == 6
+        assert set(cluster.moments) <= {0, 1, 2}
+    assert max(cluster.barrier_s for cluster in script.clusters) > 0.0
+    # The first cluster's stages are devices 1 and 3: each keeps the other's replica.
+    assert script.clusters[0].hosts == (3, 1)
+    # Of 1, 1, 4 blocks against 2, 0, 4 the second block alone travels.
+    assert script.clusters[0].moments == (0, 1, 0, 0, 0, 0)
+
+
+def test_replicas_at_the_control_unit():
+    presence = {"on_mean_s": 1e7, "graceful": 0.0, "replication": "cu"}
+    world = a_world(dynamics={"processes": {"presence": presence}})
+    record = world.step(even_plan(world, 2))
+    for cluster in round_script(record, 0, world.parameters).clusters:
+        assert cluster.replicas == "cu"
+        assert cluster.hosts == (0,) * len(cluster.stages)
+
+
+def test_clusters_that_sit_out_and_own_local_steps():
+    world = a_world(
+        workload={"local_steps_choices": [1, 2, 3]},
+        decisions=["segments", "micro_batches", "bandwidth", "powers", "participation", "local_steps"],
+    )
+    plan = even_plan(world, 4)
+    plan = replace(plan, participates=np.array([[1, 0]]), local_steps=np.array([[3, 1]]))
+    record = world.step(plan)
+    script = round_script(record, 0, world.parameters)
+    assert script.clusters[0].local_steps == 3
+    assert len(script.clusters[0].arrived) == 3
+    assert not script.clusters[1].plays
+    assert script.clusters[1].stages == ()
+    assert replayed_round(script.clusters[1]) == ([], [])
+    assert predicted_events(record, 0, 1, 2).events == ()
+    assert script.delay_s == pytest.approx(float(record.costs.delay[0]), rel=1e-12)
+    assert from_json(to_json(script), RoundScript) == script
+
+
+def test_recomputation_is_said():
+    world = a_world(decisions=["segments", "micro_batches", "bandwidth", "powers", "recompute"])
+    plan = replace(even_plan(world, 2), recompute=np.array([[1, 0]]))
+    record = world.step(plan)
+    script = round_script(record, 0, world.parameters)
+    assert [cluster.recompute for cluster in script.clusters] == [True, False]
+    assert_as_predicted(record, script, world.parameters)
+
+
+@pytest.mark.parametrize(
+    ("sections", "change", "word"),
+    [
+        ({}, lambda plan: scheduled(plan, "async"), "async"),
+        ({"radio": {"d2d_duplex": "half"}}, lambda plan: plan, "d2d_duplex"),
+        (
+            {},
+            lambda plan: replace(
+                with_explicit_server(plan), server_mode=np.array([1]), server_blocks=np.array([[0, 0]])
+            ),
+            "sequential",
+        ),
+    ],
+)
+def test_plans_that_are_not_executed_are_refused(sections, change, word):
+    world = a_world(**sections)
+    record = world.step(change(even_plan(world, 1)))
+    with pytest.raises(AllocationError, match=word):
+        round_script(record, 0, world.parameters)
+
+
+def test_scripts_say_nothing_of_failures():
+    """The script of a round in which a device failed is that of the plan."""
+    presence = {"on_mean_s": 60.0, "off_mean_s": 30.0, "graceful": 0.0}
+    scenario = a_world(dynamics={"processes": {"presence": presence}}).scenario
+    env = CollaPipeVectorEnv(4, scenario, "surrogate")
+    env.reset(seed=1)
+    for _ in range(40):
+        env.step(np.zeros((4, env.single_action_space.shape[0]), np.float32))
+        record = env.last_round
+        failed = record.interruption and record.interruption.failed
+        if failed and (failed.device >= 0).any():
+            break
+    row = int(np.flatnonzero((failed.device >= 0).any(axis=-1))[0])
+    script = round_script(record, row, system_parameters(scenario))
+    for n, cluster in enumerate(script.clusters):
+        if cluster.plays:
+            own = record.costs.cluster_delay[row, n] - record.interruption.cluster_delay[row, n]
+            assert cluster.delay_s == pytest.approx(float(own), rel=1e-12)
+    assert record.interruption.cluster_delay[row].any()
