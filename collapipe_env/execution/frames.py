@@ -203,7 +203,7 @@ def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = LIMITS) -
     frame, layout = _header(header, payload_bytes)
     arrays = {}
     for name, dtype, shape, size in layout:
-        raw = read_exactly(size) if size else b""
+        raw = read_exactly(size) if size else bytearray()
         _require_length(raw, size, f"array {name!r}")
         try:
             arrays[name] = np.frombuffer(raw, dtype=dtype).reshape(shape)

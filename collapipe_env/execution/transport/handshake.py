@@ -1,8 +1,8 @@
 """Handshake: first words of a connection, by which both sides prove that they know the token [X].
 
 The side that was connected to sends a challenge; the other one says who it is, which channel this is and
-proves it; the first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so that
-a stranger and another version of the format are noticed at the first one.
+proves it; the first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so
+that a stranger and another version of the format are noticed at the first one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ included.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import queue
@@ -163,11 +162,7 @@ class InProcessEndpoint:
         require_name(peer)
         with self._hub.changed:
             self._gone.add(peer)
-            lanes = [lane for lane in self._open if lane.sender.name == peer]
-            lanes += [lane for (to, _), lane in self._lanes.items() if to == peer]
-            for lane in lanes:
-                lane.cut = True
-                lane.items.put(_End("closed the connection"))
+            self._cut(peer)
 
     def close(self) -> None:
         """Send what is still to be sent, say goodbye and end all threads; see the protocol."""
@@ -192,6 +187,14 @@ class InProcessEndpoint:
                 lane.cut = True
                 lane.items.put(_End(why))
 
+    def _cut(self, peer: str) -> None:
+        """End all ways to and from a peer at once."""
+        lanes = [lane for lane in self._open if lane.sender.name == peer]
+        lanes += [lane for (to, _), lane in self._lanes.items() if to == peer]
+        for lane in lanes:
+            lane.cut = True
+            lane.items.put(_End("closed the connection"))
+
     def _serve(self, lane: _Lane) -> None:
         self._start(functools.partial(self._deliver, lane))
 
@@ -203,23 +206,24 @@ class InProcessEndpoint:
     def _deliver(self, lane: _Lane) -> None:
         """Hand on what comes by a lane, until it ends."""
         assert self._callbacks is not None
-        sender, why = lane.sender, None
+        sender = lane.sender
         while not isinstance(item := lane.items.get(), _End):
             if lane.cut or self._over:
                 continue
+            frame = decode(bytearray(item), self._hub.limits)
             try:
-                frame = decode(bytearray(item), self._hub.limits)
                 self._callbacks[0](sender.name, frame)
             except Exception as error:
-                _log.exception("%s: the handling of a frame from %s failed", self.name, sender.name)
-                item = _End(f"its frame could not be handled: {reason(error)}")
-                break
-        why = item.why
+                _log.exception(
+                    "%s: the handling of a frame %r from %s failed", self.name, frame.kind, sender.name
+                )
+                with self._hub.changed:
+                    self._lose(sender.name, f"its frame {frame.kind!r} could not be handled: {reason(error)}")
+                    self._cut(sender.name)
         with self._hub.changed:
-            with contextlib.suppress(ValueError):
-                self._open.remove(lane)
-            sender._ended(self.name, why)
-            self._ended(sender.name, why)
+            self._open = [other for other in self._open if other is not lane]
+            sender._ended(self.name, item.why)
+            self._ended(sender.name, item.why)
 
     def _ended(self, peer: str, why: str | None) -> None:
         """Note that a way to or from a peer has ended; after the last one from it, report it."""

@@ -36,13 +36,15 @@ Address = tuple[str, int]
 
 HANDSHAKE_S = 10.0
 """Time in which a connection must be there, its handshake included [s]."""
-GRACE_S = 0.2
-"""Time for which a lost peer's other connections may still bring frames that it had sent [s]."""
+GRACE_S = 1.0
+"""Time for which a lost peer's other connections may still bring frames that it had sent [s]; those of a process
+that has ended do so at once, so that this counts only where single connections break."""
 LINGER_S = 2.0
 """Time for which peers may take what is still to be sent to them when an endpoint closes [s]."""
 _STUCK_S = 5.0
 _MOST_STRANGERS = 64
 _BACKLOG = 128
+_LAST_PORT = 65_535
 
 _log = logging.getLogger(__name__)
 
@@ -94,12 +96,16 @@ class TcpEndpoint:
         """
         require_name(name)
         require_token(token, bind[0])
+        if not 0 <= bind[1] <= _LAST_PORT:
+            raise TransportError(
+                f"{name} cannot listen at port {shown(bind[1])}: use a port of 0 to {_LAST_PORT}"
+            )
         self.name = name
         self._token, self._limits = token, limits
         self._instance = new_nonce()
         try:
             self._listener = socket.create_server(bind, family=_family(bind[0]), backlog=_BACKLOG)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise TransportError(
                 f"{name} cannot listen at {shown(bind[0])}, port {shown(bind[1])} ({reason(error)}): name an "
                 "address of this machine and a free port, or port 0"
@@ -122,10 +128,15 @@ class TcpEndpoint:
             directory: Host and port of each peer by its name; added to those already known.
 
         Raises:
-            TransportError: If a name cannot be one.
+            TransportError: If a name or an address cannot be one.
         """
-        for name in directory:
+        for name, (host, port) in directory.items():
             require_name(name)
+            if not (isinstance(host, str) and host and isinstance(port, int) and 0 < port <= _LAST_PORT):
+                raise TransportError(
+                    f"the address of {name} is {shown((host, port))}: "
+                    f"use a host and a port of 1 to {_LAST_PORT}"
+                )
         with self._changed:
             self._directory.update({name: (host, port) for name, (host, port) in directory.items()})
 

@@ -1,0 +1,573 @@
+"""TCP between processes: killed and stopped ones, strangers, wrong tokens, and connections by hand."""
+
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transport_support import Notes, open_sockets, transport_threads
+
+from collapipe_env.execution import tokens
+from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, decode, encode, read_frame
+from collapipe_env.execution.tokens import TokenError
+from collapipe_env.execution.transport import TransportError, tcp
+from collapipe_env.execution.transport.handshake import WORDS, Hello, introduce, reader, receive, say
+from collapipe_env.execution.transport.tcp import TcpEndpoint
+
+TOKEN = "a token of the tests"
+PEER = Path(__file__).with_name("tcp_peer.py")
+needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this system stops no processes")
+
+
+@pytest.fixture
+def endpoints():
+    """Makes endpoints, and sees that nothing is left of them."""
+    assert transport_threads() == []
+    before, made = open_sockets(), []
+
+    def make(name: str, **settings) -> TcpEndpoint:
+        made.append(TcpEndpoint(name, **{"token": TOKEN} | settings))
+        return made[-1]
+
+    yield make
+    for endpoint in made:
+        endpoint.close()
+    assert transport_threads() == []
+    assert open_sockets() == before
+
+
+@pytest.fixture
+def processes():
+    """Starts processes with an endpoint, and kills those that are left."""
+    started = []
+
+    def start(name: str, parent: TcpEndpoint, work: str) -> subprocess.Popen:
+        host, port = parent.address
+        command = [sys.executable, str(PEER), name, host, str(port), work]
+        started.append(subprocess.Popen(command, env=os.environ | {"TOKEN": TOKEN}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def met(parent: TcpEndpoint, notes: Notes, *names: str) -> None:
+    """Wait until processes are there, and take note of their addresses."""
+    notes.until(lambda: {peer for peer, frame in notes.frames if frame.kind == "ready"} >= set(names))
+    parent.connect({peer: tuple(f.meta["address"]) for peer, f in notes.frames if f.kind == "ready"})
+    notes.until(lambda: {peer for peer, frame in notes.frames if frame.kind == "heartbeat"} >= set(names))
+
+
+@needs_signals
+def test_a_killed_process_is_lost_once_and_the_others_go_on(endpoints, processes, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "GRACE_S", 10_000.0)  # all its connections end by themselves
+    parent = endpoints("parent")
+    notes = Notes(parent)
+    victim = processes("c0d1", parent, "flood")
+    processes("c0d2", parent, "echo")
+    met(parent, notes, "c0d1", "c0d2")
+    parent.send("c0d1", Frame("forward"))
+    notes.until(lambda: any(frame.kind == "flood" for _, frame in notes.frames))
+    victim.send_signal(signal.SIGKILL)
+    ((peer, reason),) = notes.until_lost()
+    assert peer == "c0d1"
+    assert "closed the connection" in reason or "truncated" in reason
+    # What it had sent came before, in order and whole.
+    numbers = [frame.tag.step for _, frame in notes.frames if frame.kind == "flood"]
+    assert numbers == list(range(len(numbers)))
+    assert all((f.arrays["x"] == f.tag.step).all() for _, f in notes.frames if f.kind == "flood")
+    with notes.changed:
+        assert notes.all[-1] == ("lost", "c0d1")
+    parent.send("c0d1", Frame("forward"))
+    parent.send("c0d2", Frame("forward", arrays={"x": np.arange(5)}))
+    notes.until(lambda: notes.frames[-1][1].kind == "forward")
+    assert notes.frames[-1][0] == "c0d2"
+    assert len(notes.lost) == 1
+
+
+@needs_signals
+def test_a_killed_process_that_never_sends_is_lost_too(endpoints, processes) -> None:
+    """Only frames to it were sent, and none is under way."""
+    parent = endpoints("parent")
+    notes = Notes(parent)
+    victim = processes("c0d1", parent, "echo")
+    met(parent, notes, "c0d1")
+    parent.send("c0d1", Frame("forward"))
+    notes.until(lambda: any(frame.kind == "forward" for _, frame in notes.frames))
+    other = endpoints("other")
+    other_notes = Notes(other)
+    other.connect({"c0d1": parent._directory["c0d1"]})
+    other.send("c0d1", Frame("forward"))
+    other_notes.until(lambda: _is_open(other, "c0d1"))
+    victim.send_signal(signal.SIGKILL)
+    assert [peer for peer, _ in other_notes.until_lost()] == ["c0d1"]
+    assert [peer for peer, _ in notes.until_lost()] == ["c0d1"]
+
+
+def _is_open(endpoint: TcpEndpoint, peer: str) -> bool:
+    """Whether a connection to a peer has come through its handshake; asked again and again."""
+    time.sleep(0.001)
+    return any(connection._open for connection in endpoint._peers[peer].outgoing.values())
+
+
+@needs_signals
+def test_dropping_a_stopped_process_releases_what_is_sent_to_it(endpoints, processes, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "LINGER_S", 10_000.0)  # closing would wait for a send that is held up
+    parent = endpoints("parent")
+    notes = Notes(parent)
+    stopped = processes("c0d1", parent, "echo")
+    processes("c0d2", parent, "echo")
+    met(parent, notes, "c0d1", "c0d2")
+    parent.send("c0d1", Frame("forward"))
+    notes.until(lambda: notes.frames[-1][1].kind == "forward")
+    stopped.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+    (connection,) = parent._peers["c0d1"].outgoing.values()
+    for _ in range(4):
+        parent.send("c0d1", Frame("forward", arrays={"x": np.zeros(10_000_000)}))
+    while not connection._busy:  # far more than a system holds for a process that does not read
+        time.sleep(0.001)
+    assert connection._queue
+    # Others are served meanwhile, before and after.
+    parent.send("c0d2", Frame("before"))
+    notes.until(lambda: notes.frames[-1][1].kind == "before")
+    parent.drop("c0d1")
+    parent.send("c0d1", Frame("forward"))
+    parent.send("c0d2", Frame("after"))
+    notes.until(lambda: notes.frames[-1][1].kind == "after")
+    parent.send("c0d2", Frame("stop"))
+    parent.close()
+    assert notes.lost == []
+    stopped.send_signal(signal.SIGCONT)
+    stopped.wait()  # it learns that it was dropped, and ends
+
+
+@needs_signals
+def test_closing_does_not_wait_long_for_a_stopped_process(endpoints, processes, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "LINGER_S", 0.05)
+    parent = endpoints("parent")
+    notes = Notes(parent)
+    stopped = processes("c0d1", parent, "echo")
+    met(parent, notes, "c0d1")
+    stopped.send_signal(signal.SIGSTOP)
+    parent.send("c0d1", Frame("forward", arrays={"x": np.zeros(10_000_000)}))
+    parent.close()
+    assert transport_threads() == []
+
+
+def test_a_process_that_was_told_to_stop_says_goodbye(endpoints, processes) -> None:
+    parent = endpoints("parent")
+    notes = Notes(parent)
+    process = processes("c0d1", parent, "echo")
+    met(parent, notes, "c0d1")
+    large = np.arange(4_000_000)
+    parent.send("c0d1", Frame("forward", arrays={"x": large}))
+    parent.send("c0d1", Frame("stop"), channel="data")
+    assert process.wait() == 0
+    notes.until(lambda: notes.frames[-1][1].kind == "forward")
+    np.testing.assert_array_equal(notes.frames[-1][1].arrays["x"], large)
+    assert notes.lost == []
+
+
+def test_a_wrong_token_is_refused(endpoints, caplog) -> None:
+    a, b = endpoints("a"), endpoints("b", token="another token of the tests")
+    notes_a, notes_b = Notes(a), Notes(b)
+    b.connect({"a": a.address})
+    b.send("a", Frame("forward"))
+    ((peer, reason),) = notes_b.until_lost()
+    assert peer == "a"
+    assert "its token is another one: give the same one to all processes" in reason
+    assert notes_a.all == []
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("a refused a connection from 127.0.0.1:")
+    assert "b: its token is another one" in line
+
+
+def test_who_does_not_know_the_token_cannot_pass_for_a_peer(endpoints) -> None:
+    """The side that is connected to must prove itself, too."""
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a.connect({"b": server.getsockname()})
+        a.send("b", Frame("forward"))
+        connection, _ = server.accept()
+        with connection:
+            say(connection, "challenge", nonce="0" * 32)
+            hello = decode_word(connection)
+            # The best that is known: the other side's own proof.
+            say(connection, "welcome", proof=hello.meta["proof"])
+            ((peer, reason),) = notes.until_lost()
+    assert peer == "b"
+    assert "does not know the token" in reason
+
+
+def decode_word(connection: socket.socket) -> Frame:
+    return read_frame(reader(connection), WORDS)
+
+
+def by_hand(endpoint: TcpEndpoint, name: str = "b", instance: str = "1", channel="data") -> socket.socket:
+    """A connection to an endpoint that has come through the handshake."""
+    connection = socket.create_connection(endpoint.address)
+    try:
+        introduce(connection, Hello(name, endpoint.name, channel, instance), TOKEN, time.monotonic() + 60)
+        connection.settimeout(60)
+    except TransportError:
+        connection.close()
+        raise
+    return connection
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other side has ended a connection."""
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "begins with b'GET '"),
+        (struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0), "version 2, this side reads version 1"),
+        (struct.pack("!4sHIQI", MAGIC, VERSION, 2**20, 0, 0), "above the limit of 4,096"),
+        (struct.pack("!4sHIQI", MAGIC, VERSION, 10, 2**40, 0), "above the limit of 0"),
+        (b"".join(encode(Frame("forward"))), "'forward' instead of 'hello'"),
+        (b"".join(encode(Frame("hello"))), "introduces itself as"),
+        (b"".join(encode(Frame("hello", meta={"name": "x\n", "to": "a", "channel": "data"}))), "introduces"),
+        (b"", "closed the connection before its 'hello'"),
+        (b"CP", "truncated"),
+    ],
+)
+def test_strangers_are_turned_away(endpoints, caplog, content: bytes, message: str) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_connection(a.address, timeout=60) as stranger:
+        stranger.sendall(content)
+        stranger.shutdown(socket.SHUT_WR)
+        assert ended(stranger)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert message in line
+    assert "\n" not in line
+    with by_hand(a) as peer:
+        peer.sendall(b"".join(encode(Frame("forward"))))
+        notes.until_frames(1)
+        say(peer, "bye")
+        assert ended(peer)
+    assert notes.lost == []
+
+
+def test_silent_strangers_are_turned_away_in_time(endpoints, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "HANDSHAKE_S", 0.02)
+    a = endpoints("a")
+    Notes(a)
+    with socket.create_connection(a.address, timeout=60) as stranger:
+        assert ended(stranger)
+    assert "did not answer in time" in caplog.text
+
+
+def test_no_more_than_some_strangers_are_listened_to(endpoints, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "_MOST_STRANGERS", 2)
+    a = endpoints("a")
+    notes = Notes(a)
+    strangers = [socket.create_connection(a.address, timeout=60) for _ in range(2)]
+    for stranger in strangers:
+        stranger.recv(1)  # the challenge: it is listened to
+    with socket.create_connection(a.address, timeout=60) as third:
+        assert third.recv(1) == b""
+    for stranger in strangers:
+        stranger.close()
+    while a._strangers:
+        time.sleep(0.001)
+    with by_hand(a) as peer:
+        say(peer, "forward")
+        notes.until_frames(1)
+
+
+def test_another_version_is_named_on_both_sides(endpoints) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a.connect({"b": server.getsockname()})
+        a.send("b", Frame("forward"))
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0) + b"0123456789")
+            ((_, reason),) = notes.until_lost()
+    assert "version 2, this side reads version 1: install the same release" in reason
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"noise that is no frame at all", "begins with b'nois'"),
+        (b"".join(encode(Frame("forward", arrays={"x": np.zeros(9)})))[:-1], "truncated: its array 'x'"),
+        (b"".join(encode(Frame("forward", arrays={"x": np.zeros(2000)}))), "above the limit of 10,000"),
+        (b"".join(encode(Frame("forward"))), "closed the connection"),
+    ],
+)
+def test_a_peer_that_breaks_off_is_lost_with_the_reason(
+    endpoints, content: bytes, message: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(tcp, "GRACE_S", 0.01)
+    a = endpoints("a", limits=Limits(payload=10_000))
+    notes = Notes(a)
+    with by_hand(a) as bulk, by_hand(a, channel="control") as control:
+        bulk.sendall(content)
+        bulk.shutdown(socket.SHUT_WR)
+        ((peer, reason),) = notes.until_lost()
+        assert peer == "b"
+        assert message in reason
+        # The connection that was fine is cut as well, after the time for what was still under way.
+        assert ended(control)
+        assert ended(bulk)
+    with pytest.raises(TransportError, match="a has lost it"):
+        by_hand(a)
+    assert len(notes.lost) == 1
+
+
+def test_a_name_is_taken_once(endpoints, caplog) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with by_hand(a) as first:
+        with pytest.raises(TransportError, match="the name b is taken: start each process once"):
+            by_hand(a)
+        with pytest.raises(TransportError, match="the name b is taken"):
+            by_hand(a, instance="2", channel="control")
+        say(first, "forward")
+        notes.until_frames(1)
+        with by_hand(a, channel="control") as second:
+            say(second, "forward")
+            notes.until_frames(2)
+            for connection in (first, second):
+                say(connection, "bye")
+                assert ended(connection)
+    assert notes.lost == []
+    assert caplog.text.count("name b is taken") == 2
+
+
+def test_a_process_at_the_address_of_another_is_noticed(endpoints) -> None:
+    a, b = endpoints("a"), endpoints("b")
+    notes_a, notes_b = Notes(a), Notes(b)
+    a.connect({"c": b.address})
+    a.send("c", Frame("forward"))
+    ((peer, reason),) = notes_a.until_lost()
+    assert peer == "c"
+    assert "it means to reach c, this is b: correct the address of c" in reason
+    assert notes_b.all == []
+
+
+def test_an_address_where_nobody_listens_is_a_loss(endpoints) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    a.connect({"b": address, "c": ("x" * 70, 5)})
+    for peer in ("b", "c"):
+        a.send(peer, Frame("forward"))
+        a.send(peer, Frame("heartbeat"))
+    lost = dict(notes.until_lost(2))
+    assert f"no connection to 127.0.0.1:{address[1]}: " in lost["b"]
+    assert "no connection to xxx" in lost["c"]
+    a.send("b", Frame("forward"))
+    a.close()
+    assert len(notes.lost) == 2
+
+
+def test_dropping_ends_a_connection_that_is_being_made(endpoints, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "LINGER_S", 10_000.0)
+    monkeypatch.setattr(tcp, "HANDSHAKE_S", 10_000.0)
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and says nothing
+        a.connect({"b": server.getsockname()})
+        a.send("b", Frame("forward", arrays={"x": np.zeros(10)}))
+        connection, _ = server.accept()
+        with connection:
+            a.drop("b")
+            assert ended(connection)
+    a.close()
+    assert notes.lost == []
+
+
+@pytest.mark.parametrize(("host", "token"), [("0.0.0.0", ""), ("0.0.0.0", "short"), ("::", "")])
+def test_other_machines_need_a_token(host: str, token: str) -> None:
+    before = open_sockets()
+    with pytest.raises(TokenError, match="give a token of at least 16 characters"):
+        TcpEndpoint("a", bind=(host, 0), token=token)
+    assert open_sockets() == before
+
+
+def test_with_a_token_all_addresses_may_be_listened_at(endpoints) -> None:
+    a, b = endpoints("a", bind=("0.0.0.0", 0)), endpoints("b")
+    Notes(b)
+    notes = Notes(a)
+    b.connect({"a": ("127.0.0.1", a.address[1])})
+    b.send("a", Frame("forward"))
+    notes.until_frames(1)
+
+
+def test_on_this_machine_a_token_may_be_left_out(endpoints) -> None:
+    a, b = endpoints("a", token=""), endpoints("b", token="")
+    Notes(b)
+    notes = Notes(a)
+    b.connect({"a": a.address})
+    b.send("a", Frame("forward"))
+    notes.until_frames(1)
+
+
+def test_an_address_that_is_taken_is_named(endpoints) -> None:
+    a = endpoints("a")
+    with pytest.raises(TransportError, match=rf"b cannot listen at '127.0.0.1', port {a.address[1]} "):
+        TcpEndpoint("b", bind=a.address)
+    with pytest.raises(TransportError, match=r"port 70000.*use a port of 0 to 65535"):
+        TcpEndpoint("b", bind=("127.0.0.1", 70_000))
+    for address in (("127.0.0.1", 0), ("127.0.0.1", "5"), ("", 5), (None, 5)):
+        with pytest.raises(
+            TransportError, match=r"the address of c is .*use a host and a port of 1 to 65535"
+        ):
+            a.connect({"c": address})
+    with pytest.raises(TransportError, match="name 'b c'"):
+        TcpEndpoint("b c")
+
+
+def test_an_endpoint_that_never_listened_closes(endpoints) -> None:
+    endpoints("a").close()
+
+
+def test_peers_without_an_address_are_named(endpoints) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with by_hand(a) as connection:
+        say(connection, "forward")
+        notes.until_frames(1)
+        with pytest.raises(TransportError, match="a has no address of b"):
+            a.send("b", Frame("forward"))
+
+
+def test_frames_that_are_cut_anywhere_arrive_whole(endpoints) -> None:
+    """TCP may deliver any pieces: here, each byte on its own."""
+    a = endpoints("a")
+    notes = Notes(a)
+    frame = Frame("forward", meta={"x": 1}, arrays={"y": np.arange(7, dtype=np.int16)})
+    content = b"".join(encode(frame)) * 2
+    with by_hand(a) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in content:
+            connection.sendall(bytes([byte]))
+        for found in notes.until_frames(2):
+            assert found.meta == {"x": 1}
+            np.testing.assert_array_equal(found.arrays["y"], np.arange(7))
+        say(connection, "bye")
+
+
+def test_logs_are_quiet_where_nothing_is_wrong(endpoints, caplog) -> None:
+    caplog.set_level(logging.DEBUG)
+    a, b = endpoints("a"), endpoints("b")
+    notes = Notes(a)
+    Notes(b)
+    b.connect({"a": a.address})
+    b.send("a", Frame("forward"))
+    notes.until_frames(1)
+    a.close()
+    b.close()
+    assert caplog.records == []
+
+
+def test_threads_end_though_a_handler_is_busy_for_long(endpoints, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(tcp, "LINGER_S", 0.01)
+    monkeypatch.setattr(tcp, "_STUCK_S", 0.01)
+    a, b = endpoints("a"), endpoints("b")
+    busy, free = threading.Event(), threading.Event()
+    a.listen(lambda *_: (busy.set(), free.wait()), lambda *_: None)
+    Notes(b)
+    b.connect({"a": a.address})
+    b.send("a", Frame("forward"))
+    busy.wait()
+    a.close()
+    assert "still busy with a frame" in caplog.text
+    free.set()
+    for thread in transport_threads():
+        if thread.name == "a-transport":
+            thread.join()
+
+
+@pytest.mark.parametrize("changed", range(4))
+def test_a_proof_vouches_for_every_word(changed: int) -> None:
+    said = ["hello", "nonce", "c0d1", "data"]
+    right = tokens.proof(TOKEN, *said)
+    assert tokens.proven(right, TOKEN, *said)
+    said[changed] += "x"
+    assert not tokens.proven(right, TOKEN, *said)
+
+
+def test_proofs_of_other_tokens_and_forms_are_wrong() -> None:
+    right = tokens.proof(TOKEN, "ab", "c")
+    assert not tokens.proven(right, TOKEN, "a", "bc")
+    assert not tokens.proven(right, "x" + TOKEN, "ab", "c")
+    for claimed in (None, 1, "", right[:-1], right.upper(), "ä" * 64):
+        assert not tokens.proven(claimed, TOKEN, "ab", "c")
+    assert len({tokens.new_token() for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("192.168.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_loopback_addresses_are_known(host: str, expected: bool) -> None:
+    assert tokens.is_loopback(host) == expected
+
+
+def test_frames_of_the_handshake_hold_no_token() -> None:
+    """All that goes over the wire, in both directions, without the token."""
+    ends = socket.socketpair()
+    sent: list[bytes] = []
+
+    class Tapped:
+        """A socket that keeps what is sent."""
+
+        def __init__(self, end: socket.socket) -> None:
+            self.end = end
+
+        def sendall(self, content: bytes) -> None:
+            sent.append(bytes(content))
+            self.end.sendall(content)
+
+        def __getattr__(self, name: str):
+            return getattr(self.end, name)
+
+    got = []
+    deadline = time.monotonic() + 60
+    thread = threading.Thread(
+        target=lambda: got.append(receive(Tapped(ends[1]), "a", TOKEN, deadline, lambda _: None))
+    )
+    thread.start()
+    introduce(Tapped(ends[0]), Hello("b", "a", "data", "1"), TOKEN, deadline)
+    thread.join()
+    for end in ends:
+        end.close()
+    assert got == [Hello("b", "a", "data", "1")]
+    assert [decode(word).kind for word in sent] == ["challenge", "hello", "welcome"]
+    assert all(TOKEN.encode() not in word for word in sent)

@@ -1,0 +1,279 @@
+"""Transports: order, large arrays, losses, goodbyes and what is left after them; all of them behave alike."""
+
+import threading
+
+import numpy as np
+import pytest
+from transport_support import PATIENCE_S, Notes, open_sockets, transport_threads
+
+from collapipe_env.execution.frames import Frame, FrameError, Tag
+from collapipe_env.execution.transport import TransportError
+from collapipe_env.execution.transport.in_process import InProcessHub
+from collapipe_env.execution.transport.tcp import TcpEndpoint
+
+
+class TcpNetwork:
+    """Endpoints of TCP in this process, by name."""
+
+    def __init__(self, *names: str) -> None:
+        self.endpoints = {name: TcpEndpoint(name, token="secret") for name in names}
+        for endpoint in self.endpoints.values():
+            endpoint.connect({name: other.address for name, other in self.endpoints.items()})
+
+    def close(self) -> None:
+        for endpoint in self.endpoints.values():
+            endpoint.close()
+
+
+class HubNetwork:
+    """Endpoints of a hub, by name."""
+
+    def __init__(self, *names: str) -> None:
+        self.hub = InProcessHub()
+        self.endpoints = {name: self.hub.endpoint(name) for name in names}
+
+    def close(self) -> None:
+        self.hub.close()
+
+
+@pytest.fixture(params=[TcpNetwork, HubNetwork], ids=["tcp", "in-process"])
+def network(request):
+    """Makes endpoints of the names given, and sees that nothing is left of them."""
+    assert transport_threads() == []
+    before, made = open_sockets(), []
+
+    def make(*names: str):
+        made.append(request.param(*names))
+        return made[-1].endpoints.values()
+
+    yield make
+    for one in made:
+        one.close()
+    assert transport_threads() == []
+    assert open_sockets() == before
+
+
+def numbered(kind: str, number: int) -> Frame:
+    return Frame(kind, Tag(step=number))
+
+
+def test_frames_arrive_in_order_on_each_channel(network) -> None:
+    a, b = network("a", "b")
+    notes_a, notes = Notes(a), Notes(b)
+    for number in range(500):
+        a.send("b", numbered("forward", number))
+        a.send("b", numbered("heartbeat", number))
+        b.send("a", numbered("backward", number))
+    notes.until_frames(1000)
+    notes_a.until_frames(500)
+    for kind in ("forward", "heartbeat"):
+        assert [f.tag.step for _, f in notes.frames if f.kind == kind] == list(range(500))
+    assert [f.tag.step for _, f in notes_a.frames] == list(range(500))
+    assert {peer for peer, _ in notes.frames} == {"b" if notes is notes_a else "a"}
+
+
+def test_large_arrays_arrive_as_they_were_when_they_were_sent(network) -> None:
+    a, b = network("a", "b")
+    Notes(a)
+    notes = Notes(b)
+    array = np.arange(2_000_000, dtype=np.float64)
+    sizes = [0, 1, 7, 1000, 100_000, array.size]
+    for size in sizes:
+        part = array[:size].copy()
+        a.send("b", Frame("forward", arrays={"x": part, "y": part.astype(np.int16)}))
+        part += 1  # by then, the frame is the transport's
+    for size, frame in zip(sizes, notes.until_frames(len(sizes)), strict=True):
+        np.testing.assert_array_equal(frame.arrays["x"], array[:size])
+        np.testing.assert_array_equal(frame.arrays["y"], array[:size].astype(np.int16))
+        frame.arrays["x"][:] = 0  # its receiver may use the memory
+
+
+def test_a_busy_channel_does_not_hold_up_the_others(network) -> None:
+    a, b, c = network("a", "b", "c")
+    Notes(a)
+    Notes(b)
+    free = threading.Event()
+    notes = Notes(c, lambda peer, frame: None if frame.kind == "heartbeat" or peer == "b" else _wait(free))
+    for _ in range(4):
+        a.send("c", Frame("forward", arrays={"x": np.zeros(2_000_000)}))
+    a.send("c", Frame("heartbeat"))
+    a.send("c", Frame("forward"), channel="control")
+    b.send("c", Frame("forward"))
+    notes.until(
+        lambda: {(peer, frame.kind) for peer, frame in notes.frames} == {("a", "heartbeat"), ("b", "forward")}
+    )
+    free.set()
+    notes.until_frames(7)
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(PATIENCE_S)
+
+
+def test_a_goodbye_is_no_loss_and_nothing_is_left_behind(network) -> None:
+    a, b, c = network("a", "b", "c")
+    notes_a, notes_b, notes_c = Notes(a), Notes(b), Notes(c)
+    a.send("b", Frame("forward"))
+    c.send("a", Frame("forward"))
+    notes_b.until_frames(1)
+    notes_a.until_frames(1)
+    for number in range(20):
+        a.send("b", Frame("forward", Tag(step=number), arrays={"x": np.zeros(300_000)}))
+    a.send("b", Frame("stop"))
+    a.close()  # after what is still to be sent
+    a.close()
+    assert len(notes_b.until_frames(22)) == 22
+    for _ in range(3):
+        b.send("a", Frame("backward"))
+        c.send("a", Frame("backward"))
+        a.send("b", Frame("forward"))
+    b.send("c", Frame("forward"))
+    notes_c.until_frames(1)
+    b.close()
+    c.close()
+    assert notes_a.lost == notes_b.lost == notes_c.lost == []
+    assert len(notes_b.frames) == 22
+
+
+def test_a_dropped_peer_learns_it_and_is_not_reported(network) -> None:
+    a, b, c = network("a", "b", "c")
+    notes_a, notes_b, notes_c = Notes(a), Notes(b), Notes(c)
+    a.send("b", Frame("forward"))
+    b.send("a", Frame("forward"))
+    b.send("a", Frame("heartbeat"))
+    c.send("a", Frame("forward"))
+    notes_a.until_frames(3)
+    notes_b.until_frames(1)
+    a.drop("b")
+    assert notes_b.until_lost() == [("a", "closed the connection")]
+    a.send("b", Frame("forward"))
+    b.send("a", Frame("forward"))
+    a.drop("b")
+    # Frames to others go on.
+    a.send("c", Frame("forward"))
+    notes_c.until_frames(1)
+    c.send("b", Frame("forward"))
+    notes_b.until_frames(2)
+    assert notes_a.lost == []
+    assert len(notes_a.frames) == 3
+    assert len(notes_b.lost) == 1
+    assert [peer for peer, _ in notes_b.frames] == ["a", "c"]
+
+
+def test_a_peer_that_was_dropped_before_it_came_is_refused(network) -> None:
+    a, b = network("a", "b")
+    notes_a, notes_b = Notes(a), Notes(b)
+    a.drop("b")
+    b.send("a", Frame("forward"))
+    assert [peer for peer, _ in notes_b.until_lost()] == ["a"]
+    assert notes_a.frames == notes_a.lost == []
+
+
+def test_an_endpoint_may_be_closed_or_dropped_where_frames_arrive(network) -> None:
+    a, b, c = network("a", "b", "c")
+    notes_a = Notes(a, lambda peer, _: a.drop(peer) if peer == "b" else a.close())
+    notes_b, notes_c = Notes(b), Notes(c)
+    b.send("a", Frame("forward"))
+    notes_a.until_frames(1)
+    notes_b.until_lost()
+    c.send("a", Frame("forward"))
+    notes_a.until_frames(2)
+    assert notes_a.lost == []
+    assert notes_c.lost == []
+
+
+def test_a_loss_may_be_answered_by_closing(network) -> None:
+    a, b = network("a", "b")
+    Notes(a)
+    ended = threading.Event()
+
+    def lost(peer: str, reason: str) -> None:
+        b.close()
+        ended.set()
+
+    came = threading.Event()
+    b.listen(lambda *_: came.set(), lost)
+    a.send("b", Frame("forward"))
+    b.send("a", Frame("forward"))
+    _wait(came)
+    a.drop("b")
+    _wait(ended)
+
+
+def test_frames_that_cannot_be_handled_end_their_sender(network, caplog) -> None:
+    a, b, c = network("a", "b", "c")
+    Notes(a)
+    Notes(c)
+
+    def fail(peer: str, frame: Frame) -> None:
+        if peer == "a":
+            raise ZeroDivisionError("no such step")
+
+    notes = Notes(b, fail)
+    a.send("b", Frame("forward"))
+    ((peer, reason),) = notes.until_lost()
+    assert peer == "a"
+    assert "its frame 'forward' could not be handled: no such step" in reason
+    assert "ZeroDivisionError" in caplog.text
+    c.send("b", Frame("forward"))
+    notes.until_frames(1)
+
+
+def test_wrong_calls_are_refused(network) -> None:
+    a, _ = network("a", "b")
+    with pytest.raises(TransportError, match="a sends before it listens"):
+        a.send("b", Frame("forward"))
+    Notes(a)
+    with pytest.raises(TransportError, match="listens already"):
+        Notes(a)
+    with pytest.raises(TransportError, match=r"'bb'.*did you mean 'b'"):
+        a.send("bb", Frame("forward"))
+    with pytest.raises(TransportError, match="to itself"):
+        a.send("a", Frame("forward"))
+    with pytest.raises(TransportError, match="kept for transports"):
+        a.send("b", Frame("bye"))
+    with pytest.raises(FrameError, match="complex"):
+        a.send("b", Frame("forward", arrays={"x": np.zeros(1, complex)}))
+    with pytest.raises(TransportError, match="name 'b c' cannot be that of a process"):
+        a.drop("b c")
+
+
+def test_many_threads_may_send(network) -> None:
+    a, b = network("a", "b")
+    Notes(a)
+    notes = Notes(b)
+
+    def send(sender: int) -> None:
+        for number in range(50):
+            a.send(
+                "b", Frame("forward", Tag(place=sender, step=number), arrays={"x": np.full(20_000, number)})
+            )
+
+    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    frames = notes.until_frames(200)
+    for sender in range(4):
+        own = [frame for frame in frames if frame.tag.place == sender]
+        assert [frame.tag.step for frame in own] == list(range(50))
+        assert all((frame.arrays["x"] == frame.tag.step).all() for frame in own)
+
+
+def test_everybody_may_close_at_once(network) -> None:
+    ends = list(network("a", "b", "c", "d"))
+    notes = [Notes(end) for end in ends]
+    for one in ends:
+        for other in ends:
+            if one is not other:
+                one.send(other.name, Frame("forward"))
+                one.send(other.name, Frame("heartbeat"))
+    for note in notes:
+        note.until_frames(6)
+    threads = [threading.Thread(target=end.close) for end in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert [note.lost for note in notes] == [[], [], [], []]
