@@ -1,4 +1,4 @@
-"""Batteries of devices: charge from round to round, eligibility, and blocks that a charge is enough for ([X]).
+"""Batteries of devices: charge of each round, eligibility, and blocks that a charge is enough for ([X]).
 
 A battery gives a device the energy ``E`` that it spends in a round and its idle power, and takes what a
 source brings. What it cannot give is a deficit, what it cannot hold is spilled; both are counted, so that the
@@ -125,7 +125,7 @@ def round_demand(
     d2d_gain: Array,
     cross_gain: Array,
 ) -> Demand:
-    """Energy that a round of GPipe asks of devices that send at full power, at most.
+    """Energy that a round of GPipe asks of devices at most, where all nodes send at full power.
 
     Its activations go to the node of its cluster with the worst link, its gradients too, and all clusters
     interfere at full power. Micro-batches and local steps are the most that the scenario allows. Sending
