@@ -82,9 +82,9 @@ def actions_for(env, count, lead=()):
 @pytest.mark.parametrize("time_base", ["mixed", "real", "reference"])
 def test_what_devices_spend_is_drawn_from_their_batteries(harvest, time_base):
     """Against the law with the round's own energies and times, written out for single numbers."""
-    scenario = low(
-        {**source(harvest), "start_min": 0.16, "start_max": 0.3}, dynamics={"time_base": time_base}
-    )
+    weak = {"charger_min_w": 0.1, "charger_max_w": 2.0} if harvest == "charger" else {}
+    fields = {**source(harvest), **weak, "start_min": 0.16, "start_max": 0.6}
+    scenario = low(fields, dynamics={"time_base": time_base})
     env = CollaPipeVectorEnv(4, scenario, "surrogate")
     env.reset(seed=0)
     usual, low_seen = usual_round(env.scenario), 0
