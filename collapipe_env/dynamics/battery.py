@@ -201,7 +201,7 @@ class Battery(Process):
         }
 
     def _with_power(self, carried: dict[str, Array]) -> Carried:
-        """What is carried, with the power of the source now."""
+        """Carried arrays with the power of the source now."""
         if self.spec.harvest == "none":
             return carried
         return {**carried, "harvest_w": self._power(carried)}
