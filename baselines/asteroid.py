@@ -27,10 +27,16 @@ beyond that ([R], [X]):
   ``M - 1`` until one does, at the lowest to one micro-batch in flight;
 * the best plans for each number of stages are finally compared by the delay that the simulator charges.
 
+A failure inside a round is answered as the scenario has it, by Asteroid's lightweight replay unless it says
+otherwise (``churn.md``). Where replicas are a decision, stages of one device keep theirs at the next stage,
+which is its topology-driven replication; elsewhere the scenario says who keeps any.
+
 Devices are ordered by memory, largest first. Queues are ignored.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +44,7 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, with_schedule
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics.memory import samples_beside
+from collapipe_env.physics.replication import NEXT_STAGE
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
@@ -109,7 +116,10 @@ class Asteroid(PlanBaseline):
             best: npt.NDArray[np.generic] = np.take_along_axis(values, index, axis=0)[0]
             return best
 
-        return plans.map(chosen)
+        plan = plans.map(chosen)
+        if self.parameters.replication is not None and self.parameters.replication.opened:
+            plan = replace(plan, replication=np.full(plan.micro_batches.shape, NEXT_STAGE))
+        return plan
 
     def candidates(self, state: SystemState) -> tuple[FloatArray, Allocation]:
         """The planner's best plan for each number of stages.

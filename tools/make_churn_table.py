@@ -1,6 +1,6 @@
 """Let devices fail, and write the tables of ``docs/churn.md``.
 
-Run ``python tools/make_churn_table.py``; it takes about two minutes.
+Run ``python tools/make_churn_table.py``; it takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from generated_parts import markdown_table, write_parts
@@ -16,6 +17,7 @@ from collapipe_env import CollaPipeVectorEnv
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.arrays import FloatArray
 from collapipe_env.physics.recovery import (
+    BlockBits,
     RecoveryKind,
     RecoveryTerms,
     light_segments,
@@ -24,6 +26,7 @@ from collapipe_env.physics.recovery import (
     rescheduling_transfer,
 )
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
@@ -36,7 +39,11 @@ NAMES = {"pipeline": "even split", "asteroid": "Asteroid", "dssra": "DSSRA"}
 KINDS: tuple[RecoveryKind, ...] = ("light", "heavy", "drop-round")
 
 
-def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: float, group: int) -> float:
+COPIES = {"none": 1, "next stage": 1, "2 a stage": 2}
+"""Devices of a stage, which all hold its blocks, by who has copies of what devices train."""
+
+
+def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: float, copies: str) -> float:
     """``T_rec`` of stages of equal devices on equal links, mean over the device that fails [s].
 
     Args:
@@ -44,8 +51,9 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
         blocks: ``L``.
         parameters: Parameters of a block.
         rate_mbit: Rate of every link [Mbit/s].
-        group: Devices of a stage, which all hold its blocks.
+        copies: One of ``COPIES``.
     """
+    group = COPIES[copies]
     terms = RecoveryTerms(kind, 0.5, 4)
     transfer = replay_transfer if kind == "light" else rescheduling_transfer
     seconds = np.full((DEVICES + 1,) * 2, 1e-6 / rate_mbit)
@@ -60,7 +68,12 @@ def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: floa
         after[alive] = light_segments(blocks, speeds[alive])
         old, new = (np.repeat(np.arange(len(s)), s)[:, None] == stage for s in (before, after))
         new[:, failed] = False
-        moved = transfer(old, new, failed, 32.0 * parameters, 64.0 * parameters)
+        replicas = None
+        if copies == "next stage":
+            owner = old.argmax(axis=1)
+            replicas = np.where(owner + 1 < DEVICES, owner + 1, owner - 1) + 1
+        bits = BlockBits(0.0, 32.0 * parameters, 64.0 * parameters)
+        moved = transfer(old, new, failed, bits, replicas)
         found.append(terms.detection_s + terms.planning_s + moving_time(kind, moved.bits, seconds))
     return float(np.mean(found))
 
@@ -70,15 +83,15 @@ def recovery_rows() -> Iterator[tuple[str, ...]]:
     for name, parameters in PARAMETERS.items():
         for blocks in (12, 24):
             for rate in (20.0, 100.0, 500.0):
-                for group in (1, 2):
+                for copies in COPIES:
                     light, heavy = (
-                        recovery_s(kind, blocks, parameters, rate, group) for kind in ("light", "heavy")
+                        recovery_s(kind, blocks, parameters, rate, copies) for kind in ("light", "heavy")
                     )
                     yield (
                         name,
                         str(blocks),
                         f"{rate:g}",
-                        str(group),
+                        copies,
                         f"{light:.1f}",
                         f"{heavy:.1f}",
                         f"{heavy / light:.1f}",
@@ -197,11 +210,90 @@ def price_rows(rounds: int) -> Iterator[tuple[str, ...]]:
         free, _ = priced_rounds(0.0, mean_s, rounds)
         for price in (0.0, 3.0, 10.0, 30.0):
             delay, hit = priced_rounds(price, mean_s, rounds)
-            change = 100.0 * (delay - free) / free.mean()
-            half = 1.96 * change.std(ddof=1) / np.sqrt(len(change))
-            middle = change.mean()
-            shown = f"{middle:+.1f} % ({middle - half:+.1f} to {middle + half:+.1f})" if price else ""
+            shown = change(delay, free) if price else ""
             yield f"{mean_s / 60.0:g} min", f"{price:g}", f"{hit:.1f}", f"{delay.mean():.2f}", shown
+
+
+REPLICAS = {"none": "none", "next_stage": "next stage", "cu": "CU"}
+
+
+def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, rounds: int) -> Replicated:
+    """Rounds of DSSRA+ in 32 environments of ``medium`` with mixed hazards and a mean stay of 6 minutes.
+
+    Args:
+        replicas: One of ``REPLICAS``, or ``rule`` where DSSRA+ decides.
+        steps: Local steps.
+        adapters: Whether adapters of rank 8 alone are trained.
+        band: Bandwidth of links between devices over the scenario's.
+        rounds: Rounds of each environment.
+    """
+    presence: dict[str, object] = {"on_mean_s": 360.0, "hazard_factors": [0.2, 1.0, 5.0], "graceful": 0.0}
+    base = load_scenario("medium")
+    changes: dict[str, object] = {
+        "devices.profiles.0.memory_bytes": [1.0e9],
+        "budgets.device_energy_j": 1e4,
+        "budgets.cu_energy_j": 1e4,
+        "workload.local_steps": steps,
+        "workload.update_compression": "lora" if adapters else "none",
+        "radio.d2d_bandwidth_hz": band * base.radio.d2d_bandwidth_hz,
+    }
+    if replicas == "rule":
+        changes["decisions"] = [*COLLAPIPE, "replication"]
+    else:
+        presence["replication"] = replicas
+    scenario = base.with_overrides({**changes, "dynamics.processes.presence": presence})
+    env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
+    policy = DSSRAPlus(scenario)
+    observation, _ = env.reset(seed=0)
+    delay, ratio, kept, played = np.zeros(32), [], 0, 0
+    for _ in range(rounds):
+        env.step_allocation(policy.act(observation, env.state))
+        record = env.last_round
+        costs = round_costs(policy.parameters, record.state, record.allocation)
+        delay += record.costs.delay / rounds
+        plays = np.ones(costs.local_step.shape, dtype=bool) if costs.plays is None else costs.plays
+        played += int(plays.sum())
+        if costs.replication is not None:
+            sent = plays & (costs.replication > 0.0)
+            kept += int(sent.sum())
+            ratio += (costs.replication[sent] / costs.local_step[sent]).tolist()
+    return Replicated(delay, float(np.mean(ratio)) if ratio else float("nan"), 100.0 * kept / played)
+
+
+class Replicated(NamedTuple):
+    """Figures of rounds with replicas: delays (32,) [s], mean ``T_rep / T_step``, share of clusters [%]."""
+
+    delay: FloatArray
+    ratio: float
+    kept: float
+
+
+def replica_rows(rounds: int) -> Iterator[tuple[str, ...]]:
+    """Rows of the table of replicas; the rule's difference with an interval of 95 % over environments."""
+    for adapters in (False, True):
+        for band in (1.0, 10.0):
+            for steps in (1, 4, 16):
+                found = {
+                    name: replicated_rounds(name, steps, adapters, band, rounds)
+                    for name in (*REPLICAS, "rule")
+                }
+                free, rule = found["none"].delay, found["rule"]
+                yield (
+                    "adapters" if adapters else "all",
+                    f"{band:g}",
+                    str(steps),
+                    f"{100.0 * found['next_stage'].ratio:.1f} %",
+                    *(f"{found[name].delay.mean():.2f}" for name in (*REPLICAS, "rule")),
+                    change(rule.delay, free),
+                    f"{rule.kept:.0f} %",
+                )
+
+
+def change(delay: FloatArray, free: FloatArray) -> str:
+    """Mean difference of delays with its interval of 95 % over environments."""
+    parts = 100.0 * (delay - free) / free.mean()
+    half, middle = 1.96 * parts.std(ddof=1) / np.sqrt(len(parts)), parts.mean()
+    return f"{middle:+.1f} % ({middle - half:+.1f} to {middle + half:+.1f})"
 
 
 def main() -> None:
@@ -210,7 +302,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60, help="rounds of each of 32 environments (60)")
     given = parser.parse_args()
     recoveries = markdown_table(
-        ("block", "L", "link, Mbit/s", "devices a stage", "light, s", "heavy, s", "heavy / light"),
+        ("block", "L", "link, Mbit/s", "copies", "light, s", "heavy, s", "heavy / light"),
         list(recovery_rows()),
     )
     columns = (
@@ -229,7 +321,23 @@ def main() -> None:
     prices = markdown_table(
         ("mean stay", "price, s", "failed, %", "delay, s", "against none"), list(price_rows(given.rounds))
     )
-    write_parts(PAGE, {"recoveries": recoveries, "rounds": rounds, "prices": prices})
+    replicas = markdown_table(
+        (
+            "trained",
+            "band",
+            "H",
+            "T_rep / T_step",
+            "none, s",
+            "next stage, s",
+            "CU, s",
+            "DSSRA+, s",
+            "against none",
+            "keeps",
+        ),
+        list(replica_rows(given.rounds)),
+    )
+    parts = {"recoveries": recoveries, "rounds": rounds, "prices": prices, "replicas": replicas}
+    write_parts(PAGE, parts)
     print(f"wrote the tables of {PAGE}")
 
 

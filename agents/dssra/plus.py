@@ -15,8 +15,10 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
-from collapipe_env.dynamics.presence import PRESENCE
+from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
@@ -25,6 +27,7 @@ from .argument_checks import require_number
 from .gain_memory import GainFilter, ShrunkGains
 from .hazard_memory import HazardMemory
 from .policy import DSSRA
+from .replica_rule import best_replicas
 
 RISK = "risk"
 """Name of the probability to fail beside what ``presence`` shows."""
@@ -33,7 +36,7 @@ RISK = "risk"
 class DSSRAPlus(DSSRA):
     """DSSRA that prices moves, heat and channels by tuned scalars; neutral ones make it DSSRA.
 
-    Each round it minimises DSSRA's objective with four changes:
+    Each round it minimises DSSRA's objective with five changes:
 
     - the moments of moved blocks count ``migration_weight`` times, in time and in energy. Below 1 a move's
       price is spread over the rounds for which the new plan lives, above 1 plans change more rarely. What is
@@ -42,6 +45,8 @@ class DSSRAPlus(DSSRA):
       its thermal headroom before the round;
     - a device that holds any blocks costs ``V failure_price p`` more, with its probability ``p`` to fail
       within ``T_ref``, estimated from how long it has stayed (:class:`~.hazard_memory.HazardMemory`);
+    - where replicas are a decision, each cluster keeps those that cost it least on average
+      (:mod:`~.replica_rule`), by the same estimates; no scalar sets this;
     - gains are drawn towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
 
     Scalars that are left out are those of the scenario's section ``dssra_plus``. One without an effect in the
@@ -91,12 +96,14 @@ class DSSRAPlus(DSSRA):
         self.channel_weight = chosen("channel_weight", channel_weight)
         self.failure_price = chosen("failure_price", failure_price)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
-        presence = dict(scenario.dynamics.processes).get(PRESENCE)
         self._hazards: HazardMemory | None = None
-        if presence is not None and self.failure_price > 0.0:
+        self._replicates = opens(scenario, "replication")
+        presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
+        if presence is not None and (self.failure_price > 0.0 or self._replicates):
             self._hazards = HazardMemory(presence)
             # Of the ends of stays these come without a word.
             self._failing, self._round_s = 1.0 - presence.graceful, usual_round(scenario)
+            self._recovery = RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
@@ -124,13 +131,31 @@ class DSSRAPlus(DSSRA):
         """
         if self._hazards is not None:
             state = self._with_failures(state, self._hazards)
-        return super().allocate(self._gains.update(state), start)
+        seen = self._gains.update(state)
+        plan = super().allocate(seen, start)
+        return self._with_replicas(seen, plan) if self._replicates else plan
 
     def _with_failures(self, state: SystemState, hazards: HazardMemory) -> SystemState:
         """The state with each device's probability to fail in the round, beside what ``presence`` shows."""
+        shown = state.processes[PRESENCE]
         risk = -np.expm1(-self._failing * self._round_s * hazards.update(state))
-        shown = {**state.processes[PRESENCE], RISK: risk}
-        return replace(state, processes={**state.processes, PRESENCE: shown})
+        # Those that have announced their end see the round through.
+        risk = np.where(np.asarray(shown["announced"], dtype=np.bool_), 0.0, risk)
+        return replace(state, processes={**state.processes, PRESENCE: {**shown, RISK: risk}})
+
+    def _with_replicas(self, state: SystemState, plan: Allocation) -> Allocation:
+        """The plan with the replicas that are worth it."""
+        kinds = best_replicas(
+            self.parameters,
+            state,
+            plan,
+            state.processes[PRESENCE][RISK],
+            terms=self._recovery,
+            bits=bits_of_block(self.parameters.costs),
+            tradeoff_v=self.tradeoff_v,
+            extra_price=self.extra_price(state),
+        )
+        return replace(plan, replication=kinds)
 
     def use_price(self, state: SystemState) -> FloatArray | None:
         """Price of giving devices blocks that may fail (..., N, K); ``None`` where failures have none.
@@ -139,7 +164,11 @@ class DSSRAPlus(DSSRA):
             state: The system before the round (...).
         """
         risk = state.processes.get(PRESENCE, {}).get(RISK)
-        return None if risk is None else self.tradeoff_v * self.failure_price * np.asarray(risk)
+        return (
+            None
+            if risk is None or self.failure_price == 0.0
+            else self.tradeoff_v * self.failure_price * np.asarray(risk)
+        )
 
     def extra_price(self, state: SystemState) -> FloatArray | None:
         """Price of the energy of devices that are warm (..., N, K+1) [1/J]; ``None`` where heat has none.

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.workload import WorkloadCosts
 
 RecoveryKind = Literal["light", "heavy", "drop-round"]
 """Ways to go on: Asteroid's replay, a plan from scratch over the CU, or not at all in this round."""
@@ -126,6 +127,21 @@ class BlockBits(NamedTuple):
     def replica(self) -> float:
         """Trained weights and moments, which replicas hold [bit]."""
         return self.trained + self.moments
+
+
+def bits_of_block(costs: WorkloadCosts) -> BlockBits:
+    """Bits of a block of a workload; with adapters these alone are trained.
+
+    Args:
+        costs: Sizes of the workload.
+    """
+    memory, w, adapters = costs.training_memory, costs.block_parameters, costs.adapter_parameters
+    trained = adapters or w
+    return BlockBits(
+        frozen=8.0 * memory.weight_bytes * (w if adapters else 0),
+        trained=8.0 * memory.weight_bytes * trained,
+        moments=2.0 * memory.kept_moment_bits * trained,
+    )
 
 
 class Transfer(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics import energy
-from collapipe_env.physics.recovery import BlockBits, RecoveryTerms
+from collapipe_env.physics.recovery import BlockBits, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, Replayed, unscathed
 from collapipe_env.simulator.plans_left import PlansLeft
@@ -30,15 +30,7 @@ class Failures:
 
     def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
         self._parameters, self._terms = parameters, terms
-        costs = parameters.costs
-        memory, w, adapters = costs.training_memory, costs.block_parameters, costs.adapter_parameters
-        trained = adapters or w
-        # Frozen weights are with everybody who holds the block, and have to reach a new holder as well.
-        self._block_bits = BlockBits(
-            frozen=8.0 * memory.weight_bytes * (w if adapters else 0),
-            trained=8.0 * memory.weight_bytes * trained,
-            moments=2.0 * memory.kept_moment_bits * trained,
-        )
+        self._block_bits = bits_of_block(parameters.costs)
         # A change of plan inside a round moves what this module says, and no moments beforehand.
         still = replace(parameters, migration=None, local_steps_choices=None)
         # The plan that is left sends no replicas in this round: a second failure counts in the next.

@@ -33,7 +33,13 @@ TINY = load_scenario(
 )
 MEDIUM = support.MEDIUM.with_overrides({"decisions": OPEN, "name": "capped"})
 EVERYTHING = load_scenario(
-    {"base": "small", "name": "everything", "decisions": [*COLLAPIPE, *OPENED], "budgets": {"per": "second"}}
+    {
+        "base": "small",
+        "name": "everything",
+        "decisions": [*COLLAPIPE, *OPENED],
+        "budgets": {"per": "second"},
+        "dynamics": {"processes": {"presence": {"on_mean_s": 1e9}}},  # for replicas, which nobody needs here
+    }
 )
 WARM = load_scenario(
     {

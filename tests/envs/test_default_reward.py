@@ -15,10 +15,13 @@ SMALL = load_scenario("small")
 def environment(scenario, **options):
     env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate", **options)
     env.reset(seed=0)
+    env.action_space.seed(0)
     return env
 
 
 def opened(decision, **changes):
+    if decision == "replication":
+        changes = {"dynamics.processes.presence": {"on_mean_s": 1e9}, **changes}
     return SMALL.with_overrides({"decisions": [*COLLAPIPE, decision], **changes})
 
 
