@@ -62,7 +62,7 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
         raise DataError("the source of traces is an empty list: name a folder or files")
     found: list[Path] = []
     for text in given:
-        path = _found(text)
+        path = found_path(text)
         if not path.is_dir():
             found.append(path)
             continue
@@ -87,7 +87,16 @@ def _is_table(path: Path) -> bool:
     return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
 
 
-def _found(text: str) -> Path:
+def found_path(text: str) -> Path:
+    """Path of a file or folder that a scenario names.
+
+    Args:
+        text: The path. A relative one that is not there is looked for below the folder that the environment
+            variable ``COLLAPIPE_DATA`` names, too.
+
+    Raises:
+        DataError: It is not there.
+    """
     if not isinstance(text, str) or not text:
         raise DataError(f"the source of traces {text!r} is no path: name a folder or a file")
     path = given_path(text)
