@@ -23,8 +23,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
 SHARES = (1.0, 0.25, 0.05)
 """Shares of the band that are compared at full power."""
 NOTE = (
-    "`python tools/make_capacity_table.py` (made traces, means over rounds of `medium`, `s = 1 / eta`, fields "
-    "of `traces` at their defaults)"
+    "`python tools/make_capacity_table.py` (made traces, means over rounds of `medium`, `s = 1 / eta`, "
+    "fields of `traces` at their defaults)"
 )
 
 
