@@ -19,8 +19,8 @@ SCHEDULERS = {
 }
 """Columns: the scheduler, and whether it decides from a round's own gains."""
 NOTE = (
-    f"`python tools/make_trace_scenarios.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate; in brackets the "
-    "energy of the worst node over its budget)"
+    f"`python tools/make_trace_scenarios.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate; in brackets "
+    "the energy of the worst node over its budget)"
 )
 
 
