@@ -146,7 +146,7 @@ def availability_checksum(source: str) -> str:
     Raises:
         DataError: It cannot be read.
     """
-    return checksum((availability_file(source),))
+    return checksum((availability_file(source),), MOST_BYTES)
 
 
 def require_same_file(source: str, given: str) -> None:

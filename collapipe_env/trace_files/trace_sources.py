@@ -115,11 +115,12 @@ def found_path(text: str) -> Path:
     )
 
 
-def checksum(paths: Sequence[Path]) -> str:
+def checksum(paths: Sequence[Path], largest: int = LARGEST) -> str:
     """SHA-256 of the names and contents of files, wherever they lie.
 
     Args:
         paths: The files, in the order of their names.
+        largest: Bytes that each may have.
 
     Returns:
         Hexadecimal digits.
@@ -127,14 +128,15 @@ def checksum(paths: Sequence[Path]) -> str:
     Raises:
         DataError: If one cannot be read.
     """
-    return _checksum(_stamp(paths))
+    return _checksum(_stamp(paths), largest)
 
 
-def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
+def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, str]:
     """SHA-256 of each file, by its name.
 
     Args:
         paths: The files.
+        largest: Bytes that each may have.
 
     Raises:
         DataError: If one cannot be read.
@@ -142,7 +144,7 @@ def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in paths:
         try:
-            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
+            found[path.name] = hashlib.sha256(read_regular(path, largest)).hexdigest()
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
@@ -163,8 +165,8 @@ def _stamp(paths: Sequence[Path]) -> _Stamp:
 
 
 @lru_cache(maxsize=32)
-def _checksum(stamp: _Stamp) -> str:
-    each = file_checksums(Path(name) for name, *_ in stamp)
+def _checksum(stamp: _Stamp, largest: int) -> str:
+    each = file_checksums((Path(name) for name, *_ in stamp), largest)
     text = "".join(f"{name}\0{digits}\n" for name, digits in each.items())
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 

@@ -410,6 +410,13 @@ def test_faults_are_named(fields, message):
         load_scenario({"base": "small", "dynamics": {"processes": {"presence": fields}}})
 
 
+def test_files_may_have_the_bytes_that_their_reader_takes(tmp_path, monkeypatch):
+    path = write(tmp_path / "clients.json", random_clients(20))
+    monkeypatch.setattr("collapipe_env.trace_files.availability_files.MOST_BYTES", 100)
+    with pytest.raises(ScenarioError, match=r"clients.json: cannot be read .*100"):
+        scenario_of(path)
+
+
 def test_files_that_do_not_do_are_refused(tmp_path):
     few = write(tmp_path / "few.json", random_clients(4))
     with pytest.raises(ScenarioError, match=r"3 clients in the part 'train' .* for 5 devices.*share_clients"):
