@@ -1,5 +1,8 @@
 """Scenarios on made traces: what they are, that they need no files, and that schedulers can play them."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -74,3 +77,12 @@ def test_schedulers_play_and_those_who_know_more_are_faster(name):
         delays[which] = total
     assert delays["dssra-truth"] < delays["dssra"]
     assert delays["dssra-truth"] < delays["dssra-plus"]
+
+
+def test_the_page_shows_each_and_who_knows_more_is_faster_there():
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+-trace-like)` \|(.*)$", page, re.MULTILINE)
+    assert tuple(name for name, _ in rows) == TRACED
+    for _, cells in rows:
+        truth, dssra, plus, _ = (float(x) for x in re.findall(r"([\d.]+) s", cells))
+        assert truth < plus < dssra
