@@ -216,7 +216,7 @@ class DeviceRound:
         return device_rows(end - first, self._stage.shares)[self._mine]
 
     def _neighbours(self, position: int) -> tuple[str, ...]:
-        """Names of those at a position of the chain; the control unit is before the first and after the last."""
+        """Names of those at a position of the chain; the control unit is before and after all of them."""
         S = len(self._script.stages)
         if not 0 <= position < S * len(self._stage.chunks):
             return (node_name(self._device.cluster, 0),)

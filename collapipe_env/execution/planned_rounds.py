@@ -15,6 +15,7 @@ from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.state_trees import Tree, generator_of, generator_tree
 
@@ -32,9 +33,7 @@ class OutcomeKeeper(IdleLearner):
         self.generator: Tree | None = None
         self.outcome: RoundOutcome | None = None
 
-    def reset(
-        self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None
-    ) -> LearningReport:
+    def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
         """Keep the generator."""
         self.generator = generator_tree(rngs[0])
         return super().reset(rngs, mask)
@@ -70,7 +69,7 @@ class PlannedRounds:
     """
 
     def __init__(self, scenario: Scenario, scheduler: Scheduler, seed: int) -> None:
-        self._learner = OutcomeKeeper()
+        self._learner, self._parameters = OutcomeKeeper(), system_parameters(scenario)
         self._env = CollaPipeVectorEnv(1, scenario, self._learner, reward="delay")
         self._scheduler = scheduler
         self._observation, _ = self._env.reset(seed=seed)
@@ -97,5 +96,5 @@ class PlannedRounds:
             self._observation, *_ = self._env.step_allocation(answer)
         record, outcome = self._env.last_round, self._learner.outcome
         assert outcome is not None
-        script = round_script(record, 0, self._env.parameters)
+        script = round_script(record, 0, self._parameters)
         return PlannedRound(script, record, outcome)

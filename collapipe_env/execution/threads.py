@@ -1,4 +1,4 @@
-"""Execution with a thread a role, in one process: the same roles and frames, for tests and for a first look."""
+"""Execution with a thread a role, in one process: the same roles and frames, without processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ class ThreadedExecution:
     """
 
     def __init__(
-        self, scenario: Scenario, scheduler: Scheduler, *, seed: int = 0, clock: str = "virtual", scale: float = 1.0
+        self,
+        scenario: Scenario,
+        scheduler: Scheduler,
+        *,
+        seed: int = 0,
+        clock: str = "virtual",
+        scale: float = 1.0,
     ) -> None:
         require_executable(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
@@ -52,7 +58,7 @@ class ThreadedExecution:
         )
         roles: list[Role] = [self.server]
         self._drawn = [0] * scenario.cluster.clusters
-        for n, count in enumerate(scenario.cluster.devices_by_cluster):
+        for n, count in enumerate(scenario.cluster.devices_per_cluster):
             unit = hub.endpoint(control_unit_name(n))
             roles.append(
                 ControlUnit(
