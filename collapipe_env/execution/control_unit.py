@@ -15,10 +15,11 @@ from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.parts import Part
-from collapipe_env.execution.role import SERVER, Endpoint, Recorded, Role, Stopped, node_name
+from collapipe_env.execution.role import SERVER, Recorded, Role, Stopped, node_name
 from collapipe_env.execution.rows import device_rows, micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.beginning import Beginning
 from collapipe_env.training.mini_batches import MiniBatch, next_batch
@@ -383,7 +384,9 @@ class _LocalStep:
 
     def _record(self, element: int, m: int, direction: int, transfer: Any) -> None:
         times = transfer.start_s, transfer.end_s, transfer.end_s
-        self._owner.recorded.append(Recorded(self._owner.cluster, self._step, element, m, direction, *times))
+        self._owner.recorded.append(
+            Recorded(self._owner.cluster, self._step, element, m, direction, 0, *times)
+        )
 
 
 def _joined(pieces: Sequence[Frame]) -> Tensor | None:

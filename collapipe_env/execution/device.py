@@ -15,11 +15,12 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.parts import Part
-from collapipe_env.execution.role import Endpoint, Recorded, Role, Stopped, node_name
+from collapipe_env.execution.role import Recorded, Role, Stopped, node_name
 from collapipe_env.execution.rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
 from collapipe_env.execution.segment import Segment
+from collapipe_env.execution.transport import Endpoint
 from collapipe_env.scenario.learning import LearningSpec
 
 Builder = Callable[[], nn.Module]
@@ -192,7 +193,7 @@ class DeviceRound:
         worked = time.perf_counter() - begun
         end = clock.finish(start_s + self._stage.seconds(kind, chunk))
         if self._mine == 0:
-            self._record(step, 2 * self._place + 1, m, kind, (start_s, end, clock.now(end)), worked)
+            self._record(step, 2 * self._place + 1, m, kind, chunk, (start_s, end, clock.now(end)), worked)
         if kind != WEIGHT:
             self._output(kind, step, m, chunk, end, given)
         return end
@@ -261,7 +262,7 @@ class DeviceRound:
         transfer = lines.setdefault(element, Line()).carry(ends_s, seconds, script.latency_s)
         if self._mine == 0:
             times = (transfer.start_s, transfer.end_s, transfer.end_s)
-            self._record(step, element, m, kind, times, 0.0)
+            self._record(step, element, m, kind, 0, times, 0.0)
         mine = self._own_rows(m)
         word = "forward" if forward else "backward"
         if there > last:
@@ -331,9 +332,18 @@ class DeviceRound:
         )
 
     def _record(
-        self, step: int, element: int, m: int, kind: int, times: tuple[float, float, float], worked: float
+        self,
+        step: int,
+        element: int,
+        m: int,
+        kind: int,
+        chunk: int,
+        times: tuple[float, float, float],
+        worked: float,
     ) -> None:
-        self._device.recorded.append(Recorded(self._device.cluster, step, element, m, kind, *times, worked))
+        self._device.recorded.append(
+            Recorded(self._device.cluster, step, element, m, kind, chunk, *times, worked)
+        )
 
     def _send_control(self, kind: str, step: int, meta: dict[str, Any]) -> None:
         tag = self._tag._replace(step=step, place=self._device.number)

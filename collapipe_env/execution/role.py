@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.mailbox import Mailbox
+from collapipe_env.execution.transport import Endpoint
 
 COMMANDS = frozenset(("assign", "abort", "round", "stop"))
 """Kinds of frames that start or end something; others wait in the mailbox until they are asked for."""
@@ -28,28 +29,6 @@ def node_name(cluster: int, node: int) -> str:
     return f"c{cluster}d{node}" if node else control_unit_name(cluster)
 
 
-class Endpoint(Protocol):
-    """Sends frames to other roles by name, and hands over those that arrive."""
-
-    name: str
-
-    def send(self, to: str, frame: Frame) -> None:
-        """Send a frame; frames to one peer arrive in their order."""
-        ...
-
-    def listen(self, on_frame: Any, on_lost: Any) -> None:
-        """Hand over frames and losses of peers from now on."""
-        ...
-
-    def drop(self, peer: str) -> None:
-        """Close all connections to a peer."""
-        ...
-
-    def close(self) -> None:
-        """Close everything."""
-        ...
-
-
 class Recorded(NamedTuple):
     """Something that was done, in the numbering of the round's timeline.
 
@@ -59,6 +38,7 @@ class Recorded(NamedTuple):
         element: Element of the cluster's chain.
         micro_batch: Micro-batch.
         direction: 0 forward, 1 backward, 2 weight gradient.
+        chunk: Chunk of a stage; 0 for messages.
         start_s: Since the round began [s].
         end_s: Since the round began [s].
         measured_end_s: End by the machine's clock [s]; that of the price under the virtual clock.
@@ -70,6 +50,7 @@ class Recorded(NamedTuple):
     element: int
     micro_batch: int
     direction: int
+    chunk: int
     start_s: float
     end_s: float
     measured_end_s: float
@@ -101,7 +82,10 @@ class Role:
         self.recorded: list[Recorded] = []
         self._endpoint = endpoint
         self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        endpoint.listen(self.on_frame, self.on_lost)
+
+    def begin(self) -> None:
+        """Take frames from now on."""
+        self._endpoint.listen(self.on_frame, self.on_lost)
 
     def on_frame(self, sender: str, frame: Frame) -> None:  # noqa: ARG002 - for subclasses
         """Take a frame; called from the endpoint's threads."""

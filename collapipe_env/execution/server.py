@@ -17,10 +17,11 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.head_work import HeadWork, shadow_of
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.parts import VALUES, memory_arrays, set_memory
-from collapipe_env.execution.role import LAUNCHER, Endpoint, Recorded, Role, Stopped, control_unit_name
+from collapipe_env.execution.role import LAUNCHER, Recorded, Role, Stopped, control_unit_name
 from collapipe_env.execution.rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript, RoundScript
+from collapipe_env.execution.transport import Endpoint
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import CommonServer, Server
@@ -335,7 +336,7 @@ class _ServedCluster:
                 transfer = down.carry(free, self._script.downlink_s, self._script.edge_latency_s)
                 S = len(self._script.stages)
                 times = transfer.start_s, transfer.end_s, transfer.end_s
-                self._owner.recorded.append(Recorded(self._n, step, 2 * S + 1, m, 1, *times))
+                self._owner.recorded.append(Recorded(self._n, step, 2 * S + 1, m, 1, 0, *times))
                 tag = self._round.tag._replace(step=step, place=0, micro_batch=m)
                 arrays = {} if gradient is None else {"x": gradient.numpy()}
                 to = control_unit_name(self._n)
@@ -372,5 +373,5 @@ class _ServedCluster:
         ends = clock.finish(start_s + self._script.server.seconds(kind, 0))
         element = 2 * len(self._script.stages) + 2
         times = start_s, ends, clock.now(ends)
-        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, *times))
+        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times))
         return ends, given

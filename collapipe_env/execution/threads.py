@@ -81,6 +81,8 @@ class ThreadedExecution:
                 for k in range(1, count + 1)
             ]
         self._roles = roles
+        for role in roles:
+            role.begin()
         self._threads = [threading.Thread(target=role.run, name=role.name, daemon=True) for role in roles]
         for thread in self._threads:
             thread.start()

@@ -1,0 +1,193 @@
+"""Joining of an execution: a process tells the launcher its name, hears what it is, and plays its role."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.execution.clock import make_clock
+from collapipe_env.execution.control_unit import ControlUnit
+from collapipe_env.execution.device import Device
+from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
+from collapipe_env.execution.server import EdgeServer
+from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
+from collapipe_env.execution.transport import Channel, OnFrame, OnLost
+from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.state_trees import generator_of
+
+
+class ExecutionError(CollaPipeError):
+    """An execution cannot begin or go on."""
+
+
+class HeldEndpoint:
+    """An endpoint that listens at once, and keeps what arrives until somebody takes it.
+
+    Attributes:
+        name: Name of this process.
+
+    Args:
+        inner: The endpoint.
+        on_lost: Called when a peer is lost before somebody listens.
+    """
+
+    def __init__(self, inner: TcpEndpoint) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._frames: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
+        self._taker: tuple[OnFrame, OnLost] | None = None
+        self._lock = threading.Lock()
+        inner.listen(self._on_frame, self._on_lost)
+
+    @property
+    def address(self) -> Address:
+        """Host and port at which it listens."""
+        return self._inner.address
+
+    def connect(self, directory: Mapping[str, Address]) -> None:
+        """Learn the addresses of peers."""
+        self._inner.connect(directory)
+
+    def wait(self, kind: str, timeout: float) -> Frame:
+        """Wait for a frame of a kind, before somebody listens.
+
+        Raises:
+            ExecutionError: Another frame, a loss, or nothing in time.
+        """
+        try:
+            sender, item = self._frames.get(timeout=timeout)
+        except queue.Empty:
+            raise ExecutionError(
+                f"{self.name} has waited {timeout:g} s for {kind!r}: is the launcher still there?"
+            ) from None
+        if isinstance(item, str):
+            raise ExecutionError(f"{self.name} has lost {sender} ({item}) before it could begin")
+        if item.kind != kind:
+            raise ExecutionError(f"{self.name} was sent {item.kind!r} by {sender}, expected {kind!r}")
+        return item
+
+    def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
+        """Hand over what has been kept, and what arrives from now on."""
+        with self._lock:
+            while not self._frames.empty():
+                sender, item = self._frames.get()
+                if isinstance(item, str):
+                    on_lost(sender, item)
+                else:
+                    on_frame(sender, item)
+            self._taker = on_frame, on_lost
+
+    def send(self, to: str, frame: Frame, channel: Channel | None = None) -> None:
+        """Send a frame to a peer."""
+        self._inner.send(to, frame, channel)
+
+    def drop(self, peer: str) -> None:
+        """Cut all connections with a peer."""
+        self._inner.drop(peer)
+
+    def close(self) -> None:
+        """Close everything."""
+        self._inner.close()
+
+    def _on_frame(self, sender: str, frame: Frame) -> None:
+        with self._lock:
+            if self._taker is None:
+                self._frames.put((sender, frame))
+                return
+        self._taker[0](sender, frame)
+
+    def _on_lost(self, peer: str, why: str) -> None:
+        with self._lock:
+            if self._taker is None:
+                self._frames.put((peer, why))
+                return
+        self._taker[1](peer, why)
+
+
+def role_names(scenario: Scenario) -> list[str]:
+    """Names of all processes of a scenario: the server, control units and devices."""
+    names = [SERVER]
+    for n, devices in enumerate(scenario.cluster.devices_per_cluster):
+        names += [control_unit_name(n), *(node_name(n, k) for k in range(1, devices + 1))]
+    return names
+
+
+def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
+    """Build a role.
+
+    Args:
+        name: Its name.
+        endpoint: Its way to the others.
+        spec: What the launcher says: scenario, generator, clock and scale.
+
+    Raises:
+        ExecutionError: There is no such role in the scenario.
+    """
+    scenario = load_scenario(spec["scenario"])
+    require_executable(scenario)
+    clock = make_clock(str(spec["clock"]), float(spec["scale"]))
+    if name not in role_names(scenario):
+        raise ExecutionError(f"{name} is no role of scenario {scenario.name!r}: c0 and c0d1 are some")
+    cluster_name, _, number = name.partition("d")
+    if number:
+        setting = DeviceSetting.of(scenario)
+        return Device(
+            endpoint,
+            clock,
+            cluster=int(cluster_name[1:]),
+            number=int(number),
+            build_block=setting.build_block,
+            learning=setting.learning,
+        )
+
+    def rng() -> Any:
+        return generator_of(spec["generator"], "generator")
+
+    training = TrainingSetting.of(scenario, rng)
+    if name == SERVER:
+        return EdgeServer(
+            endpoint,
+            clock,
+            setup=training.setup,
+            federation=training.federation(),
+            evaluate=training.evaluate,
+        )
+    return ControlUnit(
+        endpoint, clock, cluster=int(name[1:]), setup=training.setup, beginning=training.beginning()
+    )
+
+
+def play_role(
+    name: str, launcher: Address, token: str, bind: str = "127.0.0.1", patience: float = 120.0
+) -> None:
+    """Join an execution, and play a role until the launcher says stop.
+
+    Args:
+        name: Name of the role.
+        launcher: Host and port of the launcher.
+        token: Secret that all processes share.
+        bind: Host to listen at.
+        patience: Longest wait for the launcher [s].
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
+    try:
+        endpoint.connect({LAUNCHER: launcher})
+        host, port = endpoint.address
+        endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
+        spec = endpoint.wait("spec", patience)
+        role = make_role(name, endpoint, spec.meta)
+        endpoint.send(LAUNCHER, Frame("ready"))
+        directory = endpoint.wait("directory", patience)
+        endpoint.connect({n: (str(h), int(p)) for n, (h, p) in directory.meta["directory"].items()})
+        role.begin()
+        role.run()
+    finally:
+        endpoint.close()
