@@ -297,7 +297,7 @@ def test_what_the_cu_waited_for_is_lost_with_its_sender():
     again = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
     again.lost(2, 0.5)
     later = again.lost(4, begin + up.start_s + 1.01 * up.seconds)
-    assert later is None or not set(later.reset) - set(range(up.first_block, up.end_block))
+    assert later is None  # the CU has them by then, and the device has no blocks of its own
 
 
 @pytest.mark.parametrize(
