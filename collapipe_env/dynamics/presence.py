@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.trace_files.availability_files import availability_checksum, require_same_file
+from collapipe_env.trace_files.trace_sources import Part
 
 PRESENCE = "presence"
 """Name of the process, for those who show what it carries."""
@@ -34,6 +36,8 @@ _RANGES: Mapping[str, tuple[float, float, str]] = {
     "graceful": (0.0, 1.0, ""),
     "heartbeat_s": (0.01, 1e3, " s"),
 }
+_OF_LAWS = ("on_shape", "off_mean_s", "off_deviation")
+_OF_FILES = ("availability_split", "share_clients")
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,19 @@ class PresenceSpec:
         replication: Replicas of what devices train, sent after every local step: ``none``, ``next_stage`` for
             a device of the next stage, or ``cu``. Where decisions list ``replication``, that of plans which
             say nothing.
+        availability: File of clients' availability (``docs/traces.md``), which devices play in place of the
+            laws of stays and absences; empty for the laws. A relative path is looked for below
+            ``COLLAPIPE_DATA``, too. What ``on_mean_s`` and ``hazard_factors`` say is then what schedulers
+            believe.
+        availability_split: Clients that are played, by their index in the file modulo 5: 3 for ``dev``, 4 for
+            ``test``, else ``train``; ``all`` for all of them.
+        share_clients: Whether devices may have the same client where there are fewer clients than devices.
+        availability_checksum: SHA-256 of the file's name and content. Empty for what is found when the
+            scenario is loaded, which then stands here; another file is refused.
 
     Raises:
         ValueError: One is out of range.
+        DataError: The file is missing, or not that of the checksum.
     """
 
     on_mean_s: float = 2160.0
@@ -73,6 +87,10 @@ class PresenceSpec:
     heartbeat_s: float = 0.5
     misses: int = 4
     replication: ReplicationKind = field(default="none", metadata=NEUTRAL)
+    availability: str = field(default="", metadata=NEUTRAL)
+    availability_split: Part = field(default="train", metadata=NEUTRAL)
+    share_clients: bool = field(default=False, metadata=NEUTRAL)
+    availability_checksum: str = field(default="", metadata=NEUTRAL)
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():
@@ -84,6 +102,17 @@ class PresenceSpec:
             raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
         if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
             raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
+        if not self.availability:
+            if self.availability_checksum:
+                raise ValueError(
+                    "availability_checksum is given without a file: name it with availability, or leave the "
+                    "checksum out"
+                )
+        elif not self.availability_checksum:
+            # Frozen, and yet the scenario has to say which file it means, so that its digest does.
+            object.__setattr__(self, "availability_checksum", availability_checksum(self.availability))
+        else:
+            require_same_file(self.availability, self.availability_checksum)
 
 
 class Presence(Process):
@@ -102,6 +131,9 @@ class Presence(Process):
     - ``residual_s`` [s], what is left of its stay or absence, ``graceful``, bool, how the stay ends, and
       ``factor``, the hazard factor of its class: no scheduler gets these.
 
+    With a file of availability, :class:`~collapipe_env.dynamics.played_presence.PlayedPresence` takes its
+    place.
+
     Args:
         scenario: The scenario.
         spec: Laws of stays and absences, and classes.
@@ -110,7 +142,7 @@ class Presence(Process):
     name = PRESENCE
     endogenous = False
     leaves_clusters_short = True
-    hidden = ("residual_s", "graceful", "factor")
+    hidden: ClassVar[tuple[str, ...]] = ("residual_s", "graceful", "factor")
     Spec = PresenceSpec
 
     def __init__(self, scenario: Scenario, spec: PresenceSpec) -> None:
@@ -136,8 +168,26 @@ class Presence(Process):
         )
 
     @classmethod
+    def of(cls, scenario: Scenario) -> Process | None:
+        """The process of a scenario, on laws or on clients of a file; ``None`` where it is off."""
+        spec = dict(scenario.dynamics.processes).get(cls.name)
+        if spec is None or not spec.availability:
+            return super().of(scenario)
+        # Imported here: it derives from this class.
+        from collapipe_env.dynamics.played_presence import PlayedPresence
+
+        return PlayedPresence(scenario, spec)
+
+    @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Those of recoveries where nobody fails, and replicas that nobody would use."""
+        """Those of laws beside a file, and of files without one; those of recoveries that there are not."""
+        names = _OF_LAWS if spec.availability else _OF_FILES
+        only = "without availability" if spec.availability else "with availability"
+        return {**dict.fromkeys(names, f"it counts {only} only"), **cls._idle_recovery(spec)}
+
+    @staticmethod
+    def _idle_recovery(spec: PresenceSpec) -> Mapping[str, str]:
+        """Fields of recoveries where nobody fails, and replicas that nobody would use."""
         if spec.graceful >= 1.0:
             names = ("recovery", "heartbeat_s", "misses", "replication")
             return dict.fromkeys(names, "it counts with graceful below 1 only")
@@ -164,8 +214,8 @@ class Presence(Process):
             present,
             at_least(residual, SHORTEST_S),
             rest < spec.graceful * share,
-            factor,
             xp.zeros_like(which),
+            factor=factor,
         )
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
@@ -184,7 +234,7 @@ class Presence(Process):
         graceful = xp.where(once, which < self.spec.graceful, carried["graceful"])
         since = xp.where(once, -left, carried["since_s"] + seconds)
         since = xp.where(twice, -(left + first), since)
-        return self._carried(present, at_least(residual, SHORTEST_S), graceful, factor, since)
+        return self._carried(present, at_least(residual, SHORTEST_S), graceful, since, factor=factor)
 
     def limits(self, carried: Carried) -> Limits:
         """Devices that are off are away."""
@@ -206,20 +256,24 @@ class Presence(Process):
         place = f"simulator/processes/{self.name}"
         require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
         require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
-        if not np.isin(carried["factor"], self.spec.hazard_factors).all():
-            raise StateError(f"{place}/factor is not of dynamics.processes.presence.hazard_factors: {REMEDY}")
+        self._check_own(carried, place)
         if (carried["announced"] != self._announced(carried)).any():
             raise StateError(f"{place}/announced does not agree with the time that is left: {REMEDY}")
 
+    def _check_own(self, carried: Carried, place: str) -> None:
+        """Refuse what only this kind of presence carries."""
+        if not np.isin(carried["factor"], self.spec.hazard_factors).all():
+            raise StateError(f"{place}/factor is not of dynamics.processes.presence.hazard_factors: {REMEDY}")
+
     def _carried(
-        self, present: Array, residual: Array, graceful: Array, factor: Array, since: Array
+        self, present: Array, residual: Array, graceful: Array, since: Array, **own: Array
     ) -> Carried:
         carried = {
             "present": present,
             "residual_s": residual,
             "graceful": graceful,
-            "factor": factor,
             "since_s": since,
+            **own,
         }
         return {**carried, "announced": self._announced(carried)}
 

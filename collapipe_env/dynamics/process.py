@@ -193,7 +193,7 @@ class Process:
         By default it may if it has limits at all. Say False for one whose limits never do: a round then need
         not look for devices that are away.
         """
-        return self.defines("limits")
+        return self.defines("limits") or self.defines("limits_under")
 
     @property
     def shown(self) -> tuple[Observed, ...]:
@@ -247,6 +247,15 @@ class Process:
     def limits(self, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
         """Caps on memory, presence and clock that hold before a plan is decoded."""
         return Limits()
+
+    def limits_under(self, system: System, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
+        """The same caps where they depend on the round's system; by default :meth:`limits`.
+
+        Args:
+            system: Of the layout under all processes and the limits of those before this one (R, ...).
+            carried: Of the round.
+        """
+        return self.limits(carried)
 
     def price(self, state: SystemState, plan: Allocation) -> Price:
         """Price of a plan beyond the physics; a function of what is known before the round.
@@ -316,7 +325,7 @@ class Process:
         """
 
     def defines(self, part: str) -> bool:
-        """Whether the class defines ``limits``, ``price``, ``interrupt``, ``failures`` or ``estimate``."""
+        """Whether the class defines a part: ``limits``, ``limits_under``, ``price``, ``interrupt``, ..."""
         return getattr(type(self), part) is not getattr(Process, part)
 
 
@@ -357,6 +366,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
         "heat": "collapipe_env.dynamics.heat:Heat",
+        "battery": "collapipe_env.dynamics.battery:Battery",
         "traces": "collapipe_env.dynamics.traces:Traces",
         "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },

@@ -41,9 +41,9 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
 
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
-    are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios, and
-    ``CollaPipe-<Size>-<Tier>-v0`` the tiers, in which something leaves its mark, is hidden, moves or
-    fails.
+    are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
+    ``CollaPipe-<Size>-TraceLike-v0`` the ladder on made traces of radio, and ``CollaPipe-<Size>-<Tier>-v0``
+    the tiers, in which something leaves its mark, is hidden, moves or fails.
     """
     for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
@@ -53,6 +53,9 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, {"scenario": scenario_of(scenario, task), "learner": learner}
         for scenario in REALISTIC:
             yield f"{prefix}-{scenario.capitalize()}-v0", {"scenario": scenario, "learner": learner}
+        for size in LADDER[:3]:
+            name = f"{prefix}-{size.capitalize()}-TraceLike-v0"
+            yield name, {"scenario": f"{size}-trace-like", "learner": learner}
         for tier in TIERS:
             for size in LADDER if tier in WHOLE_TIERS else LADDER[:3]:
                 name = f"{prefix}-{size.capitalize()}-{tier.capitalize()}-v0"

@@ -79,7 +79,9 @@ def light_segments(blocks: int, speeds: FloatArray) -> IntArray:
     share = np.cumsum(speeds) / np.sum(speeds)
     ends = np.ceil(blocks * share - TOLERANCE).astype(np.int64)
     ends[-1] = blocks
-    return np.diff(np.minimum(ends, blocks), prepend=0)
+    segments = np.minimum(ends, blocks)
+    segments[1:] -= segments[:-1].copy()
+    return segments
 
 
 def within_memory(segments: IntArray, caps: IntArray) -> IntArray | None:

@@ -30,11 +30,13 @@ def sizes_of(tier: str) -> tuple[str, ...]:
     return LADDER if tier in WHOLE_TIERS else TIER_SIZES
 
 
+TRACED = tuple(f"{size}-trace-like" for size in TIER_SIZES)
+"""Scenarios whose uplinks follow traces made like measured ones."""
 TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in sizes_of(tier))
 """Scenarios of the tiers."""
-PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TIERED
+PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TRACED + TIERED
 """Names of the files in ``presets``."""
-SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TIERED))
+SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TRACED, TIERED))
 """All of them as help texts show them."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))

@@ -91,7 +91,7 @@ class MovingSystem:
         shipped = PROCESSES.shipped()
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
-        self._limiting = tuple(p for p in self.processes if p.defines("limits"))
+        self._limiting = tuple(p for p in self.processes if p.defines("limits") or p.defines("limits_under"))
         self.comes_and_goes = any(p.sends_away for p in self.processes)
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
@@ -256,7 +256,8 @@ class MovingSystem:
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
         for process in self._limiting:
-            system, caps = _limited(system, caps, process.limits(carried[process.name]), self._costs)
+            limits = process.limits_under(system, carried[process.name])
+            system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
             system, caps = _without_memory(system, caps)
         gains = split_links(system.link_gain, system.small_scale, self._devices)

@@ -36,6 +36,9 @@ def require_whole(name: str, value: Array) -> None:
         AllocationError: Names the first value that is no whole number, or the type.
     """
     numbers = np.asarray(value)
+    # Words, None and complex numbers cannot be compared below: the error names their type.
+    if numbers.dtype.kind not in "biuf":
+        raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
     with np.errstate(invalid="ignore"):
         refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
     if not np.issubdtype(numbers.dtype, np.integer):

@@ -13,6 +13,7 @@ import numpy as np
 from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.errors import DataError, nearest_name, shown
 from collapipe_env.files import read_json
+from collapipe_env.trace_files.trace_sources import checksum, found_path
 
 MOST_BYTES = 1024**3
 """Bytes of a file of availabilities."""
@@ -118,3 +119,52 @@ def _seconds(value: Any, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise DataError(f"{place} is {shown(value)}, not a number of seconds; correct it")
     return float(value)
+
+
+def availability_file(source: str) -> Path:
+    """Path of a file of availability that a scenario names.
+
+    Args:
+        source: The path. A relative one that is not there is looked for below the folder that the environment
+            variable ``COLLAPIPE_DATA`` names, too.
+
+    Raises:
+        DataError: It is not there, or no file.
+    """
+    path = found_path(source)
+    if path.is_dir():
+        raise DataError(f"availability: {path} is a folder: name the JSON file in it")
+    return path
+
+
+def availability_checksum(source: str) -> str:
+    """SHA-256 of the name and content of a file of availability.
+
+    Args:
+        source: The path, as for :func:`availability_file`.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    return checksum((availability_file(source),), MOST_BYTES)
+
+
+def require_same_file(source: str, given: str) -> None:
+    """Refuse a file of availability that is not that of a checksum; one that is not there passes.
+
+    Args:
+        source: The path, as for :func:`availability_file`.
+        given: The checksum.
+
+    Raises:
+        DataError: It has another one.
+    """
+    try:
+        found = availability_checksum(source)
+    except DataError:
+        return
+    if found != given:
+        raise DataError(
+            f"availability {shown(source)} has the checksum {found[:12]}..., not {shown(given[:12])}...: it "
+            "is not the file of this scenario; give that one, or take availability_checksum out for this one"
+        )

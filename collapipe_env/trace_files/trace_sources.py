@@ -62,7 +62,7 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
         raise DataError("the source of traces is an empty list: name a folder or files")
     found: list[Path] = []
     for text in given:
-        path = _found(text)
+        path = found_path(text)
         if not path.is_dir():
             found.append(path)
             continue
@@ -87,7 +87,16 @@ def _is_table(path: Path) -> bool:
     return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
 
 
-def _found(text: str) -> Path:
+def found_path(text: str) -> Path:
+    """Path of a file or folder that a scenario names.
+
+    Args:
+        text: The path. A relative one that is not there is looked for below the folder that the environment
+            variable ``COLLAPIPE_DATA`` names, too.
+
+    Raises:
+        DataError: It is not there.
+    """
     if not isinstance(text, str) or not text:
         raise DataError(f"the source of traces {text!r} is no path: name a folder or a file")
     path = given_path(text)
@@ -106,11 +115,12 @@ def _found(text: str) -> Path:
     )
 
 
-def checksum(paths: Sequence[Path]) -> str:
+def checksum(paths: Sequence[Path], largest: int = LARGEST) -> str:
     """SHA-256 of the names and contents of files, wherever they lie.
 
     Args:
         paths: The files, in the order of their names.
+        largest: Bytes that each may have.
 
     Returns:
         Hexadecimal digits.
@@ -118,14 +128,15 @@ def checksum(paths: Sequence[Path]) -> str:
     Raises:
         DataError: If one cannot be read.
     """
-    return _checksum(_stamp(paths))
+    return _checksum(_stamp(paths), largest)
 
 
-def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
+def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, str]:
     """SHA-256 of each file, by its name.
 
     Args:
         paths: The files.
+        largest: Bytes that each may have.
 
     Raises:
         DataError: If one cannot be read.
@@ -133,7 +144,7 @@ def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in paths:
         try:
-            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
+            found[path.name] = hashlib.sha256(read_regular(path, largest)).hexdigest()
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
@@ -154,8 +165,8 @@ def _stamp(paths: Sequence[Path]) -> _Stamp:
 
 
 @lru_cache(maxsize=32)
-def _checksum(stamp: _Stamp) -> str:
-    each = file_checksums(Path(name) for name, *_ in stamp)
+def _checksum(stamp: _Stamp, largest: int) -> str:
+    each = file_checksums((Path(name) for name, *_ in stamp), largest)
     text = "".join(f"{name}\0{digits}\n" for name, digits in each.items())
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 

@@ -51,6 +51,15 @@ class Absence(Idle):
         return Limits(memory_bytes=most, present=away)
 
 
+class Bounded(Idle):
+    """Limits under the system: a device offers at most so many bytes for each FLOP/s that it has now."""
+
+    name = "bounded"
+
+    def limits_under(self, system, carried):
+        return Limits(memory_bytes=self.spec.size * system.speed)
+
+
 class Toll(Idle):
     """Price: every used device costs a second and a joule of its cluster, and of itself."""
 
@@ -104,7 +113,7 @@ class Shown(Idle):
         self.observed = (Observed("count", (), "s", 0.0, 1000.0, "seconds so far"),)
 
 
-ALL = (Idle, Slowing, Absence, Toll, Outage, Guess, Shown)
+ALL = (Idle, Slowing, Absence, Bounded, Toll, Outage, Guess, Shown)
 
 
 def scenario_with(process, size=0.0, base="small", **dynamics):

@@ -10,6 +10,7 @@ import torch
 from hook_processes import (
     ALL,
     Absence,
+    Bounded,
     Guess,
     Idle,
     Outage,
@@ -97,6 +98,21 @@ def test_limits_hold_before_decoding():
         own.step(action)
         assert (own.last_round.allocation.blocks[..., 0] == 0).all()
         assert (own.last_round.costs.energy[..., 1] == 0.0).all()
+
+
+def test_limits_under_the_system_read_what_other_processes_made_of_it():
+    """A process of one's own comes after load: half the speed, half the memory."""
+    bytes_each = 0.06
+    scenario = scenario_with(Bounded, bytes_each, load_levels=[0.5])
+    own, plain = vector(scenario), vector({**PLAIN, "dynamics": {"rounds": 6, "load_levels": [0.5]}})
+    for env in (own, plain):
+        env.reset(seed=4)
+    for action in actions_of(own, 3):
+        expected = np.minimum(plain.state.memory_bytes, bytes_each * plain.state.speed)
+        np.testing.assert_allclose(own.state.memory_bytes, expected, rtol=1e-12)
+        assert (own.state.memory_bytes < plain.state.memory_bytes).any()
+        for env in (own, plain):
+            env.step(action)
 
 
 def test_price():

@@ -28,7 +28,7 @@ CHECKED = [
 
 
 def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 76
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 82
     for size in ("Small", "Medium", "Large", "Xlarge"):
         for task in ("Classification", "LM", "NER", "Translation"):
             assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
@@ -41,6 +41,9 @@ def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
         for size in (*sizes, "Xlarge") if tier == "Wild" else sizes:
             assert IDS[f"CollaPipe-{size}-{tier}-v0"]["scenario"] == f"{size}-{tier}".lower()
             assert f"CollaPipeSurrogate-{size}-{tier}-v0" in SURROGATE_IDS
+    for size in sizes:
+        assert IDS[f"CollaPipe-{size}-TraceLike-v0"]["scenario"] == f"{size.lower()}-trace-like"
+        assert f"CollaPipeSurrogate-{size}-TraceLike-v0" in SURROGATE_IDS
     assert set(IDS) <= set(gym.registry)
 
 

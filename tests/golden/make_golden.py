@@ -21,7 +21,10 @@ UNPRICED = FOLDER / "unpriced"
 ROUNDS = {FOLDER: 3, UNPRICED: 5}
 SEED = 2024
 OBSERVATION_SAMPLE = 64
-YOUNGER = ("-Boards-v0", "-Phones-v0", "-LM-v0", *(f"-{tier.capitalize()}-v0" for tier in TIERS))
+YOUNGER = (
+    *("-Boards-v0", "-Phones-v0", "-LM-v0", "-TraceLike-v0"),
+    *(f"-{tier.capitalize()}-v0" for tier in TIERS),
+)
 """Ids that are younger than the prices."""
 FORMER_LAYOUT = 13
 """Layout of the scenario medium before it had prices."""

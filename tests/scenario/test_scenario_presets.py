@@ -35,7 +35,8 @@ TIERED = {
     for tier in ("migration", "channel", "thermal", "mobile", "churn", "wild")
     for size in ("small", "medium", "large", *(("xlarge",) if tier == "wild" else ()))
 }
-SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE | TIERED
+TRACED = {f"{size}-trace-like": LADDER[size] for size in ("small", "medium", "large")}
+SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE | TRACED | TIERED
 
 
 def test_the_listed_presets_are_the_shipped_files() -> None:

@@ -376,3 +376,13 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
 
 def env_memory(record):
     return np.asarray(record.state.memory_bytes)
+
+
+@pytest.mark.parametrize("value", ["cu", None, 1j])
+def test_replicas_that_are_no_numbers_are_refused_by_their_type(value):
+    scenario = scenario_of(opened=True)
+    state, parameters = a_state(scenario), system_parameters(scenario)
+    plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
+    wrong = np.full(plan.micro_batches.shape, value)
+    with pytest.raises(AllocationError, match=f"replication has type {wrong.dtype}, expected integers"):
+        check_allocation(parameters, state, dataclasses.replace(plan, replication=wrong))

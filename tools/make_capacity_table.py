@@ -1,0 +1,84 @@
+"""Compare rates of gains with rates as capacities, and write a table of ``docs/traces.md``.
+
+Run ``python tools/make_capacity_table.py``; it takes seconds and needs no data sets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.trace_bank import TraceBank
+from collapipe_env.dynamics.trace_like import PROFILES, made_traces
+from collapipe_env.dynamics.traces_spec import TracesSpec
+from collapipe_env.physics.radio import db_to_linear, uplink_rate
+from collapipe_env.physics.trace_gains import capacity_rate, rate_gain
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import usual_round
+
+PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
+SHARES = (1.0, 0.25, 0.05)
+"""Shares of the band that are compared at full power."""
+NOTE = (
+    "`python tools/make_capacity_table.py` (made traces, means over rounds of `medium`, `s = 1 / eta`, "
+    "fields of `traces` at their defaults)"
+)
+
+
+def round_rates(name: str, round_s: float) -> FloatArray:
+    """Mean rates of the rounds of all made traces of a profile [bit/s].
+
+    Args:
+        name: The profile, one of rates.
+        round_s: Length of a round [s].
+    """
+    bank = TraceBank(made_traces(name))
+    begins = np.arange(0.0, bank.lengths_s.min() - round_s, round_s)
+    traces = np.repeat(np.arange(len(bank)), len(begins))
+    found: FloatArray = bank.window_means(traces, np.tile(begins, len(bank)), round_s)
+    return found
+
+
+def over_capacity(rates: FloatArray, share: float, power_share: float) -> FloatArray:
+    """Rates that the gain of measured rates gives, over the same rates as capacities.
+
+    Args:
+        rates: Measured rates, any shape [bit/s].
+        share: Share of the band, ``beta``.
+        power_share: Power over that which the measured link is taken to have had.
+    """
+    spec, noise = TracesSpec(profile="bus"), load_scenario("medium").radio.noise_w_per_hz
+    power, band = db_to_linear(spec.power_dbm - 30.0), spec.bandwidth_hz
+    gain = rate_gain(
+        rates,
+        band,
+        spec.efficiency,
+        noise,
+        power,
+        least_rate=1e6 * spec.rate_min_mbps,
+        most_snr=db_to_linear(spec.snr_max_db),
+    )
+    beta = np.full_like(rates, share)
+    inverted = uplink_rate(beta, np.full_like(rates, power_share * power), gain, noise * band, band)
+    ratio: FloatArray = inverted / capacity_rate(beta, 1.0 / spec.efficiency, rates)
+    return ratio
+
+
+def table() -> str:
+    """Return the table: the median ratio of each profile of rates."""
+    round_s, rows = usual_round(load_scenario("medium")), []
+    for name, profile in PROFILES.items():
+        if profile.quantity == "rate":
+            rates = round_rates(name, round_s)
+            cells = [np.median(over_capacity(rates, share, 1.0)) for share in SHARES]
+            cells.append(np.median(over_capacity(rates, SHARES[1], 0.1)))
+            rows.append([f"`{name}`", f"{np.median(rates) / 1e6:.1f} Mbit/s", *(f"{x:.2f}" for x in cells)])
+    heads = ("traces", "median rate", *(f"share {share:g}" for share in SHARES), "0.25, a tenth of the power")
+    return markdown_table(heads, rows)
+
+
+if __name__ == "__main__":
+    write_parts(PAGE, {"capacities": table() + f"\n\n{NOTE}"})
