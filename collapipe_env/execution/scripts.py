@@ -172,8 +172,8 @@ class Move:
         first_block: First block, from 0.
         end_block: Block after the last one.
         part: Part of the blocks: ``state`` for weights and moments as they are, ``weights`` for those of the
-            round's begin, ``replica`` for trained weights and moments out of a replica, ``frozen`` for weights
-            that nobody trains.
+            round's begin, ``replica`` for trained weights and moments out of a replica, ``frozen`` for
+            weights that nobody trains.
         start_s: Begin, from the end of planning [s].
         seconds: Airtime [s].
     """
@@ -206,8 +206,8 @@ class RecoveryScript:
         at_s: ``t_f``, since the round's begin [s].
         dropped: Whether the cluster gives its round up; then nothing moves and ``script`` does not play.
         credited: Local steps of the script before that count.
-        restored: Whether blocks were lost: then all blocks go back to the weights of the round's begin, and all
-            local steps of the round are left.
+        restored: Whether blocks were lost: then all blocks go back to weights and moments of the round's
+            begin, and all local steps of the round are left.
         detect_s: ``T_det`` [s].
         plan_s: ``T_plan`` [s].
         move_s: ``T_move``, with the rest of a migration, relay or earlier moves that the failure cut [s].
@@ -215,8 +215,8 @@ class RecoveryScript:
         moves: Transfers of blocks.
         reset: Blocks whose moments start again from zero.
         script: The local steps that are left, collection and upload. Its phases start at ``resume_s``;
-            ``migration_s``, ``relay_s``, ``replicas_s`` and ``barrier_s`` are 0, and ``delay_s`` counts from the
-            round's begin.
+            ``migration_s``, ``relay_s``, ``replicas_s`` and ``barrier_s`` are 0, and ``delay_s`` counts from
+            the round's begin.
     """
 
     device: int

@@ -79,7 +79,7 @@ def chain_script(times, schedule, caps, micro_batches, chunks=1, variant=0, loca
     )
 
 
-def a_world(seed=1, rows=1, **sections):
+def a_world(seed=1, rows=1, overrides=None, **sections):
     """A world of two clusters of three devices with ample budgets, after a reset."""
     workload = {"local_steps": 2, **sections.pop("workload", {})}
     scenario = load_scenario(
@@ -90,6 +90,7 @@ def a_world(seed=1, rows=1, **sections):
             **sections,
         }
     )
+    scenario = scenario.with_overrides(overrides or {})
     world = World(scenario, IdleLearner(rows), rows)
     world.reset([np.random.default_rng(seed + row) for row in range(rows)])
     return world

@@ -1,0 +1,296 @@
+"""Planning of recoveries: scripts with which a cluster goes on after it has lost devices ([R], [X]).
+
+Plans that are left, moves and credited local steps are the simulator's
+(:mod:`collapipe_env.simulator.plans_left`). It counts the first failure of a cluster in a round alone. A
+later one is planned here by the same formulas from the plan that was left ([X]): the earlier recovery is
+carried out to its end, unless it waits for the device that is lost now. Then those blocks are lost with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collapipe_env.arrays import FloatArray, on_host
+from collapipe_env.errors import AllocationError
+from collapipe_env.execution.script_building import cluster_script
+from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
+from collapipe_env.physics.participation import steps_or
+from collapipe_env.physics.recovery import Message, RecoveryTerms
+from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.failed_records import NOBODY, unscathed
+from collapipe_env.simulator.failed_rounds import Failures
+from collapipe_env.simulator.plans_left import PlansLeft
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemParameters
+
+USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
+"""Terms where a scenario names none: a light replay, heartbeats of 0.5 s, 4 misses."""
+
+
+class RecoveryPlanner:
+    """Planner of one cluster's recoveries in one round, loss after loss.
+
+    Other clusters count with their plans as they were at the round's begin, also where they lose devices:
+    a CU does not know what others lose.
+
+    Args:
+        record: The round as it was planned.
+        row: Environment.
+        script: The cluster's script.
+        parameters: Scalars of the scenario.
+        terms: Terms on which clusters recover.
+
+    Raises:
+        AllocationError: The cluster sits the round out.
+    """
+
+    def __init__(
+        self,
+        record: RoundRecord,
+        row: int,
+        script: ClusterScript,
+        parameters: SystemParameters,
+        terms: RecoveryTerms = USUAL_TERMS,
+    ) -> None:
+        if not script.plays:
+            raise AllocationError(
+                f"cluster {script.cluster} sits this round out: it has no recovery to plan; "
+                "ask for one of a cluster that plays"
+            )
+        self._parameters, self._failures = parameters, Failures(parameters, terms)
+        self._state = record.state[row : row + 1].map(on_host)
+        self._costs, self._row = record.costs, row
+        self._arrived = script.arrived
+        self._script, self._at = script, (0, script.cluster)
+        # Seconds from the round's begin to that of the present script.
+        self._begin_s = 0.0
+        self._moves: tuple[Move, ...] = ()
+        self._moves_begin_s = 0.0
+        self._gone: set[int] = set()
+        self._reset: set[int] = set()
+
+    @property
+    def script(self) -> ClusterScript:
+        """The script that counts now: the round's own, or that of the last recovery."""
+        return self._script
+
+    def lost(
+        self,
+        device: int,
+        at_s: float,
+        *,
+        detect_s: float | None = None,
+        plan_s: float | None = None,
+        completed: int | None = None,
+    ) -> RecoveryScript | None:
+        """Plan how the cluster goes on without a device, and keep that as its script.
+
+        Args:
+            device: Number of the device, from 1.
+            at_s: ``t_f``, since the round's begin [s].
+            detect_s: Measured ``T_det`` [s]; by default that of the terms.
+            plan_s: Measured ``T_plan`` [s]; likewise.
+            completed: Local steps of the present script that were complete, where they were counted; by
+                default they follow from ``at_s``.
+
+        Returns:
+            The script; ``None`` where the device holds no blocks and sends none, so that nothing changes.
+
+        Raises:
+            AllocationError: The device does not exist or is lost already, the cluster has given its round up,
+                or a number is out of its range.
+        """
+        self._check(device, at_s, completed, detect_s=detect_s, plan_s=plan_s)
+        self._gone.add(device)
+        n, rows = self._at[1], np.array([self._row])
+        plan = self._costs.allocation
+        found: RecoveryScript | None = None
+        unfinished = self._unfinished(device, at_s)
+        if unfinished or on_host(plan.device_blocks)[self._row, n, device - 1] > 0:
+            shape = (1, plan.blocks.shape[-2])
+            who, when = np.full(shape, NOBODY), np.full(shape, np.inf)
+            who[self._at], when[self._at] = device - 1, at_s - self._begin_s
+            done = None if completed is None else np.full(shape, completed)
+            rounds = PlansLeft(self._failures, self._state, self._costs, rows, who, when, done)
+            for move in unfinished:
+                # The blocks are with the sender alone; what the CU waited for goes to nobody.
+                waiting = slice(None) if move.target == 0 else move.target - 1
+                rounds.holders[0, n, move.first_block : move.end_block, waiting] = False
+                rounds.holders[0, n, move.first_block : move.end_block, device - 1] = True
+            found = self._planned(rounds, device, at_s, detect_s, plan_s)
+        present = self._state.present.copy()
+        present[0, n, device - 1] = False
+        self._state = replace(self._state, present=present)
+        return found
+
+    def _planned(
+        self,
+        rounds: PlansLeft,
+        device: int,
+        at_s: float,
+        detect_s: float | None,
+        plan_s: float | None,
+    ) -> RecoveryScript:
+        """The recovery, which becomes the present state of the planner."""
+        here = self._row, self._at[1]
+        failed = unscathed(self._costs.allocation, self._parameters.costs.blocks)
+        plan, _ = rounds.left_over(failed)
+        plan, after = rounds.fitting(failed, plan)
+        detect = float(failed.detect_s[here]) if detect_s is None else detect_s
+        planning = float(failed.plan_s[here]) if plan_s is None else plan_s
+        dropped = bool(failed.dropped[here])
+        move = 0.0 if dropped else float(failed.move_s[here])
+        resume = at_s + detect + planning + move
+        lost = set(np.flatnonzero(failed.reset[here]).tolist())
+        # Nobody has the moments of what an earlier recovery had to reset.
+        self._reset |= lost
+        reset = tuple(sorted(self._reset)) if lost else ()
+        credited = int(failed.credited[here])
+        moves: tuple[Move, ...] = ()
+        if dropped:
+            # Losing a device makes no round shorter: nobody knows before the end that nothing will come.
+            script = _given_up(self._script, max(resume, self._script.delay_s))
+        else:
+            left = len(self._arrived) if reset else self._script.local_steps - credited
+            nothing = np.zeros_like(after.relay)
+            own = on_host(steps_or(self._costs.allocation[rounds.rows], self._parameters.costs.local_steps))
+            steps = np.broadcast_to(own, nothing.shape).copy()
+            steps[self._at] = left
+            after = replace(
+                after,
+                allocation=replace(after.allocation, local_steps=steps),
+                relay=nothing,
+                barrier=nothing,
+            )
+            script = self._left(after, left, resume)
+            messages, seconds = rounds.transfers[self._at].messages, rounds.seconds_per_bit[self._at]
+            one_by_one = self._failures.terms.kind == "heavy"
+            moves = _moves(messages, seconds, rounds.rest_s(*self._at), one_by_one=one_by_one)
+            self._costs, self._row = after, 0
+        self._script, self._begin_s = script, resume
+        self._moves, self._moves_begin_s = moves, at_s + detect + planning
+        return RecoveryScript(
+            device=device,
+            at_s=at_s,
+            dropped=dropped,
+            credited=credited,
+            restored=bool(reset),
+            detect_s=detect,
+            plan_s=planning,
+            move_s=move,
+            resume_s=resume,
+            moves=moves,
+            reset=reset,
+            script=script,
+        )
+
+    def _left(self, after: RoundCosts, left: int, resume_s: float) -> ClusterScript:
+        """Script of the local steps that are left."""
+        arrived = self._arrived[len(self._arrived) - left :]
+        script = cluster_script(
+            after, self._state, self._parameters, self._at, arrived=arrived, local_steps=left
+        )
+        return replace(script, delay_s=resume_s + script.delay_s)
+
+    def _unfinished(self, device: int, at_s: float) -> list[Move]:
+        """Moves of the last recovery that still wait for a device.
+
+        Args:
+            device: Number of the device that sends, from 1.
+            at_s: Time since the round's begin [s].
+        """
+        return [
+            move
+            for move in self._moves
+            if device == move.source != move.target
+            and self._moves_begin_s + move.start_s + move.seconds > at_s
+        ]
+
+    def _check(self, device: int, at_s: float, completed: int | None, **seconds: float | None) -> None:
+        """Refuse what cannot have happened."""
+        n, most = self._at[1], self._state.present.shape[-1]
+        if not self._script.plays:
+            raise AllocationError(f"cluster {n} has given its round up: no further loss changes anything")
+        if not 1 <= device <= most or device in self._gone:
+            raise AllocationError(
+                f"device {device} of cluster {n} cannot be lost: name one of 1 to {most} that is there"
+            )
+        for name, value in {"at_s": at_s, **seconds}.items():
+            if value is not None and not (math.isfinite(value) and value >= 0.0):
+                raise AllocationError(f"{name} is {value!r}; a time is finite and at least 0 s")
+        if completed is not None and not 0 <= completed <= self._script.local_steps:
+            raise AllocationError(
+                f"completed is {completed}; the script has {self._script.local_steps} local steps"
+            )
+
+
+def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
+    """Script of a cluster that does nothing more in this round."""
+    return ClusterScript(
+        cluster=script.cluster,
+        plays=False,
+        local_steps=0,
+        micro_batches=script.micro_batches,
+        schedule=script.schedule,
+        recompute=script.recompute,
+        stages=(),
+        server=replace(script.server, order=(), weight_limit=None),
+        server_blocks=script.server_blocks,
+        hop_forward_s=(),
+        hop_backward_s=(),
+        wrap_forward_s=0.0,
+        wrap_backward_s=0.0,
+        uplink_s=0.0,
+        downlink_s=0.0,
+        latency_s=script.latency_s,
+        edge_latency_s=script.edge_latency_s,
+        migration_s=0.0,
+        relay_s=0.0,
+        allreduce_s=0.0,
+        update_s=0.0,
+        replicas_s=0.0,
+        barrier_s=0.0,
+        collect_s=0.0,
+        collect_each_s=(0.0,) * len(script.collect_each_s),
+        upload_s=0.0,
+        delay_s=delay_s,
+        replicas="none",
+        hosts=(),
+        arrived=(),
+        moments=script.moments,
+    )
+
+
+def _moves(
+    messages: Sequence[Message], seconds_per_bit: FloatArray, rest_s: float, *, one_by_one: bool
+) -> tuple[Move, ...]:
+    """Messages as moves of consecutive blocks, with their times.
+
+    Args:
+        messages: What is sent, in its order.
+        seconds_per_bit: Airtime of a bit from node to node (K+1, K+1) [s].
+        rest_s: Begin of the first one [s].
+        one_by_one: Whether all follow each other; else those of a pair do, and pairs go in parallel.
+    """
+    moves: list[Move] = []
+    last: dict[tuple[int, int], int] = {}
+    ends: dict[object, float] = {}
+    for source, target, block, part, bits in messages:
+        pair = source, target
+        seconds = bits * float(seconds_per_bit[pair]) if bits > 0.0 else 0.0
+        line: object = None if one_by_one else pair
+        start = ends.get(line, rest_s)
+        ends[line] = start + seconds
+        before = last.get(pair)
+        if before is not None and (not one_by_one or before == len(moves) - 1):
+            longer = moves[before]
+            if longer.part == part and longer.end_block == block:
+                moves[before] = replace(longer, end_block=block + 1, seconds=longer.seconds + seconds)
+                continue
+        last[pair] = len(moves)
+        moves.append(Move(source, target, block, block + 1, part, start, seconds))
+    return tuple(moves)

@@ -1,0 +1,319 @@
+"""Recoveries against the simulator's failed rounds, and second losses against the formulas by hand."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from script_support import a_world, even_plan, scheduled
+
+from collapipe_env.errors import AllocationError
+from collapipe_env.execution.recovery_planning import RecoveryPlanner
+from collapipe_env.execution.script_building import round_script
+from collapipe_env.execution.script_reading import from_json, to_json
+from collapipe_env.execution.script_replay import replayed_round, replayed_step
+from collapipe_env.execution.scripts import RecoveryScript
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
+from collapipe_env.simulator.failed_rounds import Failures
+
+ROOMY = {"devices.profiles.0.memory_bytes": [4.0e9]}
+"""Devices with memory for the whole encoder."""
+PAIRS = {
+    "blocks": np.array([[[3, 3, 0, 0], [2, 4, 0, 0]]]),
+    "stage": np.array([[[0, 1, 0, 1], [0, 1, 1, -1]]]),
+    "sample_share": np.array([[[0.25, 0.5, 0.75, 0.5], [1.0, 0.5, 0.5, 0.0]]]),
+}
+
+
+def a_round(kind="light", schedule=None, groups=False, replication="none", steps=3, **sections):
+    """World, record, script and terms of a round in which nothing has failed yet."""
+    processes = {"presence": {"on_mean_s": 1e7, "graceful": 0.0, "replication": replication}}
+    sections.setdefault("dynamics", {"processes": processes})
+    workload = {"local_steps": steps, **sections.pop("workload", {})}
+    world = a_world(workload=workload, cluster={"clusters": 2, "devices": 4}, **sections)
+    seed = 0
+    while not world.state.present.all():
+        seed += 1
+        world.reset([np.random.default_rng(seed)])
+    plan = even_plan(world, 4)
+    if groups:
+        plan = replace(plan, **PAIRS)
+    if schedule is not None:
+        plan = scheduled(plan, schedule)
+    record = world.step(plan)
+    terms = RecoveryTerms(kind, 0.5, 4)
+    return world, record, round_script(record, 0, world.parameters), terms
+
+
+def assert_as_simulated(world, record, script, terms, cluster, device, at_s):
+    """The planned recovery is the simulator's failed round, to 1e-9."""
+    planner = RecoveryPlanner(record, 0, script.clusters[cluster], world.parameters, terms)
+    found = planner.lost(device, at_s)
+    failing = np.full(record.allocation.device_blocks.shape, np.inf)
+    failing[0, cluster, device - 1] = at_s
+    replayed = Failures(world.parameters, terms).replayed(record.state, record.costs, failing)
+    at = (0, cluster)
+    wanted = float(record.costs.cluster_delay[at] + replayed.cluster_delay[at])
+    failed = replayed.failed
+    assert found.dropped == bool(failed.dropped[at])
+    assert found.script.delay_s == pytest.approx(wanted, abs=1e-9)
+    if not found.dropped:
+        assert found.credited == failed.credited[at]
+        assert found.reset == tuple(np.flatnonzero(failed.reset[at]))
+        assert found.move_s == pytest.approx(float(failed.move_s[at]), abs=1e-12)
+        before = {"light": 2.1, "heavy": 4.0}[terms.kind]
+        assert found.resume_s == pytest.approx(at_s + before + found.move_s, abs=1e-9)
+        # The script itself lasts as long: steps replayed operation by operation, collection and upload.
+        phases = replayed_round(found.script)[1]
+        assert found.resume_s + phases[-1].end_s == pytest.approx(wanted, abs=1e-9)
+        assert {phase.label for phase in phases} <= {"step", "all-reduce", "update", "collect", "upload"}
+        held = np.zeros(failed.blocks.shape[-1], dtype=int)
+        for stage in found.script.stages:
+            assert device not in stage.devices
+            for number in stage.devices:
+                held[number - 1] = stage.chunks[0][1] - stage.chunks[0][0]
+        slots = np.where(failed.stage[at] < 0, 0, failed.stage[at])
+        left = np.where(failed.stage[at] < 0, 0, failed.blocks[at][slots])
+        np.testing.assert_array_equal(held, left)
+        if found.moves:
+            rest = found.move_s - max(move.start_s + move.seconds for move in found.moves)
+            assert rest == pytest.approx(0.0, abs=1e-12)
+        assert planner.script is found.script
+    data = json.loads(json.dumps(to_json(found)))
+    assert from_json(data, RecoveryScript) == found
+    return found
+
+
+@pytest.mark.parametrize("kind", ["light", "heavy"])
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("schedule", [None, "1f1b", "zb-h1"])
+def test_recoveries_are_the_simulators(kind, part, schedule):
+    world, record, script, terms = a_round(kind, schedule)
+    for cluster in (0, 1):
+        cu = script.clusters[cluster]
+        at = part * (cu.delay_s - cu.upload_s)
+        for stage in cu.stages:
+            found = assert_as_simulated(world, record, script, terms, cluster, stage.devices[0], at)
+            assert found.restored
+            first, end = stage.chunks[0]
+            assert found.reset == tuple(range(first, end))
+
+
+@pytest.mark.parametrize("kind", ["light", "heavy"])
+@pytest.mark.parametrize("part", [0.1, 0.6, 0.95])
+def test_groups_lose_nothing(kind, part):
+    world, record, script, terms = a_round(kind, "1f1b", groups=True)
+    cu = script.clusters[0]
+    at = part * (cu.delay_s - cu.upload_s)
+    for device in (1, 2, 3, 4):
+        found = assert_as_simulated(world, record, script, terms, 0, device, at)
+        assert not found.restored
+        step = cu.delay_s - cu.collect_s - cu.upload_s
+        assert found.credited == min(int(3 * at / step), 3)
+        assert len(found.script.arrived) == 3 - found.credited
+        assert all(move.part == "state" for move in found.moves)
+
+
+@pytest.mark.parametrize("kind", ["light", "heavy"])
+@pytest.mark.parametrize("replication", ["next_stage", "cu"])
+def test_replicas_keep_local_steps(kind, replication):
+    world, record, script, terms = a_round(kind, replication=replication)
+    cu = script.clusters[0]
+    at = 0.7 * (cu.delay_s - cu.collect_s - cu.upload_s)
+    for stage, host in zip(cu.stages, cu.hosts, strict=True):
+        found = assert_as_simulated(world, record, script, terms, 0, stage.devices[0], at)
+        assert found.credited == 2
+        assert found.script.replicas == "none"
+        from_host = [move for move in found.moves if move.from_replica]
+        if kind == "light":
+            covered = [b for move in from_host for b in range(move.first_block, move.end_block)]
+            assert sorted(covered) == list(range(*stage.chunks[0]))
+        else:
+            assert all(move.target == 0 for move in from_host)
+        assert {move.source for move in from_host} == ({host} if kind == "light" or host else set())
+
+
+def test_adapters_bring_their_frozen_weights_from_the_cu():
+    world, record, script, terms = a_round(replication="next_stage", workload={"update_compression": "lora"})
+    cu = script.clusters[0]
+    at = 0.7 * (cu.delay_s - cu.collect_s - cu.upload_s)
+    found = assert_as_simulated(world, record, script, terms, 0, cu.stages[1].devices[0], at)
+    assert {move.part for move in found.moves} >= {"frozen", "replica"}
+    assert {move.source for move in found.moves if move.part == "frozen"} == {0}
+
+
+def test_relays_and_migrations_are_finished_first():
+    world, record, script, terms = a_round(workload={"distribution": "relay"})
+    cu = script.clusters[0]
+    assert cu.relay_s > 0.0
+    found = assert_as_simulated(world, record, script, terms, 0, cu.stages[0].devices[0], 0.25 * cu.relay_s)
+    assert min(move.start_s for move in found.moves) == pytest.approx(0.75 * cu.relay_s)
+
+
+@pytest.mark.parametrize(("kind", "schedule"), [("drop-round", None), ("light", "interleaved")])
+def test_rounds_that_are_given_up(kind, schedule):
+    world, record, script, terms = a_round(kind, schedule) if schedule is None else given_up(schedule)
+    cu = script.clusters[1]
+    for at in (0.5, cu.delay_s - cu.upload_s - 0.01):
+        found = assert_as_simulated(world, record, script, terms, 1, cu.stages[0].devices[0], at)
+        assert found.dropped
+        assert not found.script.plays
+        assert replayed_round(found.script) == ([], [])
+
+
+def given_up(schedule):
+    world, record, _, terms = a_round()
+    plan = replace(record.allocation, blocks=np.array([[[3, 3, 0, 0], [2, 4, 0, 0]]]))
+    record = world.step(scheduled(plan, schedule, chunks=2))
+    return world, record, round_script(record, 0, world.parameters), terms
+
+
+def test_measured_times_stand_in_for_the_formulas():
+    world, record, script, terms = a_round(groups=True)
+    plain = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms).lost(1, 1.0)
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    found = planner.lost(1, 1.0, detect_s=0.25, plan_s=0.5, completed=2)
+    assert found.resume_s == pytest.approx(1.75 + found.move_s)
+    assert (found.credited, found.script.local_steps) == (2, 1)
+    assert found.move_s == plain.move_s
+    step = replayed_step(plain.script)[0] + plain.script.allreduce_s + plain.script.update_s
+    saved = (2 - plain.credited) * step + plain.resume_s - found.resume_s
+    assert plain.script.delay_s - found.script.delay_s == pytest.approx(saved, abs=1e-9)
+
+
+def test_idle_devices_change_nothing_but_are_gone():
+    world, record, script, terms = a_round(groups=True)
+    planner = RecoveryPlanner(record, 0, script.clusters[1], world.parameters, terms)
+    assert planner.lost(4, 0.5) is None
+    assert planner.script is script.clusters[1]
+    with pytest.raises(AllocationError, match="device 4 of cluster 1"):
+        planner.lost(4, 0.6)
+
+
+def airtime(world, record, source, target, bits):
+    """Seconds of a message inside cluster 0, from the formulas."""
+    p, state = world.parameters, record.state
+    power = record.allocation.node_power[0, 0, source]
+    noise = p.noise_density * p.d2d_bandwidth_hz + record.costs.interference[0, 0]
+    snr = min(power * state.d2d_gain[0, 0, source, target] / noise, p.d2d_snr_cap)
+    return bits / (p.d2d_bandwidth_hz * np.log2(1.0 + snr))
+
+
+def test_a_second_loss_starts_from_the_plan_that_was_left():
+    """Two devices of one pair of stages: what the first loss left is what the second one finds."""
+    world, record, script, terms = a_round(groups=True)
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    first = planner.lost(4, 0.5)
+    assert [stage.devices for stage in first.script.stages] == [(1, 3), (2,)]
+    step = replayed_step(first.script)[0] + first.script.allreduce_s + first.script.update_s
+    at = first.resume_s + 1.5 * step
+    second = planner.lost(3, at)
+    # Each stage still has a device: nothing is lost, one more local step counts.
+    assert (first.credited, second.credited, second.restored) == (0, 1, False)
+    assert second.script.local_steps == 2
+    assert [stage.devices for stage in second.script.stages] == [(1,), (2,)]
+    # By hand: the boundary moves to where speeds say, and blocks from the second stage's side or to it.
+    speed = record.state.speed[0, 0]
+    boundary = int(np.ceil(6 * speed[0] / (speed[0] + speed[1]) - 1e-9))
+    before = first.script.stages[0].chunks[0][1]
+    assert second.script.stages[0].chunks == ((0, boundary),)
+    assert boundary == before - 1
+    size = bits_of_block(world.parameters.costs)
+    seconds = airtime(world, record, 1, 2, size.weights + size.moments)
+    (move,) = second.moves
+    assert (move.source, move.target, move.first_block, move.end_block) == (1, 2, boundary, before)
+    assert (move.part, move.seconds) == ("state", pytest.approx(seconds, rel=1e-9))
+    assert second.resume_s == pytest.approx(at + 2.0 + 0.1 + seconds)
+    phases = replayed_round(second.script)[1]
+    assert second.script.delay_s == pytest.approx(second.resume_s + phases[-1].end_s, abs=1e-9)
+
+
+def test_losses_of_blocks_start_the_round_again():
+    world, record, script, terms = a_round(overrides=ROOMY)
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    assert len(script.clusters[0].stages) == 4
+    first = planner.lost(2, 0.5)
+    step = replayed_step(first.script)[0] + first.script.update_s
+    holds = {stage.devices[0]: set(range(*stage.chunks[0])) for stage in first.script.stages}
+    second = planner.lost(3, first.resume_s + 1.5 * step)
+    assert first.restored
+    assert second.restored
+    # Local steps since the first loss are lost, too; moments that were reset once are nowhere.
+    assert second.credited == 0
+    assert second.script.local_steps == 3
+    assert set(second.reset) == set(first.reset) | holds[3]
+    assert set(second.reset) > set(first.reset)
+    third = planner.lost(1, second.resume_s)
+    assert [stage.devices for stage in third.script.stages] == [(4,)]
+    assert third.script.hop_forward_s[0] > 0.0
+    last = planner.lost(4, third.resume_s + 0.1)
+    assert last.dropped
+    assert last.script.delay_s >= third.script.delay_s
+    with pytest.raises(AllocationError, match="given its round up"):
+        planner.lost(1, 100.0)
+
+
+@pytest.mark.parametrize("part", [0.5, 0.99, 1.01, 2.0])
+def test_blocks_under_way_are_lost_with_their_sender(part):
+    """Device 4, alone with the last three blocks, sends them to devices 1 and 3 when it is lost."""
+    world, record, script, terms = a_round(groups=True, overrides=ROOMY)
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    first = planner.lost(2, 0.5)
+    moves = sorted(first.moves, key=lambda move: move.seconds)
+    assert [(m.source, m.first_block, m.end_block) for m in moves] == [(4, 3, 6)] * 2
+    assert moves[1].seconds > 1.02 * moves[0].seconds
+    at = first.resume_s - first.move_s + part * moves[0].seconds
+    second = planner.lost(4, at)
+    if part == 2.0:
+        assert second is None  # both have all blocks, and it holds none any more
+        return
+    # The rest of the first recovery comes before the second one's moves.
+    rest = first.resume_s - at
+    assert all(move.start_s == pytest.approx(rest, abs=1e-12) for move in second.moves)
+    assert second.move_s == pytest.approx(max(m.start_s + m.seconds for m in second.moves), abs=1e-12)
+    if part < 1.0:
+        assert second.reset == (3, 4, 5)
+        assert sorted((m.source, m.target, m.part) for m in second.moves) == [
+            (0, 1, "weights"),
+            (0, 3, "weights"),
+        ]
+    else:
+        # One of the two has them, and hands them on.
+        (move,) = second.moves
+        assert (move.source, move.target) == (moves[0].target, moves[1].target)
+        assert (move.first_block, move.end_block, move.part) == (3, 6, "state")
+        assert second.reset == ()
+
+
+def test_what_the_cu_waited_for_is_lost_with_its_sender():
+    world, record, script, terms = a_round("heavy", groups=True, overrides=ROOMY)
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    first = planner.lost(2, 0.5)
+    ups = [move for move in first.moves if move.target == 0]
+    (up,) = [move for move in ups if move.source == 4]
+    begin = first.resume_s - first.move_s
+    second = planner.lost(4, begin + up.start_s + 0.5 * up.seconds)
+    assert second.reset == tuple(range(up.first_block, up.end_block))
+    again = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    again.lost(2, 0.5)
+    later = again.lost(4, begin + up.start_s + 1.01 * up.seconds)
+    assert later is None  # the CU has them by then, and the device has no blocks of its own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((0, 1.0), {}, "device 0 of cluster 0"),
+        ((5, 1.0), {}, "device 5 of cluster 0"),
+        ((1, -1.0), {}, "at_s is -1.0"),
+        ((1, float("inf")), {}, "at_s is inf"),
+        ((1, 1.0), {"detect_s": -1.0}, "detect_s is -1.0"),
+        ((1, 1.0), {"plan_s": float("nan")}, "plan_s is nan"),
+        ((1, 1.0), {"completed": 4}, "completed is 4"),
+    ],
+)
+def test_what_cannot_have_happened_is_refused(arguments, options, message):
+    world, record, script, terms = a_round()
+    planner = RecoveryPlanner(record, 0, script.clusters[0], world.parameters, terms)
+    with pytest.raises(AllocationError, match=message):
+        planner.lost(*arguments, **options)
