@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,41 +16,39 @@ from torch import Tensor
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.lines import Line
-from collapipe_env.execution.parts import Part
-from collapipe_env.execution.role import SERVER, Recorded, Role, Stopped, node_name
+from collapipe_env.execution.mailbox import Cancelled
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    FROZEN,
+    VALUES,
+    Arrays,
+    Part,
+    below,
+    block_name,
+    is_weight,
+    under,
+)
+from collapipe_env.execution.role import LAUNCHER, SERVER, Recorded, Role, Stopped
 from collapipe_env.execution.rows import device_rows, micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
-from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.beginning import Beginning
 from collapipe_env.training.mini_batches import MiniBatch, next_batch
 from collapipe_env.training.training_setup import TrainingSetup
 
-Arrays = dict[str, np.ndarray[Any, Any]]
-EMBEDDING = "embedding"
-
-
-def block_name(block: int) -> str:
-    """Name of a block among the parts of a model."""
-    return f"b{block}"
-
-
-def under(prefix: str, arrays: Any) -> Arrays:
-    """Arrays whose names begin with a prefix and a slash, without these."""
-    start = f"{prefix}/"
-    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-
-
-def below(prefix: str, arrays: Any) -> Arrays:
-    """Arrays with a prefix and a slash before their names."""
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
-
 
 class ControlUnit(Role):
     """Control unit of a cluster.
 
     It keeps the parts of the cluster's model with their moments, and hands the blocks out with every round.
+    It watches over its devices: when one is lost that has blocks, it ends the attempt at the round, asks for
+    a plan of what is left, and goes on with that.
+
+    Attributes:
+        kept: Weights and moments of every block at the round's begin.
+        replicas: Replicas of blocks, by the number of local steps after which they were sent.
 
     Args:
         endpoint: Way to the other roles.
@@ -70,6 +70,11 @@ class ControlUnit(Role):
             block_name(b): Part(module, setup.learning).arrays(frozen=True)
             for b, module in enumerate(beginning.model.blocks)
         }
+        self.replicas: dict[int, dict[str, Arrays]] = {}
+        self._watch = threading.Lock()
+        self._watched: dict[str, int] = {}
+        self._lost: list[Loss] = []
+        self._present = 0, 0
 
     def run(self) -> None:
         """Do what the server asks for until it says stop."""
@@ -79,9 +84,73 @@ class ControlUnit(Role):
                 if frame.kind == "round":
                     ControlUnitRound(self, frame).run()
         except Stopped:
-            pass
-        finally:
             self.close()
+        except BaseException as error:
+            self.tell_failure(error)
+            raise
+
+    def watch(self, devices: Mapping[str, int], round: int, attempt: int) -> None:
+        """Watch over the devices of an attempt from now on.
+
+        Args:
+            devices: Number of each device, by its name.
+            round: The round.
+            attempt: The attempt at it.
+        """
+        with self._watch:
+            self._watched, self._present = dict(devices), (round, attempt)
+            if any(loss.name in devices for loss in self._lost):
+                self.mailbox.cancel(round, attempt)
+
+    def losses(self) -> list[Loss]:
+        """Take the losses of watched devices, in the order in which they were heard of."""
+        with self._watch:
+            found = [loss for loss in self._lost if loss.name in self._watched]
+            self._lost = [loss for loss in self._lost if loss.name not in self._watched]
+            return found
+
+    def on_frame(self, sender: str, frame: Frame) -> None:
+        """Take a frame; replicas are put aside, and what a dying device says ends the attempt."""
+        if frame.kind == "replica":
+            kept = self.replicas.setdefault(frame.tag.step, {})
+            for name in {name.partition("/")[0] for name in frame.arrays}:
+                kept[name] = under(name, frame.arrays)
+        elif frame.kind == "dying":
+            self._hear(Loss(sender, frame.at_s))
+        else:
+            if frame.kind == "segment":
+                with self._watch:  # what it had is here
+                    self._watched.pop(sender, None)
+            super().on_frame(sender, frame)
+
+    def on_lost(self, peer: str, reason: str) -> None:
+        """Hear that a peer is gone; without the server or the launcher nothing can go on."""
+        if peer in (SERVER, LAUNCHER):
+            self.mailbox.fail(ConnectionError(f"{peer} is gone ({reason})"))
+            self.stop()
+        else:
+            self._hear(Loss(peer, None))
+
+    def _hear(self, loss: Loss) -> None:
+        with self._watch:
+            if any(known.name == loss.name for known in self._lost):
+                return
+            self._lost.append(loss)
+            if loss.name in self._watched:
+                self.mailbox.cancel(*self._present)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A device that is gone.
+
+    Attributes:
+        name: Its name.
+        at_s: Time of the failure since the round's begin, where somebody says it [s].
+    """
+
+    name: str
+    at_s: float | None
 
 
 @dataclass
@@ -98,7 +167,7 @@ class StepEnd:
 
 
 class ControlUnitRound:
-    """A round of a cluster.
+    """A round of a cluster, with as many attempts as it takes.
 
     Args:
         owner: The control unit.
@@ -108,8 +177,11 @@ class ControlUnitRound:
     def __init__(self, owner: ControlUnit, frame: Frame) -> None:
         self._owner, self._tag = owner, frame.tag
         self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
+        self._steps, self._offset = self._script.local_steps, 0
         self._rates = [float(rate) for rate in frame.meta["rates"]]
         self._machine_begins = float(frame.meta["machine_begins"])
+        self._names = {0: owner.name, **{int(k): str(name) for k, name in frame.meta["names"].items()}}
+        self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
         owner.clock.restart(self._machine_begins)
         for _ in range(
             int(frame.meta.get("skipped", 0))
@@ -120,27 +192,112 @@ class ControlUnitRound:
             if name == EMBEDDING:
                 owner.embedding.set_arrays({**owner.embedding.arrays(), **arrays}, name)
             else:
-                owner.kept[name] = {**owner.kept[name], **arrays}
-        self._batches = [
-            next_batch(owner.setup, owner.samples, owner.stream) for _ in range(self._script.local_steps)
-        ]
+                weights = {n: a for n, a in owner.kept[name].items() if is_weight(n)}
+                owner.kept[name] = {**weights, **arrays}
+        owner.replicas = {}
+        self._batches = [next_batch(owner.setup, owner.samples, owner.stream) for _ in range(self._steps)]
         self._rows = micro_batch_rows(owner.setup.batch_size, self._script.micro_batches)
-        self._beginning = None if owner.embedding.flat is None else owner.embedding.flat.values.clone()
+        self._embeddings: dict[int, Arrays] = {0: owner.embedding.arrays()}
         self._events: list[Any] = []
-        self._updated = False
+        self._updates: dict[int, bool] = {}
+        self._recoveries: list[dict[str, Any]] = []
+        self._gone: set[int] = set()
+        self._handed: dict[int, set[int]] = {}
 
     def run(self) -> None:
         """Train the round, collect the segments and send the update."""
         if not self._script.plays:
             return
-        self._owner.recorded = []
-        self._label()
         begins = self._script.migration_s + self._script.relay_s
-        self._assign(begins)
-        for step in range(self._script.local_steps):
-            end = _LocalStep(self._owner, self, step).run(begins)
-            begins, self._updated = end.next_s, self._updated or end.updated
-        self._upload(self._collect(begins))
+        recovery: RecoveryScript | None = None
+        while True:
+            try:
+                collected = self._attempt(begins, recovery)
+                break
+            except Cancelled:
+                recovery = self._recover(recovery)
+                self._script, begins = recovery.script, recovery.resume_s
+                if recovery.dropped:
+                    self._give_up(recovery)
+                    return
+        self._upload(collected)
+
+    def _attempt(self, begins_s: float, recovery: RecoveryScript | None) -> float:
+        """Take the local steps of the present script; returns when the segments are collected [s]."""
+        owner = self._owner
+        owner.recorded = []
+        self._offset = self._steps - self._script.local_steps
+        owner.watch({self._names[k]: k for k in self.numbers()}, self._tag.round, self._tag.attempt)
+        self._label()
+        self._assign(begins_s, recovery)
+        begins = begins_s
+        for step in range(self._offset, self._steps):
+            end = _LocalStep(owner, self, step).run(begins)
+            begins, self._updates[step] = end.next_s, end.updated
+            self._embeddings = {n: e for n, e in self._embeddings.items() if n in (0, step)}
+            self._embeddings[step + 1] = owner.embedding.arrays()
+            owner.replicas = {n: kept for n, kept in owner.replicas.items() if n >= step}
+        return self._collect(begins)
+
+    def _recover(self, last: RecoveryScript | None) -> RecoveryScript:
+        """End the attempt, and ask for a plan of what is left."""
+        owner, recovery = self._owner, last
+        ended, alive = self._tag, {self._names[k] for k in self._alive()}
+        losses = owner.losses()
+        for loss in losses:
+            number = next(k for k, name in self._names.items() if name == loss.name)
+            alive.discard(loss.name)
+            self._gone.add(number)
+            self._faults = [fault for fault in self._faults if fault[1] != number]
+            at = owner.clock.now(0.0) if loss.at_s is None else loss.at_s
+            meta = {
+                "cluster": owner.cluster,
+                "device": number,
+                "at_s": at,
+                # Where nobody says when it failed, it was detected now.
+                "detect_s": 0.0 if loss.at_s is None else None,
+            }
+            asked = time.monotonic()
+            owner.send(LAUNCHER, "lost", ended._replace(place=number), meta=meta)
+            key = ended._replace(attempt=ended.attempt + 1, place=number)
+            answer = owner.mailbox.wait("recovery", key)
+            if answer.meta["recovery"] is not None:
+                recovery = from_json(answer.meta["recovery"], RecoveryScript)
+                self._recoveries.append(
+                    {**answer.meta["recovery"], "script": None, "asked_s": time.monotonic() - asked}
+                )
+        assert recovery is not None
+        owner.mailbox.cancel(ended.round, ended.attempt)
+        for name in sorted(alive):
+            owner.send(name, "abort", ended, meta={"lost": [loss.name for loss in losses]})
+        owner.send(
+            SERVER, "abort", ended, meta={"dropped": recovery.dropped, "script": to_json(recovery.script)}
+        )
+        for loss in losses:
+            owner.drop(loss.name)
+        self._tag = ended._replace(attempt=ended.attempt + 1)
+        back = 0 if recovery.restored else self._steps - recovery.script.local_steps
+        if not recovery.dropped:
+            owner.embedding.set_arrays(self._embeddings[back], EMBEDDING)
+            for block in recovery.reset:
+                name = block_name(block)
+                owner.kept[name] = {n: a for n, a in owner.kept[name].items() if is_weight(n)}
+        return recovery
+
+    def _alive(self) -> list[int]:
+        return [k for k in self._names if k > 0 and k not in self._gone]
+
+    def _give_up(self, recovery: RecoveryScript) -> None:
+        """Tell the server that nothing comes from this cluster in this round."""
+        meta = {
+            "updated": False,
+            "dropped": True,
+            "events": [],
+            "collected_s": None,
+            "recoveries": self._recoveries,
+        }
+        owner = self._owner
+        owner.send(SERVER, "update", self._tag, at_s=recovery.script.delay_s, meta=meta)
 
     @property
     def script(self) -> ClusterScript:
@@ -158,9 +315,17 @@ class ControlUnitRound:
         return self._rates
 
     @property
-    def beginning(self) -> Tensor | None:
+    def beginning(self) -> Tensor:
         """Weights of the embedding at the round's begin."""
-        return self._beginning
+        return torch.from_numpy(self._embeddings[0][VALUES])
+
+    def arrived(self, step: int) -> Sequence[bool]:
+        """Micro-batches that arrive in a local step of the round."""
+        return self._script.arrived[step - self._offset]
+
+    def name(self, node: int) -> str:
+        """Name of a node of the cluster."""
+        return self._names[node]
 
     def batch(self, step: int) -> MiniBatch:
         """Mini-batch of a local step."""
@@ -172,15 +337,11 @@ class ControlUnitRound:
 
     def units(self, step: int) -> list[float]:
         """Predictions of each micro-batch that arrives, 0 for the others."""
-        counts, arrived = self._batches[step].units, self._script.arrived[step]
+        counts, arrived = self._batches[step].units, self.arrived(step)
         return [
             float(counts[a:b].sum()) if there else 0.0
             for (a, b), there in zip(self._rows, arrived, strict=True)
         ]
-
-    def names(self) -> list[str]:
-        """Names of the devices that hold blocks."""
-        return [node_name(self._owner.cluster, k) for s in self._script.stages for k in s.devices]
 
     def numbers(self) -> list[int]:
         """Numbers of these devices."""
@@ -188,49 +349,77 @@ class ControlUnitRound:
 
     def _label(self) -> None:
         """Tell the server the targets, and which tokens are real."""
-        steps = self._script.local_steps
         targets = np.stack([batch.targets.numpy() for batch in self._batches])
-        meta = {"units": [self.units(step) for step in range(steps)]}
-        self._owner.send(
-            SERVER,
-            f"labels_{self._owner.cluster}",
-            self._tag,
-            meta=meta,
-            arrays={"targets": targets, "real": self._real()},
-        )
+        meta = {"units": [self.units(step) for step in range(self._offset, self._steps)]}
+        arrays = {"targets": targets[self._offset :], "real": self._real()[self._offset :]}
+        self._owner.send(SERVER, "labels", self._tag, meta=meta, arrays=arrays)
 
     def _real(self) -> np.ndarray[Any, Any]:
         return np.stack([(batch.tokens != PADDING).numpy() for batch in self._batches])
 
-    def _assign(self, begins_s: float) -> None:
-        """Hand the blocks out."""
+    def _assign(self, begins_s: float, recovery: RecoveryScript | None) -> None:
+        """Hand the blocks out; after a loss only those that a device has never had in this round."""
         owner, real = self._owner, self._real()
-        for place, stage in enumerate(self._script.stages):
-            arrays = {"real": real}
-            for first, end in stage.chunks:
-                for block in range(first, end):
-                    arrays |= below(block_name(block), owner.kept[block_name(block)])
+        places = {k: place for place, stage in enumerate(self._script.stages) for k in stage.devices}
+        moves = [] if recovery is None else recovery.moves
+        involved = {k for move in moves for k in (move.source, move.target) if k > 0}
+        script = to_json(self._script)
+        for k in sorted(places.keys() | (involved - self._gone)):
+            stage = self._script.stages[places[k]] if k in places else None
+            held = {} if stage is None else {b for first, end in stage.chunks for b in range(first, end)}
+            arrays: Arrays = {} if stage is None else {"real": real}
+            for block in sorted(set(held) - self._handed.get(k, set())):
+                arrays |= below(block_name(block), owner.kept[block_name(block)])
+            self._handed.setdefault(k, set()).update(held)
             meta = {
-                "script": to_json(self._script),
-                "stage": place,
+                "script": script,
+                "stage": places.get(k, -1),
                 "rates": self._rates,
+                "offset": self._offset,
                 "begins_s": begins_s,
                 "machine_begins": self._machine_begins,
+                "names": {str(node): name for node, name in self._names.items()},
+                "dies_at": self._faults[0][0] if self._faults and self._faults[0][1] == k else None,
+                **_handover(recovery, k, self._offset),
             }
-            for k in stage.devices:
-                name = node_name(owner.cluster, k)
-                owner.send(name, "assign", self._tag._replace(place=k), meta=meta, arrays=arrays)
+            owner.send(self._names[k], "assign", self._tag._replace(place=k), meta=meta, arrays=arrays)
+        for move in moves:
+            if move.source == 0:
+                self._give(move)
+
+    def _give(self, move: Move) -> None:
+        """Send blocks that the control unit has: of the round's begin, or replicas."""
+        owner = self._owner
+        for block in range(move.first_block, move.end_block):
+            name = block_name(block)
+            begun = owner.kept[name]
+            if move.part == "replica":
+                chosen = owner.replicas[self._offset][name]
+            elif move.part == "frozen":
+                chosen = {n: a for n, a in begun.items() if n.startswith(FROZEN)}
+            elif move.part == "weights":
+                chosen = {n: a for n, a in begun.items() if is_weight(n)}
+            else:
+                chosen = begun
+            tag = self._tag._replace(place=block)
+            owner.send(self._names[move.target], "move_0", tag, arrays=chosen)
 
     def _collect(self, begins_s: float) -> float:
         """Take the segments back; returns when all are there [s]."""
         owner = self._owner
-        ends = begins_s
+        ends, segments = begins_s, []
         for k in self.numbers():
             frame = owner.mailbox.wait("segment", self._tag._replace(place=k))
             ends = max(ends, owner.clock.ready(frame.at_s))
+            segments.append(frame)
+        owner.watch({}, self._tag.round, self._tag.attempt)
+        for frame in segments:
             self._events += frame.meta["events"]
             for name in owner.kept:
-                owner.kept[name] = {**owner.kept[name], **under(name, frame.arrays)}
+                arrays = under(name, frame.arrays)
+                if arrays:
+                    frozen = {n: a for n, a in owner.kept[name].items() if n.startswith(FROZEN)}
+                    owner.kept[name] = {**frozen, **arrays}
         return ends
 
     def _upload(self, begins_s: float) -> None:
@@ -240,11 +429,16 @@ class ControlUnitRound:
         ends = owner.clock.finish(begins_s + self._script.upload_s)
         arrays = below(EMBEDDING, owner.embedding.arrays())
         for name, kept in owner.kept.items():
-            arrays |= below(name, {n: a for n, a in kept.items() if not n.startswith("frozen/")})
+            arrays |= below(name, {n: a for n, a in kept.items() if not n.startswith(FROZEN)})
         self._events += [list(event) for event in owner.recorded]
-        meta = {"updated": self._updated, "events": self._events, "collected_s": begins_s}
-        kind = f"update_{owner.cluster}"
-        owner.send(SERVER, kind, self._tag, at_s=ends, meta=meta, arrays=arrays)
+        meta = {
+            "updated": any(self._updates.values()),
+            "dropped": False,
+            "events": self._events,
+            "collected_s": begins_s,
+            "recoveries": self._recoveries,
+        }
+        owner.send(SERVER, "update", self._tag, at_s=ends, meta=meta, arrays=arrays)
 
 
 class _LocalStep:
@@ -272,7 +466,7 @@ class _LocalStep:
         for m in range(script.micro_batches):
             first, end = self._round.rows(m)
             out = None
-            if script.arrived[self._step][m]:
+            if self._round.arrived(self._step)[m]:
                 out = self._owner.embedding.module(batch.tokens[first:end])
                 self._outputs[m] = out
             transfer = self._down.carry(begins_s, script.hop_forward_s[0], script.latency_s)
@@ -289,7 +483,7 @@ class _LocalStep:
             if a == b and len(devices) > 1:
                 continue
             arrays = {} if x is None else {"x": x.detach()[a:b].contiguous().numpy()}
-            self._owner.send(node_name(self._owner.cluster, k), kind, tag, at_s=at_s, arrays=arrays)
+            self._owner.send(self._round.name(k), kind, tag, at_s=at_s, arrays=arrays)
 
     def _relay(self, begins_s: float) -> float:
         """Pass on what comes from the pipeline and from the server, until the last gradient is there [s]."""
@@ -335,7 +529,7 @@ class _LocalStep:
         script = self._script
         transfer = self._up.carry(at_s, script.uplink_s, script.edge_latency_s)
         self._record(2 * len(script.stages) + 1, m, 0, transfer)
-        tag = self._round.tag._replace(step=self._step, place=self._owner.cluster, micro_batch=m)
+        tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
         arrays = {} if x is None else {"x": x.numpy()}
         self._owner.send(SERVER, "uplink", tag, at_s=transfer.arrives_s, arrays=arrays)
 
@@ -353,7 +547,7 @@ class _LocalStep:
             out = self._outputs.pop(m)
             if out.requires_grad:
                 torch.autograd.backward(out, self._gradients[m])
-        if learning.proximal and part.flat is not None and self._round.beginning is not None:
+        if learning.proximal and part.flat is not None:
             part.flat.gradients.add_(part.flat.values - self._round.beginning, alpha=learning.proximal)
 
     def _finish(self, ends_s: float) -> StepEnd:
@@ -366,15 +560,14 @@ class _LocalStep:
             frame = owner.mailbox.wait("stepped", tag._replace(place=k))
             ends_s = max(ends_s, float(frame.meta["ends_s"]))
             squares += float(frame.meta["norm"])
-        served = owner.mailbox.wait("served", tag._replace(place=owner.cluster))
+        served = owner.mailbox.wait("served", tag._replace(place=0))
         ends_s = max(ends_s, float(served.meta["ends_s"]))
         updated = any(self._round.units(self._step))
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
         next_s = ends_s + script.allreduce_s + script.update_s + script.replicas_s + script.barrier_s
         meta = {"update": updated, "factor": factor, "next_s": next_s}
         for k in self._round.numbers():
-            name = node_name(owner.cluster, k)
-            owner.send(name, "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
+            owner.send(self._round.name(k), "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
         if updated and part.flat is not None and part.optimizer is not None:
             part.set_rate(self._round.rates[self._step])
             if factor != 1.0:
@@ -394,3 +587,15 @@ def _joined(pieces: Sequence[Frame]) -> Tensor | None:
     ordered = sorted(pieces, key=lambda piece: int(piece.kind.rpartition("_")[2]))
     parts = [torch.from_numpy(np.array(piece.arrays["x"])) for piece in ordered if "x" in piece.arrays]
     return torch.cat(parts) if parts else None
+
+
+def _handover(recovery: RecoveryScript | None, device: int, credited: int) -> dict[str, Any]:
+    """Part of an assignment that says what a device hands over, takes over and forgets."""
+    moves = () if recovery is None else recovery.moves
+    blocks = [(m, b) for m in moves for b in range(m.first_block, m.end_block)]
+    return {
+        "credited": credited,
+        "reset": [] if recovery is None else list(recovery.reset),
+        "gives": [[b, m.target, m.part] for m, b in blocks if m.source == device],
+        "takes": [[b, m.source] for m, b in blocks if m.target == device != m.source],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.parts import Part
-from collapipe_env.execution.role import Recorded, Role, Stopped, node_name
+from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
+from collapipe_env.execution.role import Recorded, Role, Stopped
 from collapipe_env.execution.rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
@@ -26,11 +27,21 @@ from collapipe_env.scenario.learning import LearningSpec
 Builder = Callable[[], nn.Module]
 
 
+class Died(Exception):  # noqa: N818 - asked for
+    """The device is to fail here, as a test of failures asks for."""
+
+
 class Device(Role):
     """A device of a cluster.
 
     Between rounds it keeps nothing: with every round its control unit sends it the blocks that it is to
-    train, with their moments.
+    train, with their moments. Within a round it keeps what it had after the last local steps, so that it can
+    go back when another device fails.
+
+    Attributes:
+        states: Weights and moments of its blocks after local steps of the present round, by the number of
+            steps; 0 for the round's begin.
+        replicas: Those that it keeps for others, likewise.
 
     Args:
         endpoint: Way to the other roles.
@@ -40,6 +51,7 @@ class Device(Role):
         build_block: Returns a block with any weights.
         learning: Optimiser and precision.
         draws: Whether blocks draw random numbers.
+        die: Called when the device is to fail; by default its thread ends.
     """
 
     def __init__(
@@ -52,10 +64,23 @@ class Device(Role):
         build_block: Builder,
         learning: LearningSpec,
         draws: bool = False,
+        die: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(endpoint, clock)
         self.cluster, self.number = cluster, number
-        self._build, self._learning, self._draws = build_block, learning, draws
+        self.states: dict[int, dict[int, Arrays]] = {}
+        self.replicas: dict[int, dict[int, Arrays]] = {}
+        self._build, self._learning, self._draws, self._die = build_block, learning, draws, die
+        self._round = -1
+
+    def on_frame(self, sender: str, frame: Frame) -> None:
+        """Take a frame; replicas are put aside."""
+        if frame.kind == "replica":
+            kept = self.replicas.setdefault(frame.tag.step, {})
+            for block in {int(name.partition("/")[0][1:]) for name in frame.arrays}:
+                kept[block] = under(block_name(block), frame.arrays)
+            return
+        super().on_frame(sender, frame)
 
     def run(self) -> None:
         """Do what the control unit asks for until it says stop."""
@@ -64,14 +89,20 @@ class Device(Role):
                 frame = self.command()
                 if frame.kind != "assign":
                     continue
+                if frame.tag.round != self._round:
+                    self._round, self.states, self.replicas = frame.tag.round, {}, {}
                 try:
                     DeviceRound(self, frame, self._build, self._learning, draws=self._draws).run()
                 except Cancelled:
                     continue
         except Stopped:
-            pass
-        finally:
             self.close()
+        except Died:
+            self.close()
+            self._die()
+        except BaseException as error:
+            self.tell_failure(error)
+            raise
 
 
 class DeviceRound:
@@ -90,13 +121,20 @@ class DeviceRound:
     ) -> None:
         self._device, self._tag, self._learning = device, frame.tag, learning
         self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
-        self._place = int(frame.meta["stage"])
-        self._stage: StageScript = self._script.stages[self._place]
-        self._mine = self._stage.devices.index(device.number)
+        self._names = {int(node): str(name) for node, name in frame.meta["names"].items()}
         self._rates = [float(rate) for rate in frame.meta["rates"]]
         self._begins_s = float(frame.meta["begins_s"])
+        self._offset = int(frame.meta["offset"])
+        dies_at = frame.meta["dies_at"]
+        self._dies_at = math.inf if dies_at is None else float(dies_at)
         device.clock.restart(float(frame.meta["machine_begins"]))
         device.recorded = []
+        states = self._states(frame)
+        self._place = int(frame.meta["stage"])
+        if self._place < 0:  # it only hands blocks over
+            return
+        self._stage: StageScript = self._script.stages[self._place]
+        self._mine = self._stage.devices.index(device.number)
         self._real = torch.from_numpy(np.array(frame.arrays["real"], dtype=np.bool_))
         samples = self._real.shape[1]
         self._rows = micro_batch_rows(samples, self._script.micro_batches)
@@ -106,24 +144,85 @@ class DeviceRound:
             for block in range(first, end)
         }
         for block, part in self._parts.items():
-            prefix = f"b{block}/"
-            arrays = {n[len(prefix) :]: a for n, a in frame.arrays.items() if n.startswith(prefix)}
-            part.set_arrays(arrays, f"block {block}")
-        self._beginning = {block: _values(part) for block, part in self._parts.items()}
+            part.set_arrays(states[block], f"block {block}")
+        begun = device.states.setdefault(0, {})
+        self._beginning = {
+            block: torch.from_numpy(begun[block][VALUES].copy())
+            for block, part in self._parts.items()
+            if part.flat is not None and block in begun
+        }
         self._segment = Segment(
             [[self._parts[b].module for b in range(first, end)] for first, end in self._stage.chunks],
             learning.precision,
             recompute=self._script.recompute,
             draws=draws,
         )
-        self._forward, self._backward = {}, {}
+        self._forward: dict[int, Line] = {}
+        self._backward: dict[int, Line] = {}
+
+    def _states(self, frame: Frame) -> dict[int, Arrays]:
+        """Weights and moments of the blocks to go on with: sent along, kept, or taken over from others."""
+        device, arrays = self._device, frame.arrays
+        sent = {int(name.partition("/")[0][1:]) for name in arrays if name.startswith("b")}
+        begun = device.states.setdefault(0, {})
+        begun |= {block: under(block_name(block), arrays) for block in sent}
+        if frame.tag.attempt == 0:
+            return dict(begun)
+        kept = int(frame.meta["credited"])
+        states = {block: dict(state) for block, state in device.states.get(kept, {}).items()}
+        for block in frame.meta["reset"]:
+            for known in (begun, states):
+                if block in known:
+                    known[block] = {n: a for n, a in known[block].items() if is_weight(n)}
+        for block, target, part in frame.meta["gives"]:
+            given = device.replicas[kept][block] if part == "replica" else states[block]
+            chosen = {n: a for n, a in given.items() if part != "weights" or is_weight(n)}
+            if target == device.number:
+                states[block] = {**states.get(block, {}), **chosen}
+                continue
+            tag = frame.tag._replace(place=block)
+            device.send(self._names[target], f"move_{device.number}", tag, arrays=chosen)
+        for block, source in frame.meta["takes"]:
+            moved = device.mailbox.wait(f"move_{source}", frame.tag._replace(place=block))
+            states[block] = {**states.get(block, {}), **{n: np.array(a) for n, a in moved.arrays.items()}}
+        device.states = {0: begun, kept: states}
+        if kept == 0:
+            begun |= states
+        return states
 
     def run(self) -> None:
         """Take the local steps, and hand the segment over."""
+        if self._place < 0:
+            return
         begins = self._begins_s
-        for step in range(self._script.local_steps):
+        for step in range(self._offset, self._offset + self._script.local_steps):
             begins = self._step(step, begins)
+            self._keep(step + 1)
         self._collect(begins)
+
+    def _keep(self, done: int) -> None:
+        """Keep what the device has after local steps, that before the last one, and the round's begin."""
+        device = self._device
+        now = {block: part.arrays(frozen=True) for block, part in self._parts.items()}
+        device.states = {n: state for n, state in device.states.items() if n == 0 or n >= done - 1}
+        device.states[done] = now
+        device.replicas = {n: kept for n, kept in device.replicas.items() if n >= done - 1}
+        host = self._script.hosts[self._place] if self._script.replicas != "none" else None
+        if host is not None:
+            arrays: Arrays = {}
+            for block, state in now.items():
+                arrays |= below(
+                    block_name(block), {n: a for n, a in state.items() if not n.startswith(FROZEN)}
+                )
+            tag = self._tag._replace(step=done, place=self._device.number)
+            device.send(self._names[host], "replica", tag, arrays=arrays)
+
+    def _die_before(self, ends_s: float) -> None:
+        """Fail if the device does not live to an operation's end."""
+        if ends_s > self._dies_at:
+            tag = self._tag._replace(place=self._device.number)
+            self._device.send(self._names[0], "dying", tag, at_s=self._dies_at)
+            raise Died
 
     def _step(self, step: int, begins_s: float) -> float:
         """Take a local step; returns when the next one begins [s]."""
@@ -149,7 +248,7 @@ class DeviceRound:
         """Run the stage's operations; returns when the last one ends [s]."""
         script, clock = self._stage, self._device.clock
         free, stored, ready_w, done_w = begins_s, 0, [], 0
-        arrived = self._script.arrived[step]
+        arrived = self._script.arrived[step - self._offset]
         for kind, m, chunk in script.order:
             frames: list[Frame] = []
             ready = free
@@ -184,6 +283,7 @@ class DeviceRound:
     ) -> float:
         """Run an operation, and send what it gives; returns when it ends [s]."""
         clock = self._device.clock
+        self._die_before(start_s + self._stage.seconds(kind, chunk))
         clock.begin(start_s)
         begun = time.perf_counter()
         given = None
@@ -220,8 +320,8 @@ class DeviceRound:
         """Names of those at a position of the chain; the control unit is before and after all of them."""
         S = len(self._script.stages)
         if not 0 <= position < S * len(self._stage.chunks):
-            return (node_name(self._device.cluster, 0),)
-        return tuple(node_name(self._device.cluster, k) for k in self._script.stages[position % S].devices)
+            return (self._names[0],)
+        return tuple(self._names[k] for k in self._script.stages[position % S].devices)
 
     def _rows_at(self, position: int, m: int) -> tuple[Rows, ...]:
         S, (first, end) = len(self._script.stages), self._rows[m]
@@ -281,7 +381,7 @@ class DeviceRound:
 
     def _reduce(self, step: int) -> None:
         """Sum the gradients of the stage's devices, and add the pull of FedProx."""
-        names = [node_name(self._device.cluster, k) for k in self._stage.devices]
+        names = [self._names[k] for k in self._stage.devices]
         tag = self._tag._replace(step=step, place=self._place)
         if len(names) > 1 and self._mine > 0:
             self._device.send(names[0], f"summand_{self._mine}", tag, arrays=self._gradients())
@@ -314,16 +414,17 @@ class DeviceRound:
     def _collect(self, begins_s: float) -> None:
         """Hand the segment over to the control unit, the first device of a stage for all."""
         device = self._device
+        self._die_before(begins_s + self._script.collect_s)
         ends = begins_s + self._script.collect_each_s[device.number - 1]
         arrays = {}
         if self._mine == 0:
             for block, part in self._parts.items():
-                arrays |= {f"b{block}/{name}": array for name, array in part.arrays().items()}
+                arrays |= below(block_name(block), part.arrays())
         tag = self._tag._replace(place=device.number)
         device.clock.begin(ends)
         meta = {"events": [list(event) for event in device.recorded]}
         device.send(
-            node_name(device.cluster, 0),
+            self._names[0],
             "segment",
             tag,
             at_s=device.clock.finish(ends),
@@ -347,11 +448,7 @@ class DeviceRound:
 
     def _send_control(self, kind: str, step: int, meta: dict[str, Any]) -> None:
         tag = self._tag._replace(step=step, place=self._device.number)
-        self._device.send(node_name(self._device.cluster, 0), kind, tag, meta=meta)
+        self._device.send(self._names[0], kind, tag, meta=meta)
 
     def _wait(self, kind: str, step: int) -> Frame:
         return self._device.mailbox.wait(kind, self._tag._replace(step=step, place=self._device.number))
-
-
-def _values(part: Part) -> Tensor | None:
-    return None if part.flat is None else part.flat.values.clone()

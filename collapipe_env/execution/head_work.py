@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -76,18 +77,18 @@ class HeadWork:
         return self._units[micro_batch] / self.total
 
 
-def shadow_of(head: nn.Module) -> tuple[nn.Module, Tensor]:
+def shadow_of(head: nn.Module, values: Sequence[Tensor] | None = None) -> tuple[nn.Module, Tensor]:
     """A module with the very weights of another one and gradients of its own, and the vector of these.
 
     Args:
-        head: The module, whose trained parameters lie in one vector as :class:`FlatParameters` lays them out.
+        head: The module.
+        values: Weights to have instead.
     """
-    import copy
-
     shadow = copy.deepcopy(head)
     size = sum(p.numel() for p in shadow.parameters() if p.requires_grad)
     gradients = torch.zeros(size)
     FlatParameters(shadow, torch.empty(size).to(next(shadow.parameters())), gradients)
-    for mine, its in zip(shadow.parameters(), head.parameters(), strict=True):
-        mine.data = its.data
+    of_head = [p.data for p in head.parameters()] if values is None else values
+    for mine, its in zip(shadow.parameters(), of_head, strict=True):
+        mine.data = its
     return shadow, gradients

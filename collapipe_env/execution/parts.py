@@ -18,10 +18,34 @@ from collapipe_env.errors import StateError
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
+"""Arrays of a part, by name."""
+EMBEDDING = "embedding"
+"""Name of the embedding among the parts of a model."""
 
 VALUES, STEP, FROZEN = "values", "step", "frozen/"
 """Names of arrays: trained weights, steps of the optimiser, and the beginning of those of frozen weights."""
+
+
+def block_name(block: int) -> str:
+    """Name of a block among the parts of a model."""
+    return f"b{block}"
+
+
+def under(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
+    """Arrays whose names begin with a prefix and a slash, without these, as copies."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: np.array(a) for name, a in arrays.items() if name.startswith(start)}
+
+
+def below(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
+    """Arrays with a prefix and a slash before their names."""
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def is_weight(name: str) -> bool:
+    """Whether an array of a part holds weights, rather than an optimiser's memory."""
+    return name == VALUES or name.startswith(FROZEN)
 
 
 class Part:
@@ -69,7 +93,7 @@ class Part:
         return found
 
     @torch.no_grad()
-    def set_arrays(self, arrays: Arrays, place: str) -> None:
+    def set_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]], place: str) -> None:
         """Take weights and moments over; without moments the optimiser begins anew.
 
         Args:
@@ -127,7 +151,7 @@ def set_memory(
     flat: FlatParameters,
     optimizer: torch.optim.Optimizer,
     module: nn.Module,
-    arrays: Arrays,
+    arrays: Mapping[str, np.ndarray[Any, Any]],
     place: str,
 ) -> None:
     """Give an optimiser its memory of a module; where the arrays have none, it has never stepped.
@@ -184,7 +208,7 @@ def _frozen(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in module.named_parameters() if not p.requires_grad]
 
 
-def _tensor(arrays: Arrays, name: str, like: Tensor, place: str) -> Tensor:
+def _tensor(arrays: Mapping[str, np.ndarray[Any, Any]], name: str, like: Tensor, place: str) -> Tensor:
     if name not in arrays:
         raise StateError(f"{place}: {name} is missing among {', '.join(sorted(arrays)) or 'no arrays'}")
     values = torch.from_numpy(np.array(arrays[name]))

@@ -16,6 +16,7 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.failed_records import NOBODY
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.state_trees import Tree, generator_of, generator_tree
 
@@ -57,6 +58,19 @@ class PlannedRound:
     script: RoundScript
     record: RoundRecord
     outcome: RoundOutcome
+
+    @property
+    def failures(self) -> list[tuple[int, int, float]]:
+        """Cluster, number and time since the round's begin [s] of the devices that fail in the simulator."""
+        happened = self.record.interruption
+        if happened is None or happened.failed is None:
+            return []
+        failed = happened.failed
+        return [
+            (n, int(failed.device[0, n]) + 1, float(failed.at_s[0, n]))
+            for n in range(failed.device.shape[-1])
+            if failed.device[0, n] != NOBODY
+        ]
 
 
 class PlannedRounds:

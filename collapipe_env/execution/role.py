@@ -90,6 +90,8 @@ class Role:
     def on_frame(self, sender: str, frame: Frame) -> None:  # noqa: ARG002 - for subclasses
         """Take a frame; called from the endpoint's threads."""
         if frame.kind == "abort":
+            for peer in frame.meta.get("lost", ()):
+                self._endpoint.drop(str(peer))
             self.mailbox.cancel(frame.tag.round, frame.tag.attempt)
         if frame.kind in COMMANDS:
             self._commands.put(frame)
@@ -122,6 +124,19 @@ class Role:
     ) -> None:
         """Send a frame to another role."""
         self._endpoint.send(to, Frame(kind, tag, at_s, meta or {}, arrays or {}))
+
+    def drop(self, peer: str) -> None:
+        """Close all connections with a peer."""
+        self._endpoint.drop(peer)
+
+    def stop(self) -> None:
+        """End as if the launcher had said stop."""
+        self._commands.put(Frame("stop"))
+
+    def tell_failure(self, error: BaseException) -> None:
+        """Tell the launcher that this role cannot go on, and close."""
+        self.send(LAUNCHER, "failed", Tag(), meta={"why": f"{type(error).__name__}: {error}"[:2000]})
+        self.close()
 
     def close(self) -> None:
         """Close the endpoint."""

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import queue
+import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from collapipe_env.allocation import COMMON
 from collapipe_env.execution.clock import Clock
-from collapipe_env.execution.control_unit import EMBEDDING, Arrays, below, block_name, under
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.head_work import HeadWork, shadow_of
 from collapipe_env.execution.lines import Line
-from collapipe_env.execution.parts import VALUES, memory_arrays, set_memory
+from collapipe_env.execution.mailbox import Cancelled, Mailbox
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    VALUES,
+    Arrays,
+    below,
+    block_name,
+    memory_arrays,
+    set_memory,
+    under,
+)
 from collapipe_env.execution.role import LAUNCHER, Recorded, Role, Stopped, control_unit_name
 from collapipe_env.execution.rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
@@ -26,6 +37,8 @@ from collapipe_env.training.federation import Federation
 from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import CommonServer, Server
 from collapipe_env.training.training_setup import TrainingSetup
+
+_CONTROL_UNIT = re.compile(r"c[0-9]+")
 
 Evaluate = Callable[[Federation], dict[str, float]]
 
@@ -57,6 +70,28 @@ class EdgeServer(Role):
         self.setup, self.federation, self._evaluate = setup, federation, evaluate
         self.loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
         self._begun: set[int] = set()
+        self.mailboxes = [Mailbox() for _ in range(setup.clusters)]
+        self.aborts: list[queue.SimpleQueue[Frame]] = [queue.SimpleQueue() for _ in range(setup.clusters)]
+
+    def on_frame(self, sender: str, frame: Frame) -> None:
+        """Take a frame; each cluster has a mailbox of its own, as each goes through attempts of its own."""
+        if not _CONTROL_UNIT.fullmatch(sender):
+            super().on_frame(sender, frame)
+            return
+        n = int(sender[1:])
+        if frame.kind == "abort":
+            self.aborts[n].put(frame)
+            self.mailboxes[n].cancel(frame.tag.round, frame.tag.attempt)
+        else:
+            self.mailboxes[n].put(frame)
+
+    def on_lost(self, peer: str, reason: str) -> None:
+        """Hear that a peer is gone; a round cannot end without its control units."""
+        if peer == LAUNCHER or _CONTROL_UNIT.fullmatch(peer):
+            for mailbox in self.mailboxes:
+                mailbox.fail(ConnectionError(f"{peer} is gone ({reason})"))
+            if peer == LAUNCHER:
+                self.stop()
 
     def run(self) -> None:
         """Play the rounds that the launcher asks for until it says stop."""
@@ -66,9 +101,10 @@ class EdgeServer(Role):
                 if frame.kind == "round":
                     self._round(frame)
         except Stopped:
-            pass
-        finally:
             self.close()
+        except BaseException as error:
+            self.tell_failure(error)
+            raise
 
     def _round(self, frame: Frame) -> None:
         self.recorded = []
@@ -115,6 +151,8 @@ class ServedRound:
         self._factors = self._fed.begin_steps(most)
         self._common = isinstance(self._server, CommonServer)
         self._turn = threading.Condition()
+        self._snapshots: dict[tuple[int, int], HeadState] = {}
+        self._updates: dict[int, Frame] = {}
         self._finished: dict[int, dict[int, tuple[float, torch.Tensor]]] = {}
         self._stepped = 0
         self._losses: dict[tuple[int, int], tuple[float, float]] = {}
@@ -140,7 +178,9 @@ class ServedRound:
     def _guarded(self, cluster: int) -> None:
         """Serve a cluster; a failure of one thread ends the round."""
         try:
-            _ServedCluster(self, cluster).run()
+            update = _ServedCluster(self, cluster).run()
+            with self._turn:
+                self._updates[cluster] = update
         except BaseException as error:  # handed on to the thread that waits
             with self._turn:
                 self._failure = self._failure or error
@@ -156,6 +196,8 @@ class ServedRound:
             "rates": [rate * factor for factor in self._factors],
             "machine_begins": self._frame.meta["machine_begins"],
             "skipped": self._owner.skipped_batches(n, int(self._frame.meta["drawn"][n])),
+            "names": self._frame.meta["names"][n],
+            "faults": self._frame.meta["faults"][n],
         }
         arrays: Arrays = {}
         for name, module in self._modules(n):
@@ -191,20 +233,27 @@ class ServedRound:
     def head(self, n: int, step: int) -> tuple[torch.nn.Module, torch.Tensor | None]:
         """Module of a cluster's head for a local step, its gradients zeroed, and those if they are its own.
 
-        With one head for all, the step waits until the others have ended the one before.
+        With one head for all, the step waits until the others have ended the one before. A local step that a
+        cluster takes once more, after it has lost a device, meets the head that it met before.
         """
         with self._turn:
             if not self._common:
                 _, module = self._server.serve(n)
+                optimizer = self._server.optimizers()[n]
+                if (n, step) in self._snapshots:
+                    self._snapshots[n, step].restore(module, optimizer)
+                self._snapshots[n, step] = HeadState.of(module, optimizer)
                 return module, None
             self._turn.wait_for(lambda: self._stepped >= step or self._failure is not None)
             if self._failure is not None:
                 raise self._failure
             _, module = self._server.serve(n)
-            return shadow_of(module)
+            if (0, step) not in self._snapshots:
+                self._snapshots[0, step] = HeadState.of(module, self._server.optimizers()[0])
+            return shadow_of(module, self._snapshots[0, step].values if self._stepped > step else None)
 
     def end_step(self, n: int, step: int, work: HeadWork, gradients: torch.Tensor | None) -> None:
-        """Use the gradients of a cluster's local step."""
+        """Use the gradients of a cluster's local step; those of one that is taken once more were used."""
         with self._turn:
             if work.total:
                 self._losses[step, n] = float(work.mean_loss), work.total
@@ -212,6 +261,8 @@ class ServedRound:
                 if work.total:
                     self._set_rates([n], step)
                     self._server.after_batch(n, work.total)
+                return
+            if self._stepped > step:
                 return
             ended = self._finished.setdefault(step, {})
             ended[n] = work.total, gradients
@@ -250,13 +301,16 @@ class ServedRound:
         """Take the updates, and make the next common model."""
         updated = np.zeros(len(self._script.clusters), dtype=np.bool_)
         ends, events, collected = {}, [], {}
+        recoveries = {}
         for n in playing:
-            frame = self._owner.mailbox.wait(f"update_{n}", self._tag)
+            frame = self._updates[n]
             ends[n] = self._owner.clock.ready(frame.at_s)
             updated[n] = frame.meta["updated"]
             events += frame.meta["events"]
             collected[n] = frame.meta["collected_s"]
-            self._take(n, frame)
+            recoveries[n] = frame.meta["recoveries"]
+            if not frame.meta["dropped"]:
+                self._take(n, frame)
         idle = [c.delay_s for c in self._script.clusters if not c.plays]
         begins = max([*ends.values(), *idle])
         self._fed.close_round(self._server, updated, self._none, COMMON)
@@ -269,6 +323,7 @@ class ServedRound:
             "collected_s": [collected.get(n) for n in range(len(updated))],
             "train_loss": mean,
             "events": events,
+            "recoveries": [recoveries.get(n, []) for n in range(len(updated))],
         }
 
     @torch.no_grad()
@@ -286,26 +341,81 @@ class ServedRound:
                 set_memory(flat, optimizer, module, arrays, f"update of cluster {n}, {name}")
 
 
+class HeadState(NamedTuple):
+    """Weights of a head and the memory of its optimiser, to go back to.
+
+    Attributes:
+        values: Its parameters.
+        memory: The optimiser's memory of each of its groups.
+    """
+
+    values: list[torch.Tensor]
+    memory: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> HeadState:
+        """Return a copy of the present state."""
+        parameters = [group["params"][0] for group in optimizer.param_groups]
+        memory = [
+            {
+                n: v.clone() if isinstance(v, torch.Tensor) else v
+                for n, v in optimizer.state.get(p, {}).items()
+            }
+            for p in parameters
+        ]
+        return cls([p.detach().clone() for p in module.parameters()], memory)
+
+    @torch.no_grad()
+    def restore(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Go back to it."""
+        for parameter, values in zip(module.parameters(), self.values, strict=True):
+            parameter.copy_(values)
+        optimizer.state.clear()
+        for group, memory in zip(optimizer.param_groups, self.memory, strict=True):
+            if memory:
+                optimizer.state[group["params"][0]] = {
+                    n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in memory.items()
+                }
+
+
 class _ServedCluster:
-    """The server's work for one cluster in a round."""
+    """The server's work for one cluster in a round, with as many attempts as it takes."""
 
     def __init__(self, of_round: ServedRound, cluster: int) -> None:
         self._round, self._n = of_round, cluster
         self._owner, self._script = of_round.owner, of_round.cluster(cluster)
-        labels = self._owner.mailbox.wait(f"labels_{cluster}", of_round.tag)
+        self._mailbox, self._tag = self._owner.mailboxes[cluster], of_round.tag
+        self._steps, self._offset = self._script.local_steps, 0
+
+    def run(self) -> Frame:
+        """Serve the cluster until its update is there, which is returned."""
+        while True:
+            try:
+                self._attempt()
+                return self._mailbox.wait("update", self._tag)
+            except Cancelled:
+                abort = self._owner.aborts[self._n].get()
+                self._tag = abort.tag._replace(attempt=abort.tag.attempt + 1)
+                if abort.meta["dropped"]:
+                    return self._mailbox.wait("update", self._tag)
+                self._script = from_json(abort.meta["script"], ClusterScript)
+
+    def _attempt(self) -> None:
+        """Serve the local steps of the present script."""
+        self._offset = self._steps - self._script.local_steps
+        labels = self._mailbox.wait("labels", self._tag)
         self._units = [[float(unit) for unit in step] for step in labels.meta["units"]]
         self._targets = torch.from_numpy(np.array(labels.arrays["targets"]))
         self._real = torch.from_numpy(np.array(labels.arrays["real"], dtype=np.bool_))
         self._rows = micro_batch_rows(self._real.shape[1], self._script.micro_batches)
-
-    def run(self) -> None:
-        for step in range(self._script.local_steps):
+        for local in range(self._script.local_steps):
+            step = self._offset + local
             module, gradients = self._round.head(self._n, step)
             learning = self._owner.setup.learning
-            work = HeadWork(module, self._owner.loss, self._units[step], learning.precision)
+            work = HeadWork(module, self._owner.loss, self._units[local], learning.precision)
             ends = self._operations(step, work)
             self._round.end_step(self._n, step, work, gradients)
-            tag = self._round.tag._replace(step=step, place=self._n)
+            tag = self._tag._replace(step=step)
             self._owner.send(control_unit_name(self._n), "served", tag, meta={"ends_s": ends})
 
     def _operations(self, step: int, work: HeadWork) -> float:
@@ -321,8 +431,7 @@ class _ServedCluster:
         for kind, m, _ in script.order:
             ready, x = free, None
             if kind == FORWARD:
-                tag = self._round.tag._replace(step=step, place=self._n, micro_batch=m)
-                frame = self._owner.mailbox.wait("uplink", tag)
+                frame = self._mailbox.wait("uplink", self._tag._replace(step=step, micro_batch=m))
                 ready = clock.ready(frame.at_s)
                 x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
             if script.weight_limit is not None:
@@ -337,7 +446,7 @@ class _ServedCluster:
                 S = len(self._script.stages)
                 times = transfer.start_s, transfer.end_s, transfer.end_s
                 self._owner.recorded.append(Recorded(self._n, step, 2 * S + 1, m, 1, 0, *times))
-                tag = self._round.tag._replace(step=step, place=0, micro_batch=m)
+                tag = self._tag._replace(step=step, micro_batch=m)
                 arrays = {} if gradient is None else {"x": gradient.numpy()}
                 to = control_unit_name(self._n)
                 self._owner.send(to, "turned_0", tag, at_s=transfer.arrives_s, arrays=arrays)
@@ -361,11 +470,12 @@ class _ServedCluster:
         """Run an operation; returns when it ends [s], and the gradient that it gives."""
         clock, given = self._owner.clock, None
         clock.begin(start_s)
-        if self._units[step][m]:
+        local = step - self._offset
+        if self._units[local][m]:
             if kind == FORWARD:
                 assert x is not None
                 first, end = self._rows[m]
-                work.forward(m, x, self._real[step, first:end], self._targets[step, first:end])
+                work.forward(m, x, self._real[local, first:end], self._targets[local, first:end])
             elif kind == BACKWARD:
                 given = work.backward(m, weights=not split)
             else:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
 from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
+from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.server import EdgeServer
@@ -47,7 +50,8 @@ class ThreadedExecution:
         hub = InProcessHub()
         self._launcher = hub.endpoint(LAUNCHER)
         self._results: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        self._launcher.listen(lambda _, frame: self._results.put(frame), lambda *_: None)
+        self._recoveries = Recoveries(scenario)
+        self._launcher.listen(self._on_frame, lambda *_: None)
         self.federation = setting.federation()
         self.server = EdgeServer(
             hub.endpoint(SERVER),
@@ -56,58 +60,95 @@ class ThreadedExecution:
             federation=self.federation,
             evaluate=setting.evaluate,
         )
-        roles: list[Role] = [self.server]
+        self._hub, self._clock, self._of_devices = hub, (clock, scale), of_devices
+        self._roles: list[Role] = []
+        self._threads: list[threading.Thread] = []
+        self._names: list[dict[int, str]] = []
+        self._dead: list[tuple[int, int, float]] = []
         self._drawn = [0] * scenario.cluster.clusters
+        self._start(self.server)
         for n, count in enumerate(scenario.cluster.devices_per_cluster):
-            unit = hub.endpoint(control_unit_name(n))
-            roles.append(
+            self._start(
                 ControlUnit(
-                    unit,
+                    hub.endpoint(control_unit_name(n)),
                     make_clock(clock, scale),
                     cluster=n,
                     setup=setting.setup,
                     beginning=setting.beginning(),
                 )
             )
-            roles += [
-                Device(
-                    hub.endpoint(node_name(n, k)),
-                    make_clock(clock, scale),
-                    cluster=n,
-                    number=k,
-                    build_block=of_devices.build_block,
-                    learning=of_devices.learning,
-                )
-                for k in range(1, count + 1)
-            ]
-        self._roles = roles
-        for role in roles:
-            role.begin()
-        self._threads = [threading.Thread(target=role.run, name=role.name, daemon=True) for role in roles]
-        for thread in self._threads:
-            thread.start()
+            self._names.append({})
+            for k in range(1, count + 1):
+                self._add_device(n, k, node_name(n, k))
         self._round = 0
 
-    def play(self, begins: float = 0.0) -> tuple[PlannedRound, dict[str, Any]]:
+    def _on_frame(self, sender: str, frame: Frame) -> None:
+        if frame.kind == "lost":
+            self._launcher.send(sender, self._recoveries.answer(frame))
+        else:
+            self._results.put(frame)
+
+    def play(
+        self, begins: float = 0.0, faults: Sequence[tuple[int, int, float]] = ()
+    ) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
 
         Args:
             begins: Monotonic time at which it begins, for the wall clock.
+            faults: Cluster, device and time of each device that is to fail by the virtual clock [s], beside
+                those that fail in the simulator.
 
         Returns:
             What was planned, and the server's report.
         """
         planned = self.rounds.next()
         tag = Tag(self._round)
-        meta = {"script": to_json(planned.script), "machine_begins": begins, "drawn": self._drawn}
+        self._recoveries.begin(planned)
+        for n, k, _ in self._dead:
+            self._replace(n, k)
+        self._dead = [*planned.failures, *faults]
+        meta = {
+            "script": to_json(planned.script),
+            "machine_begins": begins,
+            "drawn": self._drawn,
+            "names": [{str(k): name for k, name in names.items()} for names in self._names],
+            "faults": [[[k, at] for m, k, at in self._dead if m == n] for n in range(len(self._names))],
+        }
         moments = planned.outcome.moments
         arrays = {} if moments is None else {"moments": moments[0]}
         self._launcher.send(SERVER, Frame("round", tag, 0.0, meta, arrays))
         frame = self._results.get()
+        if frame.kind == "failed":
+            raise ExecutionError(f"round {self._round} failed: {frame.meta['why']}")
         self._round += 1
         for n, cluster in enumerate(planned.script.clusters):
             self._drawn[n] += cluster.local_steps if cluster.plays else 0
         return planned, dict(frame.meta)
+
+    def _start(self, role: Role) -> None:
+        role.begin()
+        thread = threading.Thread(target=role.run, name=role.name, daemon=True)
+        self._roles.append(role)
+        self._threads.append(thread)
+        thread.start()
+
+    def _add_device(self, n: int, k: int, name: str) -> None:
+        self._names[n][k] = name
+        self._start(
+            Device(
+                self._hub.endpoint(name),
+                make_clock(*self._clock),
+                cluster=n,
+                number=k,
+                build_block=self._of_devices.build_block,
+                learning=self._of_devices.learning,
+            )
+        )
+
+    def _replace(self, n: int, k: int) -> None:
+        """Let a device that has failed come back, by another name."""
+        self._hub.kill(self._names[n][k])
+        self._add_device(n, k, f"{node_name(n, k)}.{self._round}")
 
     def close(self) -> None:
         """Stop all roles."""

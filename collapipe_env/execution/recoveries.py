@@ -1,0 +1,54 @@
+"""Recoveries of the present round: plans of what is left, on request of the control units."""
+
+from __future__ import annotations
+
+from collapipe_env.dynamics.presence import PRESENCE
+from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.planned_rounds import PlannedRound
+from collapipe_env.execution.recovery_planning import USUAL_TERMS, RecoveryPlanner
+from collapipe_env.execution.script_reading import to_json
+from collapipe_env.physics.recovery import RecoveryTerms
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters
+
+
+class Recoveries:
+    """Answers control units that have lost a device.
+
+    Args:
+        scenario: The scenario; where its process `presence` is off, clusters recover on the usual terms.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        presence = dict(scenario.dynamics.processes).get(PRESENCE)
+        self._terms = USUAL_TERMS
+        if presence is not None:
+            self._terms = RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
+        self._parameters = system_parameters(scenario)
+        self._planned: PlannedRound | None = None
+        self._planners: dict[int, RecoveryPlanner] = {}
+
+    def begin(self, planned: PlannedRound) -> None:
+        """Begin a round."""
+        self._planned, self._planners = planned, {}
+
+    def answer(self, frame: Frame) -> Frame:
+        """Plan how a cluster goes on.
+
+        Args:
+            frame: The control unit's request.
+
+        Returns:
+            The answer: a script, or none where the device had nothing to do.
+        """
+        assert self._planned is not None
+        n = int(frame.meta["cluster"])
+        if n not in self._planners:
+            script = self._planned.script.clusters[n]
+            self._planners[n] = RecoveryPlanner(
+                self._planned.record, 0, script, self._parameters, self._terms
+            )
+        detect = frame.meta["detect_s"]
+        found = self._planners[n].lost(int(frame.meta["device"]), float(frame.meta["at_s"]), detect_s=detect)
+        tag = frame.tag._replace(attempt=frame.tag.attempt + 1)
+        return Frame("recovery", tag, meta={"recovery": None if found is None else to_json(found)})
