@@ -383,24 +383,37 @@ class ControlUnitRound:
                 **_handover(recovery, k, self._offset),
             }
             owner.send(self._names[k], "assign", self._tag._replace(place=k), meta=meta, arrays=arrays)
+        collected = {**owner.replicas.get(self._offset, {}), **self._taken_over(moves)} if moves else {}
         for move in moves:
             if move.source == 0:
-                self._give(move)
+                self._give(move, collected)
 
-    def _give(self, move: Move) -> None:
-        """Send blocks that the control unit has: of the round's begin, or replicas."""
+    def _taken_over(self, moves: Sequence[Move]) -> dict[str, Arrays]:
+        """Blocks that devices hand over to the control unit, as they are after the local steps that count."""
+        found: dict[str, Arrays] = {}
+        for move in moves:
+            if move.target == 0 != move.source:
+                for block in range(move.first_block, move.end_block):
+                    key = f"move_{move.source}", self._tag._replace(place=block)
+                    arrays = self._owner.mailbox.wait(*key).arrays
+                    found.setdefault(block_name(block), {}).update(arrays)
+        return found
+
+    def _give(self, move: Move, collected: Mapping[str, Arrays]) -> None:
+        """Send blocks that the control unit has: collected, of the round's begin, or replicas."""
         owner = self._owner
         for block in range(move.first_block, move.end_block):
             name = block_name(block)
             begun = owner.kept[name]
+            frozen = {n: a for n, a in begun.items() if n.startswith(FROZEN)}
             if move.part == "replica":
-                chosen = owner.replicas[self._offset][name]
+                chosen = collected[name]
             elif move.part == "frozen":
-                chosen = {n: a for n, a in begun.items() if n.startswith(FROZEN)}
+                chosen = frozen
             elif move.part == "weights":
                 chosen = {n: a for n, a in begun.items() if is_weight(n)}
             else:
-                chosen = begun
+                chosen = {**frozen, **collected.get(name, begun)}
             tag = self._tag._replace(place=block)
             owner.send(self._names[move.target], "move_0", tag, arrays=chosen)
 
