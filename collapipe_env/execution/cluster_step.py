@@ -1,0 +1,182 @@
+"""Local step as a control unit sees it: it embeds, relays in both directions, and waits for everybody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.lines import Line
+from collapipe_env.execution.role import SERVER, Recorded
+from collapipe_env.execution.rows import device_rows
+
+if TYPE_CHECKING:
+    from collapipe_env.execution.cluster_round import ControlUnitRound
+    from collapipe_env.execution.control_unit import ControlUnit
+
+
+@dataclass
+class StepEnd:
+    """End of a local step.
+
+    Attributes:
+        next_s: Time at which what follows begins [s].
+        updated: Whether anything arrived, so that weights were stepped.
+    """
+
+    next_s: float
+    updated: bool
+
+
+class LocalStep:
+    """A local step as the control unit sees it: it embeds, relays in both directions, and waits for all."""
+
+    def __init__(self, owner: ControlUnit, of_round: ControlUnitRound, step: int) -> None:
+        self._owner, self._round, self._step = owner, of_round, step
+        self._script = of_round.script
+        self._down, self._up, self._back = Line(), Line(), Line()
+        self._outputs: dict[int, Tensor] = {}
+        self._gradients: dict[int, Tensor] = {}
+        self._pieces: dict[tuple[str, int], list[Frame]] = {}
+
+    def run(self, begins_s: float) -> StepEnd:
+        """Take the step."""
+        self._owner.embedding.clear_gradients()
+        self._embed(begins_s)
+        ends = self._relay(begins_s)
+        self._learn()
+        return self._finish(ends)
+
+    def _embed(self, begins_s: float) -> None:
+        """Embed every micro-batch, and send it to the first stage."""
+        script, batch = self._script, self._round.batch(self._step)
+        for m in range(script.micro_batches):
+            first, end = self._round.rows(m)
+            out = None
+            if self._round.arrived(self._step)[m]:
+                out = self._owner.embedding.module(batch.tokens[first:end])
+                self._outputs[m] = out
+            transfer = self._down.carry(begins_s, script.hop_forward_s[0], script.latency_s)
+            self._record(0, m, 0, transfer)
+            self._send_rows(0, "forward_0", m, transfer.arrives_s, out, 0)
+
+    def _send_rows(self, stage: int, kind: str, m: int, at_s: float, x: Tensor | None, position: int) -> None:
+        """Send a micro-batch to the devices of a stage, each its samples."""
+        first, end = self._round.rows(m)
+        devices = self._script.stages[stage].devices
+        rows = device_rows(end - first, self._script.stages[stage].shares)
+        tag = self._round.tag._replace(step=self._step, place=position, micro_batch=m)
+        for k, (a, b) in zip(devices, rows, strict=True):
+            if a == b and len(devices) > 1:
+                continue
+            arrays = {} if x is None else {"x": x.detach()[a:b].contiguous().numpy()}
+            self._owner.send(self._round.name(k), kind, tag, at_s=at_s, arrays=arrays)
+
+    def _relay(self, begins_s: float) -> float:
+        """Pass on what comes from the pipeline and from the server, until the last gradient is there [s]."""
+        wanted = self._wanted()
+        ends = begins_s
+        while wanted:
+            keys = sorted(wanted, key=lambda key: (key[1].micro_batch, key[0]))
+            frame = self._owner.mailbox.wait_any(keys)
+            key = next(k for k in keys if k[1] == frame.tag and k[0] == frame.kind)
+            wanted.remove(key)
+            m = frame.tag.micro_batch
+            word, _, _ = frame.kind.rpartition("_")
+            pieces = self._pieces.setdefault((word, m), [])
+            pieces.append(frame)
+            if any(k[0].startswith(f"{word}_") and k[1].micro_batch == m for k in wanted):
+                continue
+            at_s = max(self._owner.clock.ready(piece.at_s) for piece in pieces)
+            x = _joined(pieces)
+            if word == "encoded":
+                self._to_server(m, at_s, x)
+            elif word == "turned":
+                self._to_last_stage(m, at_s, x)
+            else:
+                ends = max(ends, at_s)
+                if x is not None:
+                    self._gradients[m] = x
+        return ends
+
+    def _wanted(self) -> set[tuple[str, Tag]]:
+        """Frames of the step: from the last stage, from the server, and from the first stage."""
+        script = self._script
+        wanted = set()
+        for m in range(script.micro_batches):
+            tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
+            wanted.add(("turned_0", tag))
+            first, end = self._round.rows(m)
+            for word, stage in (("encoded", script.stages[-1]), ("gradient", script.stages[0])):
+                rows = device_rows(end - first, stage.shares)
+                wanted |= {(f"{word}_{i}", tag) for i, (a, b) in enumerate(rows) if a < b or len(rows) == 1}
+        return wanted
+
+    def _to_server(self, m: int, at_s: float, x: Tensor | None) -> None:
+        script = self._script
+        transfer = self._up.carry(at_s, script.uplink_s, script.edge_latency_s)
+        self._record(2 * len(script.stages) + 1, m, 0, transfer)
+        tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
+        arrays = {} if x is None else {"x": x.numpy()}
+        self._owner.send(SERVER, "uplink", tag, at_s=transfer.arrives_s, arrays=arrays)
+
+    def _to_last_stage(self, m: int, at_s: float, x: Tensor | None) -> None:
+        script, S = self._script, len(self._script.stages)
+        transfer = self._back.carry(at_s, script.hop_backward_s[S], script.latency_s)
+        self._record(2 * S, m, 1, transfer)
+        last = S * len(script.stages[-1].chunks) - 1
+        self._send_rows(S - 1, "backward_0", m, transfer.arrives_s, x, last)
+
+    def _learn(self) -> None:
+        """Add the gradients of the embedding, micro-batch after micro-batch, and the pull of FedProx."""
+        part, learning = self._owner.embedding, self._owner.setup.learning
+        for m in sorted(self._gradients):
+            out = self._outputs.pop(m)
+            if out.requires_grad:
+                torch.autograd.backward(out, self._gradients[m])
+        if learning.proximal and part.flat is not None:
+            part.flat.gradients.add_(part.flat.values - self._round.beginning, alpha=learning.proximal)
+
+    def _finish(self, ends_s: float) -> StepEnd:
+        """Wait for everybody, then let all step their weights."""
+        owner, script, part = self._owner, self._script, self._owner.embedding
+        tag = self._round.tag._replace(step=self._step)
+        clip = owner.setup.learning.gradient_clip
+        squares = float(part.flat.gradients.square().sum()) if clip and part.flat is not None else 0.0
+        for k in self._round.numbers():
+            frame = owner.mailbox.wait("stepped", tag._replace(place=k))
+            ends_s = max(ends_s, float(frame.meta["ends_s"]))
+            squares += float(frame.meta["norm"])
+        served = owner.mailbox.wait("served", tag._replace(place=0))
+        ends_s = max(ends_s, float(served.meta["ends_s"]))
+        updated = any(self._round.units(self._step))
+        factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
+        next_s = ends_s + script.allreduce_s + script.update_s + script.replicas_s + script.barrier_s
+        meta = {"update": updated, "factor": factor, "next_s": next_s}
+        for k in self._round.numbers():
+            owner.send(self._round.name(k), "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
+        if updated and part.flat is not None and part.optimizer is not None:
+            part.set_rate(self._round.rates[self._step])
+            if factor != 1.0:
+                part.flat.gradients.mul_(factor)
+            part.optimizer.step()
+        return StepEnd(next_s, updated)
+
+    def _record(self, element: int, m: int, direction: int, transfer: Any) -> None:
+        times = transfer.start_s, transfer.end_s, transfer.end_s
+        self._owner.recorded.append(
+            Recorded(self._owner.cluster, self._step, element, m, direction, 0, *times)
+        )
+
+
+def _joined(pieces: Sequence[Frame]) -> Tensor | None:
+    """Samples of a micro-batch in their order; ``None`` where it was lost on the way."""
+    ordered = sorted(pieces, key=lambda piece: int(piece.kind.rpartition("_")[2]))
+    parts = [torch.from_numpy(np.array(piece.arrays["x"])) for piece in ordered if "x" in piece.arrays]
+    return torch.cat(parts) if parts else None

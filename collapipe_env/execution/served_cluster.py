@@ -1,0 +1,129 @@
+"""Work of the server for one cluster in a round, with as many attempts as it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.head_work import HeadWork
+from collapipe_env.execution.lines import Line
+from collapipe_env.execution.mailbox import Cancelled
+from collapipe_env.execution.role import Recorded, control_unit_name
+from collapipe_env.execution.rows import micro_batch_rows
+from collapipe_env.execution.script_reading import from_json
+from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
+
+if TYPE_CHECKING:
+    from collapipe_env.execution.served_round import ServedRound
+
+
+class ServedCluster:
+    """The server's work for one cluster in a round, with as many attempts as it takes."""
+
+    def __init__(self, of_round: ServedRound, cluster: int) -> None:
+        self._round, self._n = of_round, cluster
+        self._owner, self._script = of_round.owner, of_round.cluster(cluster)
+        self._mailbox, self._tag = self._owner.mailboxes[cluster], of_round.tag
+        self._steps, self._offset = self._script.local_steps, 0
+
+    def run(self) -> Frame:
+        """Serve the cluster until its update is there, which is returned."""
+        while True:
+            try:
+                self._attempt()
+                return self._mailbox.wait("update", self._tag)
+            except Cancelled:
+                abort = self._owner.aborts[self._n].get()
+                self._tag = abort.tag._replace(attempt=abort.tag.attempt + 1)
+                if abort.meta["dropped"]:
+                    return self._mailbox.wait("update", self._tag)
+                self._script = from_json(abort.meta["script"], ClusterScript)
+
+    def _attempt(self) -> None:
+        """Serve the local steps of the present script."""
+        self._offset = self._steps - self._script.local_steps
+        labels = self._mailbox.wait("labels", self._tag)
+        self._units = [[float(unit) for unit in step] for step in labels.meta["units"]]
+        self._targets = torch.from_numpy(np.array(labels.arrays["targets"]))
+        self._real = torch.from_numpy(np.array(labels.arrays["real"], dtype=np.bool_))
+        self._rows = micro_batch_rows(self._real.shape[1], self._script.micro_batches)
+        for local in range(self._script.local_steps):
+            step = self._offset + local
+            module, gradients = self._round.head(self._n, step)
+            learning = self._owner.setup.learning
+            work = HeadWork(module, self._owner.loss, self._units[local], learning.precision)
+            ends = self._operations(step, work)
+            self._round.end_step(self._n, step, work, gradients)
+            tag = self._tag._replace(step=step)
+            self._owner.send(control_unit_name(self._n), "served", tag, meta={"ends_s": ends})
+
+    def _operations(self, step: int, work: HeadWork) -> float:
+        script, clock, down = self._script.server, self._owner.clock, Line()
+        split = script.weight_s > 0.0 or script.weight_limit is not None
+        free, stored, ready_w, done_w = 0.0, 0, [], 0
+
+        def weigh() -> None:
+            nonlocal free, done_w, stored
+            free = self._work(2, step, ready_w[done_w], free, work, split=split)[0]
+            done_w, stored = done_w + 1, stored - 1
+
+        for kind, m, _ in script.order:
+            ready, x = free, None
+            if kind == FORWARD:
+                frame = self._mailbox.wait("uplink", self._tag._replace(step=step, micro_batch=m))
+                ready = clock.ready(frame.at_s)
+                x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
+            if script.weight_limit is not None:
+                while done_w < len(ready_w) and (
+                    ready > free or (kind == FORWARD and stored >= script.weight_limit)
+                ):
+                    weigh()
+            free, gradient = self._work(kind, step, m, max(free, ready), work, x, split=split)
+            stored += kind == FORWARD
+            if kind == BACKWARD:
+                transfer = down.carry(free, self._script.downlink_s, self._script.edge_latency_s)
+                S = len(self._script.stages)
+                times = transfer.start_s, transfer.end_s, transfer.end_s
+                self._owner.recorded.append(Recorded(self._n, step, 2 * S + 1, m, 1, 0, *times))
+                tag = self._tag._replace(step=step, micro_batch=m)
+                arrays = {} if gradient is None else {"x": gradient.numpy()}
+                to = control_unit_name(self._n)
+                self._owner.send(to, "turned_0", tag, at_s=transfer.arrives_s, arrays=arrays)
+                if script.weight_limit is not None:
+                    ready_w.append(m)
+        while done_w < len(ready_w):
+            weigh()
+        return free
+
+    def _work(
+        self,
+        kind: int,
+        step: int,
+        m: int,
+        start_s: float,
+        work: HeadWork,
+        x: torch.Tensor | None = None,
+        *,
+        split: bool,
+    ) -> tuple[float, torch.Tensor | None]:
+        """Run an operation; returns when it ends [s], and the gradient that it gives."""
+        clock, given = self._owner.clock, None
+        clock.begin(start_s)
+        local = step - self._offset
+        if self._units[local][m]:
+            if kind == FORWARD:
+                assert x is not None
+                first, end = self._rows[m]
+                work.forward(m, x, self._real[local, first:end], self._targets[local, first:end])
+            elif kind == BACKWARD:
+                given = work.backward(m, weights=not split)
+            else:
+                work.weight(m)
+        ends = clock.finish(start_s + self._script.server.seconds(kind, 0))
+        element = 2 * len(self._script.stages) + 2
+        times = start_s, ends, clock.now(ends)
+        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times))
+        return ends, given
