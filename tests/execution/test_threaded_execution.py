@@ -1,0 +1,182 @@
+"""Rounds executed by all roles as threads: the simulator's times, and the learner's weights."""
+
+import numpy as np
+import pytest
+from executed_support import (
+    Changed,
+    InProcess,
+    failing,
+    largest_difference,
+    priced_events,
+    quick,
+    same_weights,
+    sorted_events,
+)
+from numpy.testing import assert_allclose
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.execution.threads import ThreadedExecution
+from collapipe_env.physics.recovery import RecoveryTerms
+
+WITHIN = 1e-9
+"""Largest difference of times [s]."""
+
+
+def executed(scenario, rounds=2, faults=(), seed=3, **plan):
+    """Play rounds in both ways; yields what was planned, the report, and both training runs."""
+    execution = ThreadedExecution(scenario, Changed(scenario, **plan), seed=seed)
+    twin = InProcess(scenario, Changed(scenario, **plan), seed=seed)
+    try:
+        for number in range(rounds):
+            planned, result = execution.play(faults=faults if number == 0 else ())
+            twin.play()
+            yield planned, result, execution.federation, twin
+    finally:
+        execution.close()
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes"),
+    [
+        ({}, {}),
+        ({"micro_batches": 1}, {}),
+        ({"schedule": "1f1b", "micro_batches": 1}, {}),
+        ({"schedule": "1f1b", "micro_batches": 16}, {}),
+        ({"schedule": "zb-h1", "micro_batches": 4}, {}),
+        ({"schedule": "interleaved", "micro_batches": 4, "chunks": 2}, {"cluster.devices": 2}),
+        ({}, {"workload.local_steps": 3}),
+        ({"schedule": "1f1b"}, {"workload.local_steps": 2, "workload.head": "common"}),
+        ({}, {"workload.update_compression": "lora"}),
+        ({}, {"workload.weight_bits": 16, "workload.update_compression": "top-k"}),
+        ({}, {"learning.proximal": 0.1, "workload.local_steps": 2}),
+        ({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9}),
+        ({}, {"radio.link_errors": "drop", "radio.d2d_bandwidth_hz": 2e5}),
+        ({}, {"overheads.latency_s": 0.004, "overheads.edge_latency_s": 0.02}),
+        ({}, {"workload.recompute": True}),
+        ({}, {"workload.task": "translation"}),
+    ],
+    ids=lambda given: ",".join(f"{name}={value}" for name, value in given.items()) or "as-it-is",
+)
+def test_rounds_take_the_priced_times_and_leave_the_learners_weights(plan, changes):
+    scenario = quick(**changes)
+    for planned, result, federation, twin in executed(scenario, **plan):
+        for n in range(scenario.cluster.clusters):
+            found = sorted_events(result, n)
+            assert_allclose(found, priced_events(planned, n, scenario.workload.local_steps), atol=WITHIN)
+        assert result["delay_s"] == pytest.approx(planned.record.costs.delay[0], abs=WITHIN)
+        assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        assert same_weights(federation, twin.run)
+        assert result["train_loss"] == twin.train_loss
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes"),
+    [({"name": "asteroid"}, {}), ({}, {"learning.gradient_clip": 0.3})],
+    ids=["groups", "clipping"],
+)
+def test_sums_in_another_order_differ_in_their_last_digits_only(plan, changes):
+    scenario = quick(**changes)
+    for planned, result, federation, twin in executed(scenario, **plan):
+        assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        assert largest_difference(federation, twin.run) < 1e-5
+
+
+@pytest.mark.parametrize("recovery", ["light", "heavy"])
+@pytest.mark.parametrize("replication", ["none", "next_stage", "cu"])
+@pytest.mark.parametrize("changes", [{}, {"workload.update_compression": "lora"}], ids=["all", "adapters"])
+def test_rounds_with_failures_are_those_of_the_simulator(recovery, replication, changes):
+    scenario = failing(recovery=recovery, replication=replication)
+    scenario = scenario.with_overrides({"workload.local_steps": 3, **changes})
+    failures, credited = 0, 0
+    for planned, result, federation, twin in executed(scenario, rounds=6, seed=0):
+        failures += len(planned.failures)
+        assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        assert same_weights(federation, twin.run)
+        for n, recoveries in enumerate(result["recoveries"]):
+            assert len(recoveries) == sum(cluster == n for cluster, _, _ in planned.failures)
+            for one in recoveries:
+                credited += one["credited"]
+                expected = planned.record.interruption.failed
+                assert one["credited"] == expected.credited[0, n]
+                assert one["move_s"] == pytest.approx(expected.move_s[0, n], abs=WITHIN)
+    assert failures > 0
+    assert (credited > 0) == (replication != "none")
+
+
+def test_clusters_that_give_a_round_up_leave_the_others_to_train():
+    scenario = failing(recovery="drop-round").with_overrides({"workload.local_steps": 2})
+    dropped = 0
+    for planned, result, federation, twin in executed(scenario, rounds=5):
+        dropped += sum(one["dropped"] for each in result["recoveries"] for one in each)
+        assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        assert same_weights(federation, twin.run)
+    assert dropped > 0
+
+
+@pytest.mark.parametrize("at", [0.01, 0.3, 0.95])
+def test_a_device_that_fails_on_a_plain_scenario_is_replaced(at):
+    # The learner knows nothing of this failure: it trains the round as planned, and blocks that were lost
+    # differ in their moments alone, which do not matter in the first round.
+    scenario = quick()
+    usual = RecoveryTerms("light", 0.5, 4)
+    whole = next(iter(executed(scenario, rounds=1)))[0].record.costs
+    collected = float(whole.cluster_delay[0, 0] - whole.upload[0, 0])
+    rounds = executed(scenario, rounds=2, faults=[(0, 1, at * collected)])
+    planned, result, federation, twin = next(rounds)
+    assert same_weights(federation, twin.run)
+    (recovery,) = result["recoveries"][0]
+    assert recovery["device"] == 1
+    assert recovery["detect_s"] == usual.detection_s
+    assert result["cluster_s"][0] > planned.record.costs.cluster_delay[0, 0]
+    assert result["cluster_s"][1] == pytest.approx(planned.record.costs.cluster_delay[0, 1], abs=WITHIN)
+    # It is back for the next round.
+    planned, result, *_ = next(rounds)
+    assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+    rounds.close()
+
+
+def test_two_devices_of_a_cluster_may_fail_in_one_round():
+    scenario = failing(on_mean_s=1e9).with_overrides({"workload.local_steps": 2})
+    rounds = executed(scenario, rounds=1, faults=[(0, 2, 2.0), (0, 3, 9.0)])
+    _, result, federation, twin = next(rounds)
+    rounds.close()
+    assert [one["device"] for one in result["recoveries"][0]] == [2, 3]
+    assert same_weights(federation, twin.run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {
+                "workload.train_bits": 16,
+                **dict.fromkeys(
+                    (f"workload.{n}_bits" for n in ("stored_activation", "activation", "gradient")), 16
+                ),
+            },
+            "workload.train_bits = 16: set 32",
+        ),
+        ({"workload.moment_bits": 8}, "workload.moment_bits = 8: set 32"),
+        ({"radio.d2d_duplex": "half"}, "radio.d2d_duplex = half: set full"),
+        ({"decisions": ["segments", "micro_batches", "bandwidth", "powers", "server_blocks"]}, "take it off"),
+    ],
+)
+def test_what_cannot_be_executed_is_refused(changes, words):
+    scenario = quick(**changes)
+    with pytest.raises(ScenarioError, match=words):
+        ThreadedExecution(scenario, Changed(scenario))
+
+
+def test_a_wall_clock_is_late_rather_than_early():
+    import time
+
+    scenario = quick()
+    execution = ThreadedExecution(scenario, Changed(scenario), clock="wall", scale=0.1)
+    planned, result = execution.play(begins=time.monotonic() + 0.3)
+    execution.close()
+    starts = np.array([row[6] for row in result["events"]])
+    measured = np.array([row[8] for row in result["events"]])
+    due = np.array([row[7] for row in result["events"]])
+    assert (starts >= 0.0).all()
+    assert (measured >= due - 1e-3).all()
+    assert result["delay_s"] >= planned.record.costs.delay[0] - WITHIN
