@@ -1,8 +1,8 @@
 """A process with an endpoint of TCP, for tests that stop or kill it.
 
-Its arguments are its name, the host and port of its parent, and what it does: ``echo`` sends every frame
-back, ``flood`` sends numbered frames until it ends. Its own address is in its first frame. It ends with its
-parent.
+Its arguments are its name, the host and port of its parent, and what it does: ``echo`` sends every frame of
+its parent back, ``flood`` sends numbered frames until it ends. Its own address is in its first frame. It ends
+with its parent.
 """
 
 import os
@@ -24,7 +24,7 @@ def main() -> None:
     def on_frame(peer: str, frame: Frame) -> None:
         if frame.kind == "stop":
             ended.set()
-        elif work == "echo":
+        elif work == "echo" and peer == "parent":
             endpoint.send(peer, frame)
 
     endpoint.listen(on_frame, lambda *_: ended.set())

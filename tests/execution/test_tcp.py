@@ -1,5 +1,6 @@
 """TCP between processes: killed and stopped ones, strangers, wrong tokens, and connections by hand."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -76,7 +77,6 @@ def test_a_killed_process_is_lost_once_and_the_others_go_on(endpoints, processes
     victim = processes("c0d1", parent, "flood")
     processes("c0d2", parent, "echo")
     met(parent, notes, "c0d1", "c0d2")
-    parent.send("c0d1", Frame("forward"))
     notes.until(lambda: any(frame.kind == "flood" for _, frame in notes.frames))
     victim.send_signal(signal.SIGKILL)
     ((peer, reason),) = notes.until_lost()
@@ -256,7 +256,8 @@ def test_strangers_are_turned_away(endpoints, caplog, content: bytes, message: s
     notes = Notes(a)
     with socket.create_connection(a.address, timeout=60) as stranger:
         stranger.sendall(content)
-        stranger.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may be turned away already
+            stranger.shutdown(socket.SHUT_WR)
         assert ended(stranger)
     (line,) = [record.getMessage() for record in caplog.records]
     assert message in line
@@ -326,7 +327,8 @@ def test_a_peer_that_breaks_off_is_lost_with_the_reason(
     notes = Notes(a)
     with by_hand(a) as bulk, by_hand(a, channel="control") as control:
         bulk.sendall(content)
-        bulk.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may be cut already
+            bulk.shutdown(socket.SHUT_WR)
         ((peer, reason),) = notes.until_lost()
         assert peer == "b"
         assert message in reason

@@ -37,8 +37,8 @@ Address = tuple[str, int]
 HANDSHAKE_S = 10.0
 """Time in which a connection must be there, its handshake included [s]."""
 GRACE_S = 1.0
-"""Time for which a lost peer's other connections may still bring frames that it had sent [s]; those of a process
-that has ended do so at once, so that this counts only where single connections break."""
+"""Time for which a lost peer's other connections may still bring frames that it had sent [s]. Those of a
+process that has ended end at once: it counts only where a single connection breaks."""
 LINGER_S = 2.0
 """Time for which peers may take what is still to be sent to them when an endpoint closes [s]."""
 _STUCK_S = 5.0
