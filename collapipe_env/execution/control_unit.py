@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import torch
 
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.cluster_round import ControlUnitRound
@@ -57,6 +60,15 @@ class ControlUnit(Role):
         self._watched: dict[str, int] = {}
         self._lost: list[Loss] = []
         self._present = 0, 0
+
+    def warm_up(self) -> None:
+        """Train a copy of the embedding once."""
+        part = Part(copy.deepcopy(self.embedding.module), self.setup.learning)
+        out = part.module(self.samples.tokens[:1])
+        if out.requires_grad:
+            torch.autograd.backward(out, torch.zeros_like(out))
+        if part.optimizer is not None:
+            part.optimizer.step()
 
     def run(self) -> None:
         """Do what the server asks for until it says stop."""

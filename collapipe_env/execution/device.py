@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.device_round import Builder, DeviceRound, Died
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.parts import Arrays, block_name, under
+from collapipe_env.execution.parts import Arrays, Part, block_name, under
 from collapipe_env.execution.role import Role, Stopped
+from collapipe_env.execution.segment import Segment
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.scenario.learning import LearningSpec
 
@@ -32,6 +35,7 @@ class Device(Role):
         cluster: Its cluster, from 0.
         number: Its number, from 1.
         build_block: Returns a block with any weights.
+        width: Width ``d`` of the activations.
         learning: Optimiser and precision.
         draws: Whether blocks draw random numbers.
         die: Called when the device is to fail; by default its thread ends.
@@ -45,6 +49,7 @@ class Device(Role):
         cluster: int,
         number: int,
         build_block: Builder,
+        width: int,
         learning: LearningSpec,
         draws: bool = False,
         die: Callable[[], None] = lambda: None,
@@ -53,8 +58,19 @@ class Device(Role):
         self.cluster, self.number = cluster, number
         self.states: dict[int, dict[int, Arrays]] = {}
         self.replicas: dict[int, dict[int, Arrays]] = {}
-        self._build, self._learning, self._draws, self._die = build_block, learning, draws, die
+        self._build, self._width, self._learning = build_block, width, learning
+        self._draws, self._die = draws, die
         self._round = -1
+
+    def warm_up(self) -> None:
+        """Train a block once."""
+        part = Part(self._build(), self._learning)
+        segment = Segment([[part.module]], self._learning.precision)
+        real = torch.ones(1, 2, dtype=torch.bool)
+        out = segment.forward(0, 0, torch.zeros(1, 2, self._width), real)
+        segment.backward(0, 0, torch.zeros_like(out))
+        if part.optimizer is not None:
+            part.optimizer.step()
 
     def on_frame(self, sender: str, frame: Frame) -> None:
         """Take a frame; replicas are put aside."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +14,14 @@ from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
 from collapipe_env.execution.frames import Frame
-from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
+from collapipe_env.execution.role import (
+    LAUNCHER,
+    SERVER,
+    Role,
+    control_unit_name,
+    learn_addresses,
+    node_name,
+)
 from collapipe_env.execution.server import EdgeServer
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
 from collapipe_env.execution.transport import Channel, OnFrame, OnLost
@@ -131,9 +140,11 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
     scenario = load_scenario(spec["scenario"])
     require_executable(scenario)
     clock = make_clock(str(spec["clock"]), float(spec["scale"]))
-    if name not in role_names(scenario):
+    # A device that has come back has a number of its life behind a dot.
+    known = name.partition(".")[0]
+    if known not in role_names(scenario):
         raise ExecutionError(f"{name} is no role of scenario {scenario.name!r}: c0 and c0d1 are some")
-    cluster_name, _, number = name.partition("d")
+    cluster_name, _, number = known.partition("d")
     if number:
         setting = DeviceSetting.of(scenario)
         return Device(
@@ -142,7 +153,9 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
             cluster=int(cluster_name[1:]),
             number=int(number),
             build_block=setting.build_block,
+            width=setting.architecture.width,
             learning=setting.learning,
+            die=lambda: os.kill(os.getpid(), signal.SIGKILL),
         )
 
     def rng() -> Any:
@@ -184,9 +197,9 @@ def play_role(
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
         role = make_role(name, endpoint, spec.meta)
+        role.warm_up()
         endpoint.send(LAUNCHER, Frame("ready"))
-        directory = endpoint.wait("directory", patience)
-        endpoint.connect({n: (str(h), int(p)) for n, (h, p) in directory.meta["directory"].items()})
+        learn_addresses(endpoint, endpoint.wait("directory", patience))
         role.begin()
         role.run()
     finally:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import secrets
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
-from collapipe_env.execution.role import LAUNCHER, SERVER
+from collapipe_env.execution.recoveries import Recoveries
+from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.setting import require_executable
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
@@ -62,13 +64,22 @@ class Launcher:
             "clock": clock,
             "scale": scale,
         }
+        self._virtual = clock == "virtual"
+        self._addresses: dict[str, Address] = {}
         self._events: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
         self._endpoint = HeldEndpoint(TcpEndpoint(LAUNCHER, bind, self.token))
         self._endpoint.listen(
             lambda sender, frame: self._events.put((sender, frame)),
             lambda peer, why: self._events.put((peer, why)),
         )
+        self._recoveries = Recoveries(scenario)
+        self._context: Any = None
         self._processes: dict[str, Any] = {}
+        self._names = [
+            {k: node_name(n, k) for k in range(1, devices + 1)}
+            for n, devices in enumerate(scenario.cluster.devices_per_cluster)
+        ]
+        self._gone: set[str] = set()
         self._round, self._drawn = 0, [0] * scenario.cluster.clusters
 
     @property
@@ -87,24 +98,31 @@ class Launcher:
         Raises:
             ExecutionError: One ends or does not answer.
         """
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(PRELOADED))
-        for name in role_names(self._scenario):
-            process = context.Process(
-                target=_play, args=(name, self.address, self.token), name=name, daemon=True
-            )
-            process.start()
-            self._processes[name] = process
-        self.wait_until_ready()
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOADED))
+        names = role_names(self._scenario)
+        for name in names:
+            self._start(name)
+        self.wait_until_ready(names)
 
-    def wait_until_ready(self, patience: float = PATIENCE_S) -> None:
+    def _start(self, name: str) -> None:
+        process = self._context.Process(
+            target=_play, args=(name, self.address, self.token), name=name, daemon=True
+        )
+        process.start()
+        self._processes[name] = process
+
+    def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
+
+        Args:
+            names: Those that are awaited.
+            patience: Longest wait [s].
 
         Raises:
             ExecutionError: A role is missing after that time, or is lost.
         """
-        names = role_names(self._scenario)
-        addresses: dict[str, tuple[str, int]] = {}
+        addresses = self._addresses
         ready: set[str] = set()
         deadline = time.monotonic() + patience
         while len(ready) < len(names):
@@ -118,14 +136,26 @@ class Launcher:
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
         directory = {**addresses, LAUNCHER: self.address}
-        for name in names:
+        told = Tag(self._round)
+        for name in addresses:
             others = {n: list(a) for n, a in directory.items() if n != name}
-            self._endpoint.send(name, Frame("directory", meta={"directory": others}))
+            self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
+        connected: set[str] = set()
+        while connected < set(addresses):
+            sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
+            if isinstance(item, str):
+                raise ExecutionError(f"{sender} was lost before the round: {item}")
+            if item.kind == "connected":
+                connected.add(sender)
 
-    def play(self, patience: float = 3600.0) -> tuple[PlannedRound, dict[str, Any]]:
+    def play(
+        self, faults: Sequence[tuple[int, int, float]] = (), patience: float = 3600.0
+    ) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
 
         Args:
+            faults: Cluster, device and time of each device that is to fail by the virtual clock [s], beside
+                those that fail in the simulator. By other clocks nobody fails but those that are killed.
             patience: Longest wait for it [s].
 
         Returns:
@@ -134,11 +164,16 @@ class Launcher:
         Raises:
             ExecutionError: A process is lost, or the round does not end.
         """
+        self._bring_back()
         planned = self.rounds.next()
+        self._recoveries.begin(planned)
+        failing = [*planned.failures, *faults] if self._virtual else []
         meta = {
             "script": to_json(planned.script),
             "machine_begins": time.monotonic() + LEAD_S,
             "drawn": self._drawn,
+            "names": [{str(k): name for k, name in names.items()} for names in self._names],
+            "faults": [[[k, at] for m, k, at in failing if m == n] for n in range(len(self._names))],
         }
         moments = planned.outcome.moments
         arrays = {} if moments is None else {"moments": moments[0]}
@@ -146,21 +181,63 @@ class Launcher:
         deadline = time.monotonic() + patience
         while True:
             sender, item = self._next(deadline, f"round {self._round}")
+            if isinstance(item, str) and is_device(sender):
+                self._gone.add(sender)
+                continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
             if item.kind == "failed":
                 raise ExecutionError(f"{sender} failed in round {self._round}: {item.meta['why']}")
+            if item.kind == "lost":
+                self._endpoint.send(sender, self._recoveries.answer(item))
             if item.kind == "result":
                 break
+        for name in failed_names(failing, self._names):
+            self._gone.add(name)
         self._round += 1
         for n, cluster in enumerate(planned.script.clusters):
             self._drawn[n] += cluster.local_steps if cluster.plays else 0
         return planned, dict(item.meta)
 
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the process of a role.
+
+        Args:
+            name: The role's present name, see :attr:`names`.
+            number: The signal.
+        """
+        os.kill(self._processes[name].pid, number)
+
+    @property
+    def names(self) -> list[dict[int, str]]:
+        """Present name of each device of each cluster: one that has come back has another."""
+        return self._names
+
+    def _bring_back(self) -> None:
+        """Start devices anew that have failed; the simulator says which of them have work."""
+        again = []
+        for n, names in enumerate(self._names):
+            for k, name in names.items():
+                if name in self._gone or self._ended(name):
+                    self._gone.discard(name)
+                    if name in self._processes:
+                        self._processes.pop(name).kill()
+                    self._addresses.pop(name, None)
+                    names[k] = f"{node_name(n, k)}.{self._round}"
+                    again.append(names[k])
+        for name in again:
+            self._start(name)
+        if again:
+            self.wait_until_ready(again)
+
+    def _ended(self, name: str) -> bool:
+        process = self._processes.get(name)
+        return process is not None and process.exitcode is not None
+
     def close(self) -> None:
         """Stop all processes; those that do not end are killed."""
-        for name in role_names(self._scenario):
-            if name in self._processes:
+        for name in self._addresses:
+            if name not in self._gone:
                 self._endpoint.send(name, Frame("stop"))
         self._endpoint.close()
         deadline = time.monotonic() + 5.0
@@ -184,7 +261,8 @@ class Launcher:
                 return self._events.get(timeout=0.2)
             except queue.Empty:
                 for name, process in self._processes.items():
-                    if process.exitcode is not None:
+                    if process.exitcode is not None and name not in self._gone:
+                        self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
         raise ExecutionError(f"nothing was heard for too long while waiting for {what}")
 
@@ -194,3 +272,18 @@ def _play(name: str, launcher: Address, token: str) -> None:
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     play_role(name, launcher, token)
+
+
+def is_device(name: str) -> bool:
+    """Whether a name is a device's, rather than the server's or a control unit's."""
+    return name[:1] == "c" and "d" in name
+
+
+def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:
+    """Names of devices that have failed.
+
+    Args:
+        failing: Cluster, number and time of each.
+        names: Names of the devices of each cluster.
+    """
+    return [names[n][k] for n, k, _ in failing]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,6 +62,32 @@ class Stopped(Exception):  # noqa: N818 - no error: the work is done
     """The role has been told to stop."""
 
 
+class Connects(Protocol):
+    """An endpoint that has to be told where its peers are."""
+
+    def connect(self, directory: Mapping[str, tuple[str, int]]) -> None:
+        """Learn the addresses of peers."""
+        ...
+
+    def send(self, to: str, frame: Frame) -> None:
+        """Send a frame to a peer."""
+        ...
+
+
+def learn_addresses(endpoint: Any, frame: Frame) -> None:
+    """Learn where peers are, and say so.
+
+    Args:
+        endpoint: An endpoint that connects.
+        frame: The launcher's directory: host and port by name.
+    """
+    connecting: Connects = endpoint
+    connecting.connect(
+        {name: (str(host), int(port)) for name, (host, port) in frame.meta["directory"].items()}
+    )
+    connecting.send(LAUNCHER, Frame("connected", frame.tag))
+
+
 class Role:
     """What all roles have in common.
 
@@ -83,6 +109,9 @@ class Role:
         self._endpoint = endpoint
         self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
 
+    def warm_up(self) -> None:
+        """Do everything once that takes longer the first time; nothing of the training changes."""
+
     def begin(self) -> None:
         """Take frames from now on."""
         self._endpoint.listen(self.on_frame, self.on_lost)
@@ -93,7 +122,9 @@ class Role:
             for peer in frame.meta.get("lost", ()):
                 self._endpoint.drop(str(peer))
             self.mailbox.cancel(frame.tag.round, frame.tag.attempt)
-        if frame.kind in COMMANDS:
+        if frame.kind == "directory":
+            learn_addresses(self._endpoint, frame)
+        elif frame.kind in COMMANDS:
             self._commands.put(frame)
         else:
             self.mailbox.put(frame)

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import torch
 
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.head_work import HeadWork, shadow_of
 from collapipe_env.execution.mailbox import Mailbox
 from collapipe_env.execution.role import LAUNCHER, Role, Stopped
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.execution.served_round import ServedRound
 from collapipe_env.execution.transport import Endpoint
+from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.training_setup import TrainingSetup
 
@@ -74,6 +77,17 @@ class EdgeServer(Role):
                 mailbox.fail(ConnectionError(f"{peer} is gone ({reason})"))
             if peer == LAUNCHER:
                 self.stop()
+
+    def warm_up(self) -> None:
+        """Train a copy of the head once."""
+        tokens, targets = (part[:1] for part in self.setup.train)
+        model, head = self.federation.common_model
+        with torch.no_grad():
+            x = model(tokens)
+        module, _ = shadow_of(head)
+        work = HeadWork(module, self.loss, [1.0], self.setup.learning.precision)
+        work.forward(0, x, tokens != PADDING, targets)
+        work.backward(0)
 
     def run(self) -> None:
         """Play the rounds that the launcher asks for until it says stop."""

@@ -141,6 +141,7 @@ class ThreadedExecution:
                 cluster=n,
                 number=k,
                 build_block=self._of_devices.build_block,
+                width=self._of_devices.architecture.width,
                 learning=self._of_devices.learning,
             )
         )
