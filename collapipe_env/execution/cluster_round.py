@@ -132,7 +132,12 @@ class ControlUnitRound:
             if answer.meta["recovery"] is not None:
                 recovery = from_json(answer.meta["recovery"], RecoveryScript)
                 self._recoveries.append(
-                    {**answer.meta["recovery"], "script": None, "asked_s": time.monotonic() - asked}
+                    {
+                        **answer.meta["recovery"],
+                        "script": None,
+                        "delay_s": recovery.script.delay_s,
+                        "asked_s": time.monotonic() - asked,
+                    }
                 )
         assert recovery is not None
         owner.mailbox.cancel(ended.round, ended.attempt)

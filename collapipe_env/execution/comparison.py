@@ -1,0 +1,227 @@
+"""Comparison of executed rounds with their prices: local steps, rounds of clusters, lateness of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.evaluation.table import Cell, Page
+from collapipe_env.execution.planned_rounds import PlannedRound
+from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.scripts import ClusterScript
+
+OVERRUN_S = 1e-3
+"""Lateness from which on an event counts as an overrun [s]."""
+CAPTION = (
+    "Priced: by the simulator. T_step: from the first transfer of a local step to the arrival of its "
+    "last gradient or the end of its last operation, mean over the local steps. T_n: to the end of "
+    "the upload; where devices were lost, priced with their recoveries. Late: ends of operations and "
+    "transfers behind the time that was due, mean and largest; overruns: more than 1 ms."
+)
+
+
+@dataclass(frozen=True)
+class ComparedCluster:
+    """A cluster's round, priced and measured.
+
+    Attributes:
+        round: Number of the round, from 1.
+        cluster: Cluster, from 0.
+        schedule: Its schedule.
+        micro_batches: ``M``.
+        step_priced_s: Mean length of a local step without all-reduce and update, by the simulator [s].
+        step_measured_s: The same, measured [s]; ``None`` where nothing was recorded.
+        delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
+        delay_measured_s: ``T_n`` measured [s].
+        late_mean_s: Mean lateness of the ends of operations and transfers [s].
+        late_most_s: Largest lateness [s].
+        overruns: Events that were late by more than a millisecond.
+        lost: Devices that were lost.
+        recovery_s: Seconds from the losses until training went on, all together [s].
+    """
+
+    round: int
+    cluster: int
+    schedule: str
+    micro_batches: int
+    step_priced_s: float
+    step_measured_s: float | None
+    delay_priced_s: float
+    delay_measured_s: float
+    late_mean_s: float
+    late_most_s: float
+    overruns: int
+    lost: tuple[int, ...]
+    recovery_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ComparedRound:
+    """A round, priced and measured.
+
+    Attributes:
+        round: Its number, from 1.
+        clusters: Clusters that took part.
+        delay_priced_s: Delay of the round by the simulator, without losses that it does not know of [s].
+        delay_measured_s: Delay measured, broadcast included [s].
+        train_loss: Mean training loss; ``None`` where nothing arrived.
+        figures: Loss and metrics of the common model after the round.
+    """
+
+    round: int
+    clusters: tuple[ComparedCluster, ...]
+    delay_priced_s: float
+    delay_measured_s: float
+    train_loss: float | None
+    figures: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def compare_round(number: int, planned: PlannedRound, result: Mapping[str, Any]) -> ComparedRound:
+    """Hold an executed round against its prices.
+
+    Args:
+        number: Its number, from 1.
+        planned: What was planned.
+        result: The server's report.
+    """
+    events = [Recorded(*row) for row in result["events"]]
+    clusters = tuple(
+        _compared(number, planned, script, result, [e for e in events if e.cluster == script.cluster])
+        for script in planned.script.clusters
+        if script.plays
+    )
+    return ComparedRound(
+        number,
+        clusters,
+        float(planned.record.costs.delay[0]),
+        float(result["delay_s"]),
+        result["train_loss"],
+        result["figures"],
+    )
+
+
+def _compared(
+    number: int,
+    planned: PlannedRound,
+    script: ClusterScript,
+    result: Mapping[str, Any],
+    events: Sequence[Recorded],
+) -> ComparedCluster:
+    n = script.cluster
+    timeline = predicted_events(planned.record, 0, n, script.local_steps)
+    steps = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
+    late = np.array([e.measured_end_s - e.end_s for e in events]) if events else np.zeros(1)
+    recoveries = result["recoveries"][n]
+    known = {k for m, k, _ in planned.failures if m == n}
+    priced = float(planned.record.costs.cluster_delay[0, n])
+    # The simulator has priced the losses that it knows of.
+    if {one["device"] for one in recoveries} - known:
+        priced = float(recoveries[-1]["delay_s"])
+    return ComparedCluster(
+        round=number,
+        cluster=n,
+        schedule=script.schedule,
+        micro_batches=script.micro_batches,
+        step_priced_s=float(np.mean(steps)),
+        step_measured_s=None if recoveries else measured_step(script, events),
+        delay_priced_s=priced,
+        delay_measured_s=float(result["cluster_s"][n]),
+        late_mean_s=float(late.mean()),
+        late_most_s=float(late.max()),
+        overruns=int((late > OVERRUN_S).sum()),
+        lost=tuple(int(one["device"]) for one in recoveries),
+        recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
+    )
+
+
+def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:
+    """Mean length of the local steps of a cluster as they were measured [s]; ``None`` without events.
+
+    From the first transfer out of the control unit to the last end of an operation, or the arrival of the
+    last gradient there.
+
+    Args:
+        script: Script of the cluster.
+        events: What was done for it.
+    """
+    lengths = []
+    for step in sorted({e.step for e in events}):
+        mine = [e for e in events if e.step == step]
+        begin = min(e.start_s for e in mine)
+        ends = [
+            e.measured_end_s + (script.latency_s if e.element == 0 and e.direction else 0.0) for e in mine
+        ]
+        lengths.append(max(ends) - begin)
+    return float(np.mean(lengths)) if lengths else None
+
+
+def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence[str] = ()) -> Page:
+    """The table of executed rounds.
+
+    Args:
+        title: Heading.
+        rounds: The rounds.
+        below: Further lines below it.
+    """
+    headers: list[Cell] = [
+        ("round", ""),
+        ("cluster", ""),
+        ("plan", ""),
+        ("T_step priced", "s"),
+        ("measured", "s"),
+        ("error", "%"),
+        ("T_n priced", "s"),
+        ("T_n measured", "s"),
+        ("error of T_n", "%"),
+        ("late", "ms"),
+        ("overruns", ""),
+        ("lost", ""),
+    ]
+    lines: list[list[Cell]] = []
+    for one in rounds:
+        lines += [_line(cluster) for cluster in one.clusters]
+        whole = [("", "")] * len(headers)
+        whole[0], whole[1] = (f"{one.round}", ""), ("all", "")
+        whole[6], whole[7] = _seconds(one.delay_priced_s), _seconds(one.delay_measured_s)
+        whole[8] = _error(one.delay_measured_s, one.delay_priced_s)
+        lines.append(whole)
+    important = ("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost")
+    return Page(title, [CAPTION, *below], headers, lines, important)
+
+
+def _line(one: ComparedCluster) -> list[Cell]:
+    step = one.step_measured_s
+    return [
+        (f"{one.round}", ""),
+        (f"c{one.cluster}", ""),
+        (f"{one.schedule}, M = {one.micro_batches}", ""),
+        _seconds(one.step_priced_s),
+        ("", "") if step is None else _seconds(step),
+        ("", "") if step is None else _error(step, one.step_priced_s),
+        _seconds(one.delay_priced_s),
+        _seconds(one.delay_measured_s),
+        _error(one.delay_measured_s, one.delay_priced_s),
+        (f"{1e3 * one.late_mean_s:.2f}, {1e3 * one.late_most_s:.2f}", ""),
+        (f"{one.overruns}", ""),
+        (", ".join(f"d{k}" for k in one.lost), ""),
+    ]
+
+
+def _seconds(value: float) -> Cell:
+    return f"{value:.3f}", ""
+
+
+def _error(measured: float, priced: float) -> Cell:
+    return f"{100.0 * (measured / priced - 1.0):+.2f}", ""
