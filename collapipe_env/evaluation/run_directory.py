@@ -15,7 +15,7 @@ from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
-_KINDS = ("comparison", "evaluation", "evaluation in Python", "tuning")
+_KINDS = ("comparison", "evaluation", "evaluation in Python", "execution", "tuning")
 """Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
@@ -90,6 +90,12 @@ class RunDirectory:
     """Finished candidates of a tuning."""
     tuning = _Entry("tuning.json")
     """Everything measured in a tuning."""
+    execution = _Entry("execution.json")
+    """Everything measured in an execution."""
+    trace = _Entry("trace.json")
+    """Its operations and transfers, for trace viewers."""
+    weights = _Entry("weights.npz")
+    """Weights that it trained."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 

@@ -180,8 +180,8 @@ def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence
         ("cluster", ""),
         ("plan", ""),
         ("T_step priced", "s"),
-        ("measured", "s"),
-        ("error", "%"),
+        ("T_step measured", "s"),
+        ("error of T_step", "%"),
         ("T_n priced", "s"),
         ("T_n measured", "s"),
         ("error of T_n", "%"),
@@ -215,7 +215,7 @@ def _line(one: ComparedCluster) -> list[Cell]:
         _error(one.delay_measured_s, one.delay_priced_s),
         (f"{1e3 * one.late_mean_s:.2f}, {1e3 * one.late_most_s:.2f}", ""),
         (f"{one.overruns}", ""),
-        (", ".join(f"d{k}" for k in one.lost), ""),
+        (", ".join(f"c{one.cluster}d{k}" for k in one.lost), ""),
     ]
 
 

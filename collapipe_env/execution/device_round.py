@@ -173,7 +173,8 @@ class DeviceRound:
     def _operations(self, step: int, begins_s: float) -> float:
         """Run the stage's operations; returns when the last one ends [s]."""
         script, clock = self._stage, self._device.clock
-        free, stored, ready_w, done_w = begins_s, 0, [], 0
+        free, stored, done_w = begins_s, 0, 0
+        ready_w: list[tuple[int, int]] = []
         arrived = self._script.arrived[step - self._offset]
         for kind, m, chunk in script.order:
             frames: list[Frame] = []
@@ -186,29 +187,37 @@ class DeviceRound:
                 while done_w < len(ready_w) and (
                     ready > free or (kind == FORWARD and stored >= script.weight_limit)
                 ):
-                    free = self._work(WEIGHT, step, *ready_w[done_w], free, arrived, [])
+                    free = self._work(WEIGHT, step, ready_w[done_w], free, arrived, [])
                     done_w, stored = done_w + 1, stored - 1
-            free = self._work(kind, step, m, chunk, max(free, ready), arrived, frames)
+            free = self._work(kind, step, (m, chunk), max(free, ready), arrived, frames)
             if kind == FORWARD:
                 stored += 1
             elif kind == BACKWARD and script.weight_limit is not None:
                 ready_w.append((m, chunk))
         for waiting in ready_w[done_w:]:
-            free = self._work(WEIGHT, step, *waiting, free, arrived, [])
+            free = self._work(WEIGHT, step, waiting, free, arrived, [])
         return free
 
     def _work(
         self,
         kind: int,
         step: int,
-        m: int,
-        chunk: int,
+        which: tuple[int, int],
         start_s: float,
         arrived: Sequence[bool],
         frames: Sequence[Frame],
     ) -> float:
-        """Run an operation, and send what it gives; returns when it ends [s]."""
-        clock = self._device.clock
+        """Run an operation, and send what it gives; returns when it ends [s].
+
+        Args:
+            kind: ``FORWARD``, ``BACKWARD`` or ``WEIGHT``.
+            step: Local step.
+            which: Micro-batch and chunk.
+            start_s: Time at which it starts [s].
+            arrived: Micro-batches that arrive in this step.
+            frames: Its input.
+        """
+        (m, chunk), clock = which, self._device.clock
         self._die_before(start_s + self._stage.seconds(kind, chunk))
         clock.begin(start_s)
         begun = time.perf_counter()
@@ -342,7 +351,7 @@ class DeviceRound:
         device = self._device
         self._die_before(begins_s + self._script.collect_s)
         ends = begins_s + self._script.collect_each_s[device.number - 1]
-        arrays = {}
+        arrays: Arrays = {}
         if self._mine == 0:
             for block, part in self._parts.items():
                 arrays |= below(block_name(block), part.arrays())

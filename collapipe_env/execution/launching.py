@@ -7,9 +7,12 @@ import os
 import queue
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
@@ -58,12 +61,8 @@ class Launcher:
         self._scenario = scenario
         self.token = secrets.token_hex(32) if token is None else token
         self.rounds = PlannedRounds(scenario, scheduler, seed)
-        self._spec = {
-            "scenario": scenario.to_dict(),
-            "generator": self.rounds.generator,
-            "clock": clock,
-            "scale": scale,
-        }
+        self.scale, self._clock = scale, clock
+        self._upcoming: PlannedRound | None = None
         self._virtual = clock == "virtual"
         self._addresses: dict[str, Address] = {}
         self._events: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
@@ -91,6 +90,27 @@ class Launcher:
     def processes(self) -> Mapping[str, Any]:
         """Processes that were started here, by role."""
         return self._processes
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return self._scenario.name
+
+    @property
+    def upcoming(self) -> PlannedRound:
+        """The next round, planned already."""
+        if self._upcoming is None:
+            self._upcoming = self.rounds.next()
+        return self._upcoming
+
+    def _spec(self) -> dict[str, Any]:
+        """What a process that joins is told."""
+        return {
+            "scenario": self._scenario.to_dict(),
+            "generator": self.rounds.generator,
+            "clock": self._clock,
+            "scale": self.scale,
+        }
 
     def start_local(self) -> None:
         """Start a process a role on this machine, and wait until all are ready.
@@ -132,7 +152,7 @@ class Launcher:
             if item.kind == "join" and sender in names:
                 addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
                 self._endpoint.connect({sender: addresses[sender]})
-                self._endpoint.send(sender, Frame("spec", meta=self._spec))
+                self._endpoint.send(sender, Frame("spec", meta=self._spec()))
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
         directory = {**addresses, LAUNCHER: self.address}
@@ -149,13 +169,17 @@ class Launcher:
                 connected.add(sender)
 
     def play(
-        self, faults: Sequence[tuple[int, int, float]] = (), patience: float = 3600.0
+        self,
+        faults: Sequence[tuple[int, int, float]] = (),
+        kills: Sequence[tuple[int, int, float]] = (),
+        patience: float = 86_400.0,
     ) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
 
         Args:
             faults: Cluster, device and time of each device that is to fail by the virtual clock [s], beside
                 those that fail in the simulator. By other clocks nobody fails but those that are killed.
+            kills: Cluster, device and priced time of each device whose process is killed [s].
             patience: Longest wait for it [s].
 
         Returns:
@@ -165,7 +189,7 @@ class Launcher:
             ExecutionError: A process is lost, or the round does not end.
         """
         self._bring_back()
-        planned = self.rounds.next()
+        planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
         failing = [*planned.failures, *faults] if self._virtual else []
         meta = {
@@ -178,6 +202,11 @@ class Launcher:
         moments = planned.outcome.moments
         arrays = {} if moments is None else {"moments": moments[0]}
         self._endpoint.send(SERVER, Frame("round", Tag(self._round), 0.0, meta, arrays))
+        timers = [
+            threading.Timer(LEAD_S + self.scale * at, self.kill, (self._names[n][k],)) for n, k, at in kills
+        ]
+        for timer in timers:
+            timer.start()
         deadline = time.monotonic() + patience
         while True:
             sender, item = self._next(deadline, f"round {self._round}")
@@ -192,12 +221,30 @@ class Launcher:
                 self._endpoint.send(sender, self._recoveries.answer(item))
             if item.kind == "result":
                 break
+        for timer in timers:
+            timer.cancel()
         for name in failed_names(failing, self._names):
             self._gone.add(name)
         self._round += 1
         for n, cluster in enumerate(planned.script.clusters):
             self._drawn[n] += cluster.local_steps if cluster.plays else 0
         return planned, dict(item.meta)
+
+    def weights(self, patience: float = PATIENCE_S) -> dict[str, np.ndarray[Any, Any]]:
+        """Ask the server for the weights of the common model and of the head.
+
+        Raises:
+            ExecutionError: It does not answer.
+        """
+        self._endpoint.send(SERVER, Frame("weights", Tag(self._round)))
+        deadline = time.monotonic() + patience
+        while True:
+            sender, item = self._next(deadline, "the weights")
+            if isinstance(item, str):
+                if sender == SERVER:
+                    raise ExecutionError(f"{sender} was lost before it sent the weights: {item}")
+            elif item.kind == "weights":
+                return {name: np.array(values) for name, values in item.arrays.items()}
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to the process of a role.

@@ -20,7 +20,7 @@ from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 MOST_CLUSTERS = 2
 """Clusters in a picture; more would not be legible."""
-WIDTH_PX, HEIGHT_PX = 1500, 1000
+WIDTH_PX, HEIGHT_PX, LEFT_PX = 1500, 1000, 170.0
 
 
 def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) -> RoundView:
@@ -101,7 +101,7 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
         facts = f"{view.title}   ·   round {view.round_index}   ·   delay {view.delay_s:.4g} s"
         sheet.write(16.0, 18.0, facts, 12.0, bold=True)
         draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
-        draw_gantt(Panel(sheet, 118.0, 62.0, WIDTH_PX - 132.0, HEIGHT_PX - 102.0), view)
+        draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)
         content = io.BytesIO()
         sheet.figure.savefig(content, format="png")
     write_bytes(path, content.getvalue())

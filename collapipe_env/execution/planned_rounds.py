@@ -110,5 +110,6 @@ class PlannedRounds:
             self._observation, *_ = self._env.step_allocation(answer)
         record, outcome = self._env.last_round, self._learner.outcome
         assert outcome is not None
+        assert record is not None
         script = round_script(record, 0, self._parameters)
         return PlannedRound(script, record, outcome)

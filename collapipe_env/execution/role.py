@@ -14,7 +14,7 @@ from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.mailbox import Mailbox
 from collapipe_env.execution.transport import Endpoint
 
-COMMANDS = frozenset(("assign", "abort", "round", "stop"))
+COMMANDS = frozenset(("assign", "abort", "round", "weights", "stop"))
 """Kinds of frames that start or end something; others wait in the mailbox until they are asked for."""
 LAUNCHER, SERVER = "launcher", "server"
 
@@ -111,6 +111,10 @@ class Role:
 
     def warm_up(self) -> None:
         """Do everything once that takes longer the first time; nothing of the training changes."""
+
+    def run(self) -> None:
+        """Work until the launcher says stop."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Take frames from now on."""

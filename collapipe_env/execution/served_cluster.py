@@ -63,7 +63,8 @@ class ServedCluster:
     def _operations(self, step: int, work: HeadWork) -> float:
         script, clock, down = self._script.server, self._owner.clock, Line()
         split = script.weight_s > 0.0 or script.weight_limit is not None
-        free, stored, ready_w, done_w = 0.0, 0, [], 0
+        free, stored, done_w = 0.0, 0, 0
+        ready_w: list[int] = []
 
         def weigh() -> None:
             nonlocal free, done_w, stored

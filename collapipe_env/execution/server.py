@@ -96,11 +96,22 @@ class EdgeServer(Role):
                 frame = self.command()
                 if frame.kind == "round":
                     self._round(frame)
+                elif frame.kind == "weights":
+                    self._send_weights(frame)
         except Stopped:
             self.close()
         except BaseException as error:
             self.tell_failure(error)
             raise
+
+    def _send_weights(self, frame: Frame) -> None:
+        """Send the launcher the common model and the head."""
+        arrays = {
+            f"{part}/{name}": parameter.detach().numpy()
+            for part, module in zip(("model", "head"), self.federation.common_model, strict=True)
+            for name, parameter in module.named_parameters()
+        }
+        self.send(LAUNCHER, "weights", frame.tag, arrays=arrays)
 
     def _round(self, frame: Frame) -> None:
         self.recorded = []

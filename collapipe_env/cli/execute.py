@@ -1,0 +1,294 @@
+"""``collapipe execute``: real processes that train what a scheduler's plans say."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import tyro
+
+from collapipe_env.cli.common import (
+    SCENARIO_OPTION,
+    chosen_scenario,
+    command_line,
+    hint,
+    record,
+    require_within,
+    run_command,
+)
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.provenance import started
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
+from collapipe_env.files import write_json, write_text
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+
+if TYPE_CHECKING:
+    from collapipe_env.execution.comparison import ComparedRound
+    from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.planned_rounds import PlannedRound
+
+DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
+
+Starts a process for the edge server, for each control unit and for each device on this machine. They train
+the real segments over TCP, and the times are held against the simulator's. By the wall clock, operations and
+transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
+simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C stops all
+processes, and what is finished stays.
+
+Examples:
+  collapipe execute --scenario small --scheduler dssra --rounds 3
+  collapipe execute --clock virtual --fault c0d2@1.5
+  collapipe execute --schedule 1f1b --micro-batches 16 --kill c0d2@2
+"""
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    scenario: Annotated[str, SCENARIO_OPTION] = "small"
+    scheduler: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dssra"
+    """Scheduler whose plans are executed: a shipped one, or one of your own (file.py:Name)."""
+    rounds: int = 3
+    """Rounds."""
+    seed: int = 0
+    """Seed of the episode."""
+    clock: Literal["wall", "virtual", "none"] = "wall"
+    """wall: priced times are waited for. virtual: nobody waits. none: everything takes as long as it takes on
+    this machine."""
+    time_scale: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
+    ] = None
+    """Seconds of wall time for a priced second."""
+    schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
+    ] = None
+    """Schedule of the micro-batches, in place of the scheduler's."""
+    micro_batches: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scheduler's")] = (
+        None
+    )
+    """Micro-batches of every cluster, in place of the scheduler's."""
+    fault: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    """Devices that fail in the first round by the virtual clock, with the time since its begin."""
+    kill: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    """Devices whose processes are killed in the first round by the wall clock, with the priced time."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
+    ] = None
+    """Folder for everything that is written."""
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            ScenarioError: Names the option, its value and what is possible.
+        """
+        require_within(("--rounds", self.rounds, 1, 100_000), ("--seed", self.seed, 0, 2**31 - 1))
+        if self.time_scale is not None and not 1e-3 <= self.time_scale <= 1e4:
+            raise ScenarioError(f"--time-scale {self.time_scale!r}: use a number from 0.001 to 10000")
+        if self.fault and self.clock != "virtual":
+            raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
+        if self.kill and self.clock == "virtual":
+            raise ScenarioError("--kill needs --clock wall or none; with the virtual clock use --fault")
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe execute") -> int:
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
+
+
+def _run(options: Options, program: str, given: Sequence[str]) -> None:
+    # Imported late, so that --help and typing errors are answered at once.
+    import torch
+
+    from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.time_scale import usual_scale
+
+    options.check()
+    torch.set_num_threads(1)
+    scenario = chosen_scenario(options.scenario, None, None)
+    require_scheduler(options.scheduler)
+    (name,) = full_names([options.scheduler])
+    scheduler = Replanned.of(load_scheduler(name, scenario, None), scenario, options)
+    faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
+    default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
+    run = RunDirectory(options.out or default)
+    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name}
+    command = command_line(program, given)
+    with started(run, command, asked, fresh=True):
+        print(f"writing to {run.path}")
+        write_text(run.scenario, scenario.to_yaml())
+        with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock) as launcher:
+            scale = options.time_scale or usual_scale(launcher.upcoming.script)
+            launcher.scale = scale if options.clock == "wall" else 1.0
+            _say_what_begins(options, scenario, launcher)
+            launcher.start_local()
+            _play(options, launcher, run, faults, kills, record(program, given))
+
+
+def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
+    devices = sum(scenario.cluster.devices_per_cluster)
+    units = scenario.cluster.clusters
+    print(
+        f"starting {1 + units + devices} processes: the server, {units} control units, {devices} devices; "
+        f"{options.rounds} rounds of {options.scheduler} on {scenario.name}"
+    )
+    if options.clock == "wall":
+        each = launcher.scale * launcher.upcoming.script.delay_s
+        print(f"wall clock: a priced second lasts {launcher.scale:.3g} s, so a round takes some {each:.0f} s")
+    elif options.clock == "virtual":
+        print("virtual clock: nobody waits")
+    else:
+        print("no clock: everything takes as long as it takes here")
+
+
+def _play(
+    options: Options,
+    launcher: Launcher,
+    run: RunDirectory,
+    faults: Sequence[tuple[int, int, float]],
+    kills: Sequence[tuple[int, int, float]],
+    head: dict[str, Any],
+) -> None:
+    """Play the rounds, and write what is known after each."""
+    from rich.console import Console
+
+    from collapipe_env.execution.chrome_trace import write_trace
+    from collapipe_env.execution.comparison import compare_round, comparison_page
+    from collapipe_env.execution.pictures import write_picture
+
+    run.figures.mkdir(exist_ok=True)
+    rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
+    compared: list[ComparedRound] = []
+    title = f"{launcher.name}, {options.scheduler}"
+    load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    try:
+        for number in range(1, options.rounds + 1):
+            begun = time.monotonic()
+            first = number == 1
+            planned, result = launcher.play(faults=faults if first else (), kills=kills if first else ())
+            rounds.append((planned, result))
+            compared.append(compare_round(number, planned, result))
+            one = compared[-1]
+            lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
+            print(
+                f"round {number} of {options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
+                f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
+                f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
+                flush=True,
+            )
+            write_picture(run.figures / f"round-{number}.png", planned, result, title)
+        _write_weights(run.weights, launcher.weights())
+    finally:
+        if rounds:
+            load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
+            below = [f"clock {options.clock}, scale {launcher.scale:.3g}; {load}"]
+            page = comparison_page(f"Priced and measured: {title}", compared, below)
+            write_json(run.execution, {**head, "rounds": [one.to_dict() for one in compared]})
+            write_text(run.table, page.markdown())
+            write_trace(run.trace, rounds)
+            console = Console(highlight=False)
+            console.print()
+            page.print(console)
+            console.print()
+            for what, path in (
+                ("table", run.table),
+                ("numbers", run.execution),
+                ("pictures", run.figures),
+                ("trace", run.trace),
+                ("weights", run.weights),
+            ):
+                if what != "weights" or path.exists():
+                    console.print(f"{what + ':':<10} {path}", markup=False, soft_wrap=True)
+
+
+def _write_weights(path: Path, weights: dict[str, np.ndarray[Any, Any]]) -> None:
+    import io
+
+    from collapipe_env.files import write_bytes
+
+    content = io.BytesIO()
+    np.savez(content, **weights)  # type: ignore[arg-type] # the names are no option of savez
+    write_bytes(path, content.getvalue())
+
+
+def _failures(given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:
+    """Cluster, device and time of each ``ROLE@SECONDS``."""
+    found = []
+    devices = scenario.cluster.devices_per_cluster
+    for text in given:
+        role, _, seconds = text.partition("@")
+        cluster, _, number = role.partition("d")
+        try:
+            n, k, at = int(cluster[1:]), int(number), float(seconds)
+        except ValueError:
+            raise ScenarioError(f"{text!r} names no device and time: c0d2@1.5 is an example") from None
+        if cluster[:1] != "c" or not 0 <= n < len(devices) or not 1 <= k <= devices[n] or not at >= 0.0:
+            raise ScenarioError(
+                f"{text!r} names no device of {scenario.name} and time: c0d1@1.5 is an example; clusters are "
+                f"numbered from 0 to {len(devices) - 1}, devices from 1"
+            )
+        found.append((n, k, at))
+    return found
+
+
+class Replanned:
+    """A scheduler whose plans get another schedule, or another number of micro-batches.
+
+    Args:
+        inner: The scheduler.
+        schedule: The schedule; ``None`` for its own.
+        micro_batches: The number; ``None`` for its own.
+    """
+
+    def __init__(self, inner: Scheduler, schedule: str | None, micro_batches: int | None) -> None:
+        self.name = inner.name
+        self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
+
+    @classmethod
+    def of(cls, inner: Scheduler, scenario: Scenario, options: Options) -> Scheduler:
+        """The scheduler as the options want it.
+
+        Raises:
+            ScenarioError: The scenario does not allow that number of micro-batches.
+        """
+        if options.schedule is None and options.micro_batches is None:
+            return inner
+        allowed = scenario.workload.micro_batch_choices
+        if options.micro_batches is not None and options.micro_batches not in allowed:
+            raise ScenarioError(
+                f"--micro-batches {options.micro_batches}: {scenario.name} allows "
+                f"{', '.join(map(str, allowed))}"
+            )
+        return cls(inner, options.schedule, options.micro_batches)
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode."""
+        self._inner.reset(seed)
+
+    def act(self, observation: Any, state: Any = None) -> Any:
+        """Decide a round."""
+        from collapipe_env.allocation import Allocation, with_schedule
+
+        plan = self._inner.act(observation, state)
+        if not isinstance(plan, Allocation):
+            raise ScenarioError(
+                f"--schedule and --micro-batches change plans, and {self.name} answers with actions: leave "
+                "them out"
+            )
+        if self._micro_batches is not None:
+            plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, self._micro_batches))
+        if self._schedule is None:
+            return plan
+        chunks = 2 if self._schedule == "interleaved" else 1
+        caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
+        return with_schedule(plan, self._schedule, np.array(caps), chunks)  # type: ignore[arg-type]

@@ -1,0 +1,27 @@
+"""Time scale of the wall clock: how many seconds a priced second lasts."""
+
+from __future__ import annotations
+
+from collapipe_env.execution.scripts import RoundScript
+
+SHORTEST_S = 0.02
+"""Least wall time of the shortest priced operation or transfer [s]: a machine's delays hardly count then."""
+NEGLIGIBLE_S = 1e-3
+"""Priced times below that are left out: a server's head takes microseconds by its price."""
+
+
+def usual_scale(script: RoundScript) -> float:
+    """Seconds of wall time for a priced second, at least 1.
+
+    Args:
+        script: A round.
+    """
+    times: list[float] = []
+    for cluster in script.clusters:
+        for stage in cluster.stages:
+            shares = stage.chunk_share
+            times += [t * share for t in (stage.forward_s, stage.backward_s) for share in shares]
+        if cluster.plays:
+            times += [*cluster.hop_forward_s, *cluster.hop_backward_s, cluster.uplink_s, cluster.downlink_s]
+    counting = [t for t in times if t >= NEGLIGIBLE_S]
+    return max(1.0, SHORTEST_S / min(counting)) if counting else 1.0
