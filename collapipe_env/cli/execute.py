@@ -30,9 +30,9 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.comparison import ComparedRound
     from collapipe_env.execution.launching import Launcher
     from collapipe_env.execution.planned_rounds import PlannedRound
+    from collapipe_env.execution.price_comparison import ComparedRound
 
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
@@ -163,8 +163,8 @@ def _play(
     from rich.console import Console
 
     from collapipe_env.execution.chrome_trace import write_trace
-    from collapipe_env.execution.comparison import compare_round, comparison_page
     from collapipe_env.execution.pictures import write_picture
+    from collapipe_env.execution.price_comparison import compare_round, comparison_page
 
     run.figures.mkdir(exist_ok=True)
     rounds: list[tuple[PlannedRound, dict[str, Any]]] = []

@@ -24,7 +24,7 @@ from collapipe_env.execution.parts import (
     under,
 )
 from collapipe_env.execution.role import LAUNCHER, SERVER
-from collapipe_env.execution.rows import micro_batch_rows
+from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.models.tokenization import PADDING
@@ -167,6 +167,7 @@ class ControlUnitRound:
             "dropped": True,
             "events": [],
             "collected_s": None,
+            "measured_s": recovery.script.delay_s,
             "recoveries": self._recoveries,
         }
         owner = self._owner
@@ -322,6 +323,7 @@ class ControlUnitRound:
             "dropped": False,
             "events": self._events,
             "collected_s": begins_s,
+            "measured_s": owner.clock.now(ends),
             "recoveries": self._recoveries,
         }
         owner.send(SERVER, "update", self._tag, at_s=ends, meta=meta, arrays=arrays)

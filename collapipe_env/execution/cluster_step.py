@@ -14,7 +14,7 @@ from torch import Tensor
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.role import SERVER, Recorded
-from collapipe_env.execution.rows import device_rows
+from collapipe_env.execution.sample_rows import device_rows
 
 if TYPE_CHECKING:
     from collapipe_env.execution.cluster_round import ControlUnitRound

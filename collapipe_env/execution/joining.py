@@ -13,6 +13,7 @@ from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
+from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.role import (
     LAUNCHER,
@@ -22,7 +23,6 @@ from collapipe_env.execution.role import (
     learn_addresses,
     node_name,
 )
-from collapipe_env.execution.server import EdgeServer
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
 from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint

@@ -104,7 +104,7 @@ class Launcher:
         return self._upcoming
 
     def _spec(self) -> dict[str, Any]:
-        """What a process that joins is told."""
+        """Terms of the execution, for a process that joins."""
         return {
             "scenario": self._scenario.to_dict(),
             "generator": self.rounds.generator,

@@ -89,7 +89,7 @@ def learn_addresses(endpoint: Any, frame: Frame) -> None:
 
 
 class Role:
-    """What all roles have in common.
+    """Common part of all roles.
 
     Attributes:
         name: Name of the role, such as ``server``, ``c0`` or ``c0d1``.

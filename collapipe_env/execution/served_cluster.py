@@ -12,7 +12,7 @@ from collapipe_env.execution.head_work import HeadWork
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.role import Recorded, control_unit_name
-from collapipe_env.execution.rows import micro_batch_rows
+from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
 

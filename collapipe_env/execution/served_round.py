@@ -31,7 +31,7 @@ from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import CommonServer, Server
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.server import EdgeServer
+    from collapipe_env.execution.edge_server import EdgeServer
 
 
 class ServedRound:
@@ -206,10 +206,11 @@ class ServedRound:
         """Take the updates, and make the next common model."""
         updated = np.zeros(len(self._script.clusters), dtype=np.bool_)
         ends, events, collected = {}, [], {}
-        recoveries = {}
+        recoveries, measured = {}, {}
         for n in playing:
             frame = self._updates[n]
             ends[n] = self._owner.clock.ready(frame.at_s)
+            measured[n] = float(frame.meta["measured_s"])
             updated[n] = frame.meta["updated"]
             events += frame.meta["events"]
             collected[n] = frame.meta["collected_s"]
@@ -223,8 +224,8 @@ class ServedRound:
         losses = [self._losses[key] for key in sorted(self._losses)]
         mean = float(np.average([v for v, _ in losses], weights=[u for _, u in losses])) if losses else None
         return {
-            "delay_s": delay,
-            "cluster_s": [ends.get(n) for n in range(len(updated))],
+            "delay_s": self._owner.clock.now(delay),
+            "cluster_s": [measured.get(n) for n in range(len(updated))],
             "collected_s": [collected.get(n) for n in range(len(updated))],
             "train_loss": mean,
             "events": events,

@@ -10,13 +10,13 @@ from typing import Any
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
+from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
 from collapipe_env.execution.script_reading import to_json
-from collapipe_env.execution.server import EdgeServer
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
 from collapipe_env.execution.transport.in_process import InProcessHub
 from collapipe_env.scenario import Scenario
