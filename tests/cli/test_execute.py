@@ -1,0 +1,132 @@
+"""The command ``collapipe execute``, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collapipe_env.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PLAIN = ["execute", "--scenario", "small", "--scheduler", "pipeline"]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def processes_of(parent):
+    """Processes whose ancestor is another one."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found, wave = set(), {parent}
+    while wave:
+        wave = {pid for pid, above in parents.items() if above in wave} - found
+        found |= wave
+    return found
+
+
+def alive(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_rounds_of_real_processes_take_the_priced_times(tmp_path):
+    out = tmp_path / "run"
+    given = [*PLAIN, "--rounds", "2", "--clock", "virtual", "--fault", "c0d2@1.0", "--out", str(out)]
+    result = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", *given],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "starting 9 processes: the server, 2 control units, 6 devices" in result.stdout
+    assert "lost c0d2" in result.stdout
+    numbers = json.loads((out / "execution.json").read_text())
+    first, second = numbers["rounds"]
+    assert first["clusters"][0]["lost"] == [2]
+    assert first["clusters"][0]["recovery_s"] > 2.0  # detection
+    for one in (first, second):
+        for cluster in one["clusters"]:
+            assert cluster["delay_measured_s"] == pytest.approx(cluster["delay_priced_s"], abs=1e-9)
+            assert cluster["late_most_s"] == 0.0
+    assert second["clusters"][0]["lost"] == []
+    trace = json.loads((out / "trace.json").read_text())["traceEvents"]
+    drawn = [event for event in trace if event["ph"] == "X"]
+    assert {event["pid"] for event in drawn} == {0, 1, 2, 3}
+    begins = [event["ts"] for event in drawn]
+    assert begins == sorted(begins)
+    assert all(event["dur"] >= 0.0 for event in drawn)
+    assert len(list((out / "figures").glob("round-*.png"))) == 2
+    with np.load(out / "weights.npz") as weights:
+        assert any(name.startswith("model/blocks.0") for name in weights)
+        assert all(np.isfinite(weights[name]).all() for name in weights)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_ctrl_c_leaves_no_process(tmp_path):
+    given = [*PLAIN, "--rounds", "50", "--time-scale", "1", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "collapipe_env", *given],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        # Whatever started the tests may ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with process:
+        deadline = time.monotonic() + 120.0
+        # Nine roles, the server that they are forked from, and Python's tracker of resources.
+        while len(processes_of(process.pid)) < 11:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        mine = processes_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=100)
+    assert process.returncode == 130
+    deadline = time.monotonic() + 20.0
+    while any(alive(pid) for pid in mine):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--rounds", "0"], "--rounds = 0: use a number from 1"),
+        (["--time-scale", "-1"], "--time-scale -1.0: use a number from 0.001 to 10000"),
+        (["--fault", "c0d2@1"], "--fault needs --clock virtual"),
+        (["--clock", "virtual", "--kill", "c0d2@1"], "--kill needs --clock wall or none"),
+        (["--clock", "virtual", "--fault", "c7d1@1"], "'c7d1@1' names no device of small"),
+        (["--clock", "virtual", "--fault", "c0d9@1"], "devices from 1"),
+        (["--clock", "virtual", "--fault", "d2"], "c0d2@1.5 is an example"),
+        (["--micro-batches", "7"], "--micro-batches 7: small allows"),
+        (["--scheduler", "nobody"], "nobody"),
+    ],
+)
+def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*PLAIN, *given, "--out", str(tmp_path / "run")]) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert words in shown
+    assert "Traceback" not in shown
