@@ -25,12 +25,12 @@ from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
-from collapipe_env.files import write_json, write_text
+from collapipe_env.files import read_regular, write_json, write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.launching import Failures, Launcher
     from collapipe_env.execution.planned_rounds import PlannedRound
     from collapipe_env.execution.price_comparison import ComparedRound
 
@@ -45,10 +45,14 @@ processes, and what is finished stays.
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
   collapipe execute --clock virtual --fault c0d2@1.5
-  collapipe execute --schedule 1f1b --micro-batches 16 --kill c0d2@2
+  collapipe execute --scheduler pipeline --schedule 1f1b --micro-batches 16 --kill c0d2@2
+  collapipe execute --serve 192.168.1.5:29500 --clock virtual --token-file secret
+  collapipe execute --join 192.168.1.5:29500 --role c0d2 --bind 192.168.1.7 --token-file secret
 """
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
+LAST_PORT = 65_535
+LARGEST_TOKEN = 4096
+"""Bytes of a token's file."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,18 @@ class Options:
     """Devices that fail in the first round by the virtual clock, with the time since its begin."""
     kill: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
     """Devices whose processes are killed in the first round by the wall clock, with the priced time."""
+    hang: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
+    """Devices whose processes stop without a word in the first round by the wall clock."""
+    serve: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: start them here")] = None
+    """Wait at this address for processes that join, instead of starting them; for several machines."""
+    join: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: none")] = None
+    """Join the execution that waits at this address, as --role; it says everything else."""
+    role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
+    """Role to join as: server, c0, c0d1 and so on."""
+    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = "127.0.0.1"
+    """Address of this machine at which a process that joins listens."""
+    token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
+    """File with the secret that all processes share; needed with --serve and --join."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
     ] = None
@@ -97,8 +113,25 @@ class Options:
             raise ScenarioError(f"--time-scale {self.time_scale!r}: use a number from 0.001 to 10000")
         if self.fault and self.clock != "virtual":
             raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
-        if self.kill and self.clock == "virtual":
-            raise ScenarioError("--kill needs --clock wall or none; with the virtual clock use --fault")
+        for option, given in (("--kill", self.kill), ("--hang", self.hang)):
+            if given and self.clock == "virtual":
+                raise ScenarioError(
+                    f"{option} needs --clock wall or none; with the virtual clock use --fault"
+                )
+            if given and self.serve is not None:
+                raise ScenarioError(f"{option} needs processes that are started here: leave --serve out")
+        if self.serve is not None and self.join is not None:
+            raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
+        if (self.join is None) != (self.role is None):
+            raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d1")
+        if self.serve is not None and self.clock == "wall":
+            raise ScenarioError(
+                "--serve needs --clock virtual or none: clocks of several machines are not brought together"
+            )
+        if (self.serve is not None or self.join is not None) and self.token_file is None:
+            raise ScenarioError(
+                "--serve and --join need --token-file, a file with a secret of 32 letters or more"
+            )
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe execute") -> int:
@@ -110,11 +143,14 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
-    from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.launching import Failures, Launcher
     from collapipe_env.execution.time_scale import usual_scale
 
     options.check()
     torch.set_num_threads(1)
+    if options.join is not None:
+        _join(options)
+        return
     scenario = chosen_scenario(options.scenario, None, None)
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
@@ -127,12 +163,52 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     with started(run, command, asked, fresh=True):
         print(f"writing to {run.path}")
         write_text(run.scenario, scenario.to_yaml())
-        with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock) as launcher:
+        how: dict[str, Any] = {}
+        if options.serve is not None:
+            how = {"bind": _address(options.serve), "token": _token(options)}
+        with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             scale = options.time_scale or usual_scale(launcher.upcoming.script)
             launcher.scale = scale if options.clock == "wall" else 1.0
             _say_what_begins(options, scenario, launcher)
-            launcher.start_local()
-            _play(options, launcher, run, faults, kills, record(program, given))
+            if options.serve is None:
+                launcher.start_local()
+            else:
+                host, port = launcher.address
+                print(f"waiting at {host}:{port} for all of them to join", flush=True)
+                launcher.wait_for_others()
+            failures = Failures(faults, kills, _failures(options.hang, scenario))
+            _play(options, launcher, run, failures, record(program, given))
+
+
+def _join(options: Options) -> None:
+    """Play a role of an execution that somebody else serves."""
+    from collapipe_env.execution.joining import play_role
+
+    assert options.join is not None
+    assert options.role is not None
+    print(f"joining {options.join} as {options.role}", flush=True)
+    play_role(options.role, _address(options.join), _token(options), options.bind)
+    print("the execution has ended")
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > LAST_PORT:
+        raise ScenarioError(f"{text!r} is no address: HOST:PORT is one, such as 192.168.1.5:29500")
+    return host.strip("[]"), int(port)
+
+
+def _token(options: Options) -> str:
+    """Secret of the token file."""
+    assert options.token_file is not None
+    try:
+        content = read_regular(options.token_file, LARGEST_TOKEN).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ScenarioError(
+            f"--token-file {options.token_file} is no text: put 32 letters or more in it"
+        ) from None
+    return content.strip()
 
 
 def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
@@ -155,14 +231,14 @@ def _play(
     options: Options,
     launcher: Launcher,
     run: RunDirectory,
-    faults: Sequence[tuple[int, int, float]],
-    kills: Sequence[tuple[int, int, float]],
+    failures: Failures,
     head: dict[str, Any],
 ) -> None:
     """Play the rounds, and write what is known after each."""
     from rich.console import Console
 
     from collapipe_env.execution.chrome_trace import write_trace
+    from collapipe_env.execution.launching import NO_FAILURES
     from collapipe_env.execution.pictures import write_picture
     from collapipe_env.execution.price_comparison import compare_round, comparison_page
 
@@ -174,8 +250,7 @@ def _play(
     try:
         for number in range(1, options.rounds + 1):
             begun = time.monotonic()
-            first = number == 1
-            planned, result = launcher.play(faults=faults if first else (), kills=kills if first else ())
+            planned, result = launcher.play(failures if number == 1 else NO_FAILURES)
             rounds.append((planned, result))
             compared.append(compare_round(number, planned, result))
             one = compared[-1]

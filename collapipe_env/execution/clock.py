@@ -120,9 +120,9 @@ class MachineClock:
     def __init__(self) -> None:
         self._begins = 0.0
 
-    def restart(self, round_begins: float) -> None:
-        """Begin a round at a monotonic time."""
-        self._begins = round_begins
+    def restart(self, round_begins: float) -> None:  # noqa: ARG002 - that of another machine perhaps
+        """Begin a round now."""
+        self._begins = time.monotonic()
 
     def ready(self, arrives_s: float) -> float:  # noqa: ARG002 - the interface
         """Now: it is here."""

@@ -12,6 +12,7 @@ import torch
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.cluster_round import ControlUnitRound
 from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.heartbeats import Attendance, Pulse
 from collapipe_env.execution.parts import (
     Arrays,
     Part,
@@ -20,6 +21,7 @@ from collapipe_env.execution.parts import (
 )
 from collapipe_env.execution.role import LAUNCHER, SERVER, Role, Stopped
 from collapipe_env.execution.transport import Endpoint
+from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.training.beginning import Beginning
 from collapipe_env.training.training_setup import TrainingSetup
 
@@ -60,6 +62,8 @@ class ControlUnit(Role):
         self._watched: dict[str, int] = {}
         self._lost: list[Loss] = []
         self._present = 0, 0
+        self._attendance: Attendance | None = None
+        self._pulse: Pulse | None = None
 
     def warm_up(self) -> None:
         """Train a copy of the embedding once."""
@@ -93,6 +97,8 @@ class ControlUnit(Role):
         """
         with self._watch:
             self._watched, self._present = dict(devices), (round, attempt)
+            if self._attendance is not None:
+                self._attendance.expect(set(devices))
             if any(loss.name in devices for loss in self._lost):
                 self.mailbox.cancel(round, attempt)
 
@@ -109,6 +115,9 @@ class ControlUnit(Role):
             kept = self.replicas.setdefault(frame.tag.step, {})
             for name in {name.partition("/")[0] for name in frame.arrays}:
                 kept[name] = under(name, frame.arrays)
+        elif frame.kind == "heartbeat":
+            if self._attendance is not None:
+                self._attendance.hear(sender)
         elif frame.kind == "dying":
             self._hear(Loss(sender, frame.at_s))
         else:
@@ -124,6 +133,22 @@ class ControlUnit(Role):
             self.stop()
         else:
             self._hear(Loss(peer, None))
+
+    def expect_heartbeats(self, terms: RecoveryTerms) -> None:
+        """Take devices for lost that miss too many heartbeats, from now on."""
+        attendance = self._attendance = Attendance(terms)
+
+        def look() -> None:
+            for name in attendance.missing():
+                self._hear(Loss(name, None))
+
+        self._pulse = Pulse(0.25 * terms.heartbeat_s, look, f"{self.name} listens")
+
+    def close(self) -> None:
+        """Close the endpoint."""
+        if self._pulse is not None:
+            self._pulse.stop()
+        super().close()
 
     def _hear(self, loss: Loss) -> None:
         with self._watch:

@@ -15,6 +15,7 @@ from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
 from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.recoveries import recovery_terms
 from collapipe_env.execution.role import (
     LAUNCHER,
     SERVER,
@@ -175,6 +176,15 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
     )
 
 
+def _keep_in_touch(role: Role, scenario: Scenario) -> None:
+    """Let devices send heartbeats, and control units listen to them."""
+    terms = recovery_terms(scenario)
+    if isinstance(role, Device):
+        role.send_heartbeats(terms.heartbeat_s)
+    elif isinstance(role, ControlUnit):
+        role.expect_heartbeats(terms)
+
+
 def play_role(
     name: str, launcher: Address, token: str, bind: str = "127.0.0.1", patience: float = 120.0
 ) -> None:
@@ -201,6 +211,8 @@ def play_role(
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
         role.begin()
+        if spec.meta["clock"] != "virtual":  # by which nobody is late
+            _keep_in_touch(role, load_scenario(spec.meta["scenario"]))
         role.run()
     finally:
         endpoint.close()

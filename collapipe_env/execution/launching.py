@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,27 @@ PRELOADED = ("collapipe_env.execution.joining",)
 """Modules that processes share, as they are imported once."""
 LEAD_S = 0.5
 """Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
+LONG_S = 86_400.0
+"""Longest wait for processes that somebody has to start by hand [s]."""
 PATIENCE_S = 120.0
 """Longest wait for processes to begin [s]."""
+
+
+class Failures(NamedTuple):
+    """Failures that are asked for: cluster, device, and time since the round's begin [s] of each.
+
+    Attributes:
+        faults: Devices that fail by the virtual clock.
+        kills: Devices whose processes are killed, by other clocks.
+        hangs: Devices whose processes stop where they are, without a word.
+    """
+
+    faults: Sequence[tuple[int, int, float]] = ()
+    kills: Sequence[tuple[int, int, float]] = ()
+    hangs: Sequence[tuple[int, int, float]] = ()
+
+
+NO_FAILURES = Failures()
 
 
 class Launcher:
@@ -125,6 +144,17 @@ class Launcher:
             self._start(name)
         self.wait_until_ready(names)
 
+    def wait_for_others(self, patience: float = 86_400.0) -> None:
+        """Wait until a process a role has joined, from this machine or others.
+
+        Args:
+            patience: Longest wait [s].
+
+        Raises:
+            ExecutionError: A role is missing after that time, or is lost.
+        """
+        self.wait_until_ready(role_names(self._scenario), patience)
+
     def _start(self, name: str) -> None:
         process = self._context.Process(
             target=_play, args=(name, self.address, self.token), name=name, daemon=True
@@ -147,6 +177,8 @@ class Launcher:
         deadline = time.monotonic() + patience
         while len(ready) < len(names):
             sender, item = self._next(deadline, f"{', '.join(sorted(set(names) - ready))} to be ready")
+            if isinstance(item, str) and sender not in (*names, *addresses):
+                continue  # a device that is replaced now
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join" and sender in names:
@@ -163,6 +195,8 @@ class Launcher:
         connected: set[str] = set()
         while connected < set(addresses):
             sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
+            if isinstance(item, str) and sender not in addresses:
+                continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before the round: {item}")
             if item.kind == "connected":
@@ -170,16 +204,13 @@ class Launcher:
 
     def play(
         self,
-        faults: Sequence[tuple[int, int, float]] = (),
-        kills: Sequence[tuple[int, int, float]] = (),
+        failures: Failures = NO_FAILURES,
         patience: float = 86_400.0,
     ) -> tuple[PlannedRound, dict[str, Any]]:
         """Play a round.
 
         Args:
-            faults: Cluster, device and time of each device that is to fail by the virtual clock [s], beside
-                those that fail in the simulator. By other clocks nobody fails but those that are killed.
-            kills: Cluster, device and priced time of each device whose process is killed [s].
+            failures: Devices that are to fail, beside those that fail in the simulator by the virtual clock.
             patience: Longest wait for it [s].
 
         Returns:
@@ -191,7 +222,7 @@ class Launcher:
         self._bring_back()
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
-        failing = [*planned.failures, *faults] if self._virtual else []
+        failing = [*planned.failures, *failures.faults] if self._virtual else []
         meta = {
             "script": to_json(planned.script),
             "machine_begins": time.monotonic() + LEAD_S,
@@ -203,7 +234,9 @@ class Launcher:
         arrays = {} if moments is None else {"moments": moments[0]}
         self._endpoint.send(SERVER, Frame("round", Tag(self._round), 0.0, meta, arrays))
         timers = [
-            threading.Timer(LEAD_S + self.scale * at, self.kill, (self._names[n][k],)) for n, k, at in kills
+            threading.Timer(LEAD_S + self.scale * at, self.kill, (self._names[n][k], number))
+            for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
+            for n, k, at in some
         ]
         for timer in timers:
             timer.start()
@@ -218,6 +251,7 @@ class Launcher:
             if item.kind == "failed":
                 raise ExecutionError(f"{sender} failed in round {self._round}: {item.meta['why']}")
             if item.kind == "lost":
+                self._gone.add(self._names[int(item.meta["cluster"])][int(item.meta["device"])])
                 self._endpoint.send(sender, self._recoveries.answer(item))
             if item.kind == "result":
                 break
@@ -272,9 +306,16 @@ class Launcher:
                     self._addresses.pop(name, None)
                     names[k] = f"{node_name(n, k)}.{self._round}"
                     again.append(names[k])
-        for name in again:
-            self._start(name)
-        if again:
+        if again and self._context is None:
+            print(
+                "lost for good; start them anew with collapipe execute --join and --role "
+                + ", --role ".join(again),
+                flush=True,
+            )
+            self.wait_until_ready(again, LONG_S)
+        elif again:
+            for name in again:
+                self._start(name)
             self.wait_until_ready(again)
 
     def _ended(self, name: str) -> bool:

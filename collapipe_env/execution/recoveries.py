@@ -12,6 +12,18 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 
 
+def recovery_terms(scenario: Scenario) -> RecoveryTerms:
+    """Terms on which clusters recover: the scenario's, or the usual ones where `presence` is off.
+
+    Args:
+        scenario: The scenario.
+    """
+    presence = dict(scenario.dynamics.processes).get(PRESENCE)
+    if presence is None:
+        return USUAL_TERMS
+    return RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
+
+
 class Recoveries:
     """Answers control units that have lost a device.
 
@@ -20,10 +32,7 @@ class Recoveries:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        presence = dict(scenario.dynamics.processes).get(PRESENCE)
-        self._terms = USUAL_TERMS
-        if presence is not None:
-            self._terms = RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
+        self._terms = recovery_terms(scenario)
         self._parameters = system_parameters(scenario)
         self._planned: PlannedRound | None = None
         self._planners: dict[int, RecoveryPlanner] = {}

@@ -130,3 +130,65 @@ def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, ca
     shown = " ".join(capsys.readouterr().err.split())
     assert words in shown
     assert "Traceback" not in shown
+
+
+def test_processes_join_an_execution_that_is_served(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a word that nobody guesses\n")
+    command = [sys.executable, "-m", "collapipe_env", "execute", "--token-file", str(secret)]
+    options = {"cwd": tmp_path, "env": environment(), "text": True, "stdout": subprocess.PIPE}
+    given = [*PLAIN[1:], "--rounds", "1", "--clock", "virtual", "--out", str(tmp_path / "run")]
+    with subprocess.Popen([*command, *given, "--serve", "127.0.0.1:0"], bufsize=1, **options) as launcher:
+        address = ""
+        for line in launcher.stdout:
+            if line.startswith("waiting at "):
+                address = line.split()[2]
+                break
+        roles = ["server", *(f"c{n}{d}" for n in range(2) for d in ("", "d1", "d2", "d3"))]
+        joined = [
+            subprocess.Popen([*command, "--join", address, "--role", role], **options) for role in roles
+        ]
+        told = launcher.stdout.read()
+    assert launcher.returncode == 0, told
+    assert "round 1 of 1" in told
+    for process in joined:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert (tmp_path / "run" / "weights.npz").exists()
+
+
+def test_several_machines_need_a_token(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for given, words in (
+        (["--serve", "127.0.0.1:0", "--clock", "virtual"], "need --token-file"),
+        (["--serve", "127.0.0.1:0"], "--serve needs --clock virtual or none"),
+        (["--join", "127.0.0.1:1"], "--join and --role go together"),
+    ):
+        assert main(["execute", *given]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    short = tmp_path / "short"
+    short.write_text("word")
+    given = ["--serve", "0.0.0.0:0", "--clock", "virtual", "--token-file", str(short)]
+    assert main([*PLAIN, *given, "--out", "run"]) == 2
+    assert "token" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["--kill", "--hang"])
+def test_devices_that_are_killed_or_stopped_are_replaced(how, tmp_path):
+    out = tmp_path / "run"
+    result = subprocess.run(
+        [sys.executable, "-m", "collapipe_env", *PLAIN, "--rounds", "2", how, "c0d2@1", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert result.returncode == 0, result.stderr
+    first, second = json.loads((out / "execution.json").read_text())["rounds"]
+    assert first["clusters"][0]["lost"] == [2]
+    assert second["clusters"][0]["lost"] == []
+    cluster = first["clusters"][0]
+    # Detection and planning are measured, so the price is of this very failure.
+    assert cluster["delay_measured_s"] == pytest.approx(cluster["delay_priced_s"], rel=0.1)
