@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded
 from collapipe_env.files import write_json
 
 LETTERS = {"forward": "F", "backward": "B", "weight": "W"}
-DIRECTIONS = ("forward", "backward", "weight")
 
 
 def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -29,7 +28,7 @@ def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> li
     found: list[dict[str, Any]] = []
     begin_s = 0.0
 
-    def add(group: int, row: int, name: str, start_s: float, end_s: float, step: int) -> None:
+    def add(group: int, row: int, name: str, start_s: float, end_s: float) -> None:
         found.append(
             {
                 "name": name,
@@ -38,27 +37,25 @@ def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> li
                 "tid": row,
                 "ts": 1e6 * (begin_s + start_s),
                 "dur": 1e6 * max(end_s - start_s, 0.0),
-                "args": {"local step": step},
             }
         )
 
     for planned, result in rounds:
-        recorded = [Recorded(*row) for row in result["events"]]
         for script in planned.script.clusters:
             if not script.plays:
                 continue
             n = script.cluster
             timeline = predicted_events(planned.record, 0, n, script.local_steps)
-            for row, element in enumerate(timeline.elements):
-                names[2 * n, row] = names[2 * n + 1, row] = element.label
-            begins = [phase.start_s for phase in timeline.phases if phase.label == "step"]
+            measured = measured_timeline(planned, result, n)
+            for group, each in ((2 * n, timeline), (2 * n + 1, measured)):
+                for row, element in enumerate(each.elements):
+                    names[group, row] = element.label
             for event in timeline.events:
-                step = sum(event.start_s >= start for start in begins[1:])
                 label = f"{LETTERS[event.direction]} m{event.micro_batch}"
-                add(2 * n, event.element, label, event.start_s, event.end_s, step)
-            for done in (e for e in recorded if e.cluster == n):
-                label = f"{LETTERS[DIRECTIONS[done.direction]]} m{done.micro_batch}"
-                add(2 * n + 1, done.element, label, done.start_s, done.measured_end_s, done.step)
+                add(2 * n, event.element, label, event.start_s, event.end_s)
+            for event in measured.events:
+                label = f"{LETTERS[event.direction]} m{event.micro_batch}"
+                add(2 * n + 1, event.element, label, event.start_s, event.end_s)
         begin_s += max(float(result["delay_s"]), planned.script.delay_s)
     found.sort(key=lambda event: float(event["ts"]))
     return [*_named(names), *found]

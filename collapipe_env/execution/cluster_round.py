@@ -134,7 +134,6 @@ class ControlUnitRound:
                 self._recoveries.append(
                     {
                         **answer.meta["recovery"],
-                        "script": None,
                         "delay_s": recovery.script.delay_s,
                         "asked_s": time.monotonic() - asked,
                     }

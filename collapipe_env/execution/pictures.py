@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded
 from collapipe_env.files import write_bytes
-from collapipe_env.physics.schedules.timeline import Direction, Event, RoundTimeline
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 MOST_CLUSTERS = 2
 """Clusters in a picture; more would not be legible."""
 WIDTH_PX, HEIGHT_PX, LEFT_PX = 1500, 1000, 170.0
@@ -31,7 +29,7 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
         result: The server's report.
         title: First words of the heading.
     """
-    record, recorded = planned.record, [Recorded(*row) for row in result["events"]]
+    record = planned.record
     views: list[ClusterView] = []
     for script in [s for s in planned.script.clusters if s.plays][:MOST_CLUSTERS]:
         n = script.cluster
@@ -48,11 +46,10 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
             arrivals=1.0,
             schedule=script.schedule,
         )
-        done = [e for e in recorded if e.cluster == n]
         measured = replace(
             blank,
             name=f"c{n} measured",
-            timeline=_measured(priced, done),
+            timeline=measured_timeline(planned, result, n),
             delay_s=float(result["cluster_s"][n]),
         )
         views += [blank, measured]
@@ -66,15 +63,6 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
         round_index=planned.script.round_index + 1,
         delay_s=float(result["delay_s"]),
     )
-
-
-def _measured(priced: RoundTimeline, done: list[Recorded]) -> RoundTimeline:
-    """The timeline with what was done in place of what was priced; its phases stay."""
-    events = [
-        Event(e.element, e.micro_batch, DIRECTIONS[e.direction], e.start_s, max(e.measured_end_s, e.start_s))
-        for e in sorted(done, key=lambda e: e.measured_end_s)
-    ]
-    return replace(priced, events=tuple(events))
 
 
 def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], title: str) -> None:

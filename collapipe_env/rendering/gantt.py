@@ -162,7 +162,7 @@ def undrawn_steps(timeline: RoundTimeline) -> list[int]:
     return [
         i
         for i, p in enumerate(timeline.phases)
-        if p.label == "replay" or (p.label == "step" and p.start_s >= drawn_until)
+        if p.label in ("step", "replay") and p.start_s >= drawn_until
     ]
 
 

@@ -1,0 +1,111 @@
+"""Timelines of executed rounds, as far as they were recorded, for pictures and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from collapipe_env.execution.planned_rounds import PlannedRound
+from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.script_reading import from_json
+from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.physics.schedules.timeline import (
+    Direction,
+    Element,
+    Event,
+    Phase,
+    PhaseLabel,
+    RoundTimeline,
+    chain_elements,
+)
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
+
+
+def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster: int) -> RoundTimeline:
+    """Timeline of a cluster's round as it was executed.
+
+    Phases are those of the price. After a loss they are that loss, its recovery and the replay, and events
+    and rows are those of the plan that was left; what the attempts before did is not kept.
+
+    Args:
+        planned: What was planned.
+        result: The server's report.
+        cluster: The cluster.
+    """
+    script = planned.script.clusters[cluster]
+    priced = predicted_events(planned.record, 0, cluster, script.local_steps)
+    done = [Recorded(*row) for row in result["events"] if row[0] == cluster]
+    recoveries = result["recoveries"][cluster]
+    if not recoveries:
+        return replace(priced, events=_events(done))
+    last = recoveries[-1]
+    left = from_json(last["script"], ClusterScript)
+    after = [one for one in done if one.start_s >= last["resume_s"] - 1e-9] if left.plays else []
+    collected = result["collected_s"][cluster]
+    ends = last["resume_s"] if collected is None else float(collected) - left.collect_s
+    broadcast = [phase for phase in priced.phases if phase.label == "broadcast"]
+    lengths: list[tuple[PhaseLabel, float]] = []
+    for one in recoveries:
+        begun = sum(seconds for _, seconds in lengths)
+        lengths += [
+            ("step", max(one["at_s"] - begun, 0.0)),
+            ("detection", one["detect_s"]),
+            ("planning", one["plan_s"]),
+            ("moves", one["move_s"]),
+        ]
+    lengths += [
+        ("replay", ends - last["resume_s"]),
+        ("collect", left.collect_s),
+        ("upload", left.upload_s),
+    ]
+    begun = sum(seconds for _, seconds in lengths)
+    whole = float(result["delay_s"])
+    own = broadcast[0].end_s - broadcast[0].start_s if broadcast else 0.0
+    lengths += [("wait", max(whole - own - begun, 0.0)), ("broadcast", own)]
+    elements = elements_of(left) if left.plays else priced.elements[-1:]
+    return RoundTimeline(elements, _events(after), _phases(lengths))
+
+
+def elements_of(script: ClusterScript) -> tuple[Element, ...]:
+    """Chain of a cluster's script.
+
+    Args:
+        script: The script of a cluster that plays.
+    """
+    names = ["+".join(f"d{k - 1}" for k in stage.devices) for stage in script.stages]
+    wraps = any(len(stage.chunks) > 1 for stage in script.stages)
+    return chain_elements(
+        [stage.devices[0] for stage in script.stages],
+        [sum(end - first for first, end in stage.chunks) for stage in script.stages],
+        compute_forward_s=[stage.forward_s for stage in script.stages],
+        compute_backward_s=[stage.backward_s for stage in script.stages],
+        hop_forward_s=script.hop_forward_s,
+        hop_backward_s=script.hop_backward_s,
+        uplink_s=script.uplink_s,
+        downlink_s=script.downlink_s,
+        server_forward_s=script.server.forward_s,
+        server_backward_s=script.server.backward_s,
+        stage_names=names,
+        wrap_s=(script.wrap_forward_s, script.wrap_backward_s) if wraps else None,
+        latency_s=script.latency_s,
+        edge_latency_s=script.edge_latency_s,
+    )
+
+
+def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
+    return tuple(
+        Event(e.element, e.micro_batch, DIRECTIONS[e.direction], e.start_s, max(e.measured_end_s, e.start_s))
+        for e in sorted(done, key=lambda e: e.measured_end_s)
+    )
+
+
+def _phases(lengths: Sequence[tuple[PhaseLabel, float]]) -> tuple[Phase, ...]:
+    phases, now = [], 0.0
+    for label, seconds in lengths:
+        if seconds > 0.0:
+            phases.append(Phase(label, now, now + seconds))
+            now += seconds
+    return tuple(phases)

@@ -1,0 +1,87 @@
+"""Timelines of executed rounds: the priced one again, or that of a recovery."""
+
+import json
+
+import pytest
+from executed_support import Changed, quick
+from numpy.testing import assert_allclose
+
+from collapipe_env.execution.chrome_trace import write_trace
+from collapipe_env.execution.measured_timeline import measured_timeline
+from collapipe_env.execution.pictures import executed_view
+from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.execution.price_comparison import compare_round, comparison_page
+from collapipe_env.execution.threads import ThreadedExecution
+
+
+@pytest.fixture(scope="module")
+def rounds():
+    """Two rounds by the virtual clock; in the first one a device of the first cluster fails."""
+    scenario = quick()
+    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    played = [execution.play(faults=[(0, 2, 1.0)]), execution.play()]
+    execution.close()
+    return played
+
+
+def phases(timeline):
+    return {phase.label: (phase.start_s, phase.end_s) for phase in timeline.phases}
+
+
+def test_rounds_without_losses_are_drawn_as_they_were_priced(rounds):
+    planned, result = rounds[1]
+    for n in range(2):
+        priced = predicted_events(planned.record, 0, n, 1)
+        found = measured_timeline(planned, result, n)
+        assert found.phases == priced.phases
+        assert [element.label for element in found.elements] == [e.label for e in priced.elements]
+        assert_allclose(
+            sorted((e.element, e.micro_batch, e.start_s, e.end_s) for e in found.events),
+            sorted((e.element, e.micro_batch, e.start_s, e.end_s) for e in priced.events),
+            atol=1e-9,
+        )
+
+
+def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
+    planned, result = rounds[0]
+    found = measured_timeline(planned, result, 0)
+    (recovery,) = result["recoveries"][0]
+    known = phases(found)
+    assert known["step"] == (0.0, 1.0)
+    assert known["detection"] == (1.0, 3.0)
+    assert known["replay"][0] == pytest.approx(recovery["resume_s"])
+    assert known["upload"][1] == pytest.approx(result["cluster_s"][0])
+    assert found.end_s == pytest.approx(result["delay_s"])
+    assert min(event.start_s for event in found.events) == pytest.approx(recovery["resume_s"])
+    # The second of three devices is gone: two stages are left, and all blocks are theirs.
+    stages = [element for element in found.elements if element.kind == "compute"]
+    assert [element.node for element in stages] == [1, 3]
+    assert all(event.element < len(found.elements) for event in found.events)
+
+
+def test_what_is_written_has_both_timelines(rounds, tmp_path):
+    write_trace(tmp_path / "trace.json", rounds)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert groups == {"c0 priced", "c0 measured", "c1 priced", "c1 measured"}
+    view = executed_view(*rounds[0], "a round")
+    assert [cluster.name for cluster in view.clusters] == [
+        "c0 priced",
+        "c0 measured",
+        "c1 priced",
+        "c1 measured",
+    ]
+
+
+def test_the_comparison_prices_losses_that_the_simulator_does_not_know(rounds):
+    compared = [compare_round(number, *one) for number, one in enumerate(rounds, 1)]
+    lost, usual = compared[0].clusters
+    assert lost.lost == (2,)
+    assert lost.delay_priced_s > rounds[0][0].record.costs.cluster_delay[0, 0]
+    for cluster in (lost, usual, *compared[1].clusters):
+        assert cluster.delay_measured_s == pytest.approx(cluster.delay_priced_s, abs=1e-9)
+        assert cluster.late_most_s == 0.0
+    assert usual.step_measured_s == pytest.approx(usual.step_priced_s, abs=1e-9)
+    page = comparison_page("rounds", compared).markdown()
+    assert "| 1 | c0 | 1f1b, M = 8 |" in page
+    assert "c0d2" in page
