@@ -45,9 +45,9 @@ processes, and what is finished stays.
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
   collapipe execute --clock virtual --fault c0d2@1.5
-  collapipe execute --scheduler pipeline --schedule 1f1b --micro-batches 16 --kill c0d2@2
-  collapipe execute --serve 192.168.1.5:29500 --clock virtual --token-file secret
-  collapipe execute --join 192.168.1.5:29500 --role c0d2 --bind 192.168.1.7 --token-file secret
+  collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d2@2
+  collapipe execute --clock virtual --serve HOST:29500 --token-file FILE
+  collapipe execute --join HOST:29500 --role c0d2 --token-file FILE
 """
 
 LAST_PORT = 65_535

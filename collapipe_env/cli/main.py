@@ -14,7 +14,7 @@ COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
-    "execute": "let real processes train what a scheduler's plans say, one process a device",
+    "execute": "let real processes, one a device, train what plans say",
     "tune": "find the scalars of dssra-plus for a scenario",
     "scenario": "show a scenario, check it, or name the differences of two",
     "zoo": "list the trained agents that come with the package, or show one",

@@ -160,9 +160,7 @@ def undrawn_steps(timeline: RoundTimeline) -> list[int]:
     """Return the indices of the local steps without events of their own; they are hatched."""
     drawn_until = max((e.end_s for e in timeline.events), default=0.0) * (1.0 - 1e-9)
     return [
-        i
-        for i, p in enumerate(timeline.phases)
-        if p.label in ("step", "replay") and p.start_s >= drawn_until
+        i for i, p in enumerate(timeline.phases) if p.label in ("step", "replay") and p.start_s >= drawn_until
     ]
 
 

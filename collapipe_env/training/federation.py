@@ -26,7 +26,7 @@ from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
-from collapipe_env.training.mini_batches import next_batch
+from collapipe_env.training.mini_batches import MiniBatch, next_batch
 from collapipe_env.training.optimizer_state import (
     array_of,
     optimizer_tree,
@@ -243,7 +243,7 @@ class Federation:
         """
         setup = self._setup
         batches = [
-            ClusterBatch(*next_batch(setup, self._samples, stream), survived[n, : micro_batches[n]].tolist())
+            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
             for n, stream in enumerate(self._streams)
         ]
         self._gradients.zero_()
@@ -285,7 +285,7 @@ class Federation:
                 self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
             for n in np.flatnonzero(local_steps > step).tolist():
-                tokens, targets, units = next_batch(setup, self._samples, self._streams[n])
+                tokens, targets, units = self._next_batch(self._streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
                 result = pipeline_step(
@@ -484,3 +484,7 @@ class Federation:
         model, flat = self._lagging
         versions.fill(flat.values)
         return model
+
+    def _next_batch(self, stream: SampleStream) -> MiniBatch:
+        """Return a cluster's next mini-batch and its units, some of its tokens hidden."""
+        return next_batch(self._setup, self._samples, stream)
