@@ -43,7 +43,6 @@ class HeldEndpoint:
 
     Args:
         inner: The endpoint.
-        on_lost: Called when a peer is lost before somebody listens.
     """
 
     def __init__(self, inner: TcpEndpoint) -> None:

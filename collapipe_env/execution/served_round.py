@@ -92,8 +92,8 @@ class ServedRound:
                 self._turn.notify_all()
 
     def _send_round(self, n: int, cluster: ClusterScript) -> None:
-        """Send a cluster its script and the common model; its moments, too, where it does not have them."""
-        model, flat, optimizer = self._fed.replica(n)
+        """Send a cluster its script, the common model, and its moments."""
+        _, flat, optimizer = self._fed.replica(n)
         samples, streams = self._fed.samples
         rate = self._owner.setup.learning.learning_rate
         meta = {
@@ -110,7 +110,6 @@ class ServedRound:
             if places:
                 values = torch.cat([flat.values[place] for place in places]).numpy().copy()
                 arrays |= below(name, {VALUES: values, **memory_arrays(flat, optimizer, module)})
-        del model
         for _ in range(self._steps[n]):  # the server's own copy of the order of samples keeps up
             next_batch(self._owner.setup, samples, streams[n])
         self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
