@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transport_support import Notes, open_sockets, transport_threads
+from transport_support import Notes, open_sockets, require_no_transport_threads, transport_threads
 
 from collapipe_env.execution import tokens
 from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, decode, encode, read_frame
@@ -41,7 +41,7 @@ def endpoints():
     yield make
     for endpoint in made:
         endpoint.close()
-    assert transport_threads() == []
+    require_no_transport_threads()
     assert open_sockets() == before
 
 

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from transport_support import PATIENCE_S, Notes, open_sockets, transport_threads
+from transport_support import PATIENCE_S, Notes, open_sockets, require_no_transport_threads, transport_threads
 
 from collapipe_env.execution.frames import Frame, FrameError, Tag
 from collapipe_env.execution.transport import TransportError
@@ -49,7 +49,7 @@ def network(request):
     yield make
     for one in made:
         one.close()
-    assert transport_threads() == []
+    require_no_transport_threads()
     assert open_sockets() == before
 
 

@@ -55,6 +55,13 @@ def transport_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.endswith("-transport")]
 
 
+def require_no_transport_threads() -> None:
+    """See that no thread of an endpoint is left; one that closed its endpoint itself may still be ending."""
+    for thread in transport_threads():
+        thread.join(PATIENCE_S)
+    assert transport_threads() == []
+
+
 def open_sockets() -> int:
     """Number of this process's sockets, where the system tells; else 0."""
     folder = Path("/proc/self/fd")
