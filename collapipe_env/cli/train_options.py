@@ -117,6 +117,10 @@ class OutputOptions:
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
     """Start over in that folder instead of going on where it stopped."""
+    track: Annotated[
+        Literal["wandb", "mlflow"] | None, tyro.conf.arg(metavar="wandb|mlflow"), hint("default: none")
+    ] = None
+    """Tell Weights & Biases or MLflow the curves of the training, too."""
     no_figures: bool = False
     """Leave the pictures out."""
 
@@ -204,6 +208,10 @@ class Options:
             ("--threads", training.threads, 1, 1024),
         )
         evaluation.check()
+        if self.output.track is not None and self.trains:
+            from collapipe_env.agents.learned.tracking import require_tracker
+
+            require_tracker(self.output.track)
         if evaluation.schedulers is not None:
             require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
