@@ -202,11 +202,12 @@ def card(datasets: Sequence[Any], options: Options, command: str) -> str:
 
 Recorded by `{command}` with {versions}.
 
-Every set holds whole episodes of one scheduler in one scenario of collapipe-env: flat observations, actions
-of the box, the default reward, ends, and the information of every step (`delay` in seconds, `cost` in budgets,
-`backlog`, `loss` in nats; row 0 is that of the reset). The learner is the surrogate. Episode i begins with
-seed {FIRST_SEED} + i in every set, so all schedulers met the same systems; `collapipe evaluate` plays other
-seeds. Plans of DSSRA were encoded as actions, which keeps whole numbers exactly and powers and shares to 1e-6.
+Every set holds whole episodes of one scheduler in one scenario of collapipe-env: flat observations,
+actions of the box, the default reward, ends, and the information of every step (`delay` in seconds,
+`cost` in budgets, `backlog`, `loss` in nats; row 0 is that of the reset). The learner is the surrogate.
+Episode i begins with seed {FIRST_SEED} + i in every set, so all schedulers met the same systems;
+`collapipe evaluate` plays other seeds. Plans of DSSRA were encoded as actions, which keeps whole
+numbers exactly and powers and shares to 1e-6.
 
 Load one with
 
