@@ -9,8 +9,6 @@ import runpy
 import shlex
 from pathlib import Path
 
-import pytest
-
 from collapipe_env.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]

@@ -12,16 +12,25 @@ from collapipe_env.scenario.names import SCENARIOS
 
 # DSSRA's loops take long to compile: random plays in its place.
 EPISODES = ("seeds=3", "seeds=1, rounds=2")
+FEWER_EPISODES = ("seeds=2", "seeds=1, rounds=2")
 SHORTER = {
     "first_minutes": (("--schedulers dssra ", "--schedulers "), ('"dssra", ', ""), EPISODES),
     "tutorial_environment": (("num_envs=64", "num_envs=4"),),
     "tutorial_scheduler": (("dssra", "random"), EPISODES),
     "tutorial_training": (
-        ("600_000", "1"), ("num_envs=64", "num_envs=2"), ("n_steps=64", "n_steps=4"), ("1024", "8"),
-        ("dssra", "random"), EPISODES,
+        ("600_000", "1"),
+        ("num_envs=64", "num_envs=2"),
+        ("n_steps=64", "n_steps=4"),
+        ("1024", "8"),
+        ("dssra", "random"),
+        EPISODES,
     ),
-    "tutorial_target": (("dssra dssra-target", "random"), ('"dssra-target"', '"random"'), ("seeds=2", "seeds=1, rounds=2")),
-    "tutorial_failures": (("seeds=2", "seeds=1, rounds=2"),),
+    "tutorial_target": (
+        ("dssra dssra-target", "random"),
+        ('"dssra-target"', '"random"'),
+        FEWER_EPISODES,
+    ),
+    "tutorial_failures": (FEWER_EPISODES,),
     "how_to_scenario": (),
     "how_to_reward": (),
     "how_to_task": (("range(20)", "range(2)"),),
@@ -29,7 +38,9 @@ SHORTER = {
     "how_to_learner": (),
     "dynamics": (),
     "reference": (),
-}  # fmt: skip
+}
+"""Pages whose code runs, and what stands in place of texts of theirs."""
+
 EXPECTED = {
     "first_minutes": ("mean_delay", "PipeLine"),
     "tutorial_environment": ("2 clusters, 3 devices each, 100 rounds", "best of sixteen", "(4,)"),
