@@ -1,4 +1,4 @@
-"""Every link, anchor and picture of the documentation, its menu and its reference, without building a site."""
+"""Links, anchors and pictures of the documentation, its menu and its reference, without building a site."""
 
 import importlib
 import re
