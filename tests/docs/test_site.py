@@ -38,5 +38,8 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
         loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)
         assert not loaded, page.name
         assert 'class="arithmatex"' not in text, f"{page.name} has a formula that was not rendered"
+    reference = "".join(page.read_text(encoding="utf-8") for page in tmp_path.glob("reference_*.html"))
+    assert not re.findall(r":(?:class|func|meth|mod|attr):", reference), "a role was not turned into Markdown"
+    assert 'id="collapipe_env.CollaPipeEnv.simulate"' in reference
     formulas = (tmp_path / "system_model.html").read_text(encoding="utf-8").count("<math ")
     assert formulas > 100
