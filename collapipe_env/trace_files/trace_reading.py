@@ -154,7 +154,7 @@ def _trace(
         )
     if duration > LONGEST_S:
         raise DataError(
-            f"{path}: times go over {duration:g} s, more than the {LONGEST_S:g} s that a trace may last; give "
+            f"{path}: times go over {duration:g} s, over the {LONGEST_S:g} s that a trace may last; give "
             "times in seconds"
         )
     found = np.array([value for value in values if value is not None])
