@@ -307,6 +307,32 @@ def test_the_picture_shows_the_loss_and_the_replay():
     assert shown > 5
 
 
+@pytest.mark.parametrize("scheduler", ["pipeline", "vanilla_fl"])
+def test_the_picture_says_who_failed(scheduler):
+    """In a stage of several devices too, whichever of them it is."""
+    env = CollaPipeVectorEnv(16, scenario_of(), "surrogate")
+    observation, _ = env.reset(seed=2)
+    policy = SCHEDULERS.get(scheduler)(env.scenario)
+    shown = set()
+    for _ in range(6):
+        env.step_allocation(policy.act(observation, env.state))
+        record = env.last_round
+        failed = None if record.interruption is None else record.interruption.failed
+        for row, n in np.argwhere(failed.device >= 0).tolist() if failed is not None else ():
+            device = int(failed.device[row, n])
+            labels = [e.label for e in round_view(record, 1, "", row=row).clusters[n].timeline.elements]
+            marks = [label for label in labels if label.endswith("failed")]
+            together = record.allocation.stage is not None and np.count_nonzero(
+                record.allocation.stage[row, n] == record.allocation.stage[row, n, device]
+            )
+            lead = int(np.flatnonzero(record.allocation.device_blocks[row, n])[0])
+            expected = f"d{lead}+{together - 1}, d{device} failed" if together > 2 else f"d{device} failed"
+            assert marks == [expected] or (together == 2 and marks[0].endswith(f", d{device} failed"))
+            shown.add((device, together > 1))
+    assert len(shown) > 2
+    assert any(several for _, several in shown) == (scheduler == "vanilla_fl")
+
+
 @pytest.mark.parametrize("kind", ["light", "drop-round"])
 def test_the_last_round_of_a_saved_state_has_its_failures(kind, tmp_path):
     """And a saved environment goes on as the original does."""
