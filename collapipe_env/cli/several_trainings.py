@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,6 +113,8 @@ def train_all(
         KeyboardInterrupt: If the user interrupts; finished trainings are kept, and others as they stand where
             they run on this machine.
     """
+    if options.output.fresh and executor.scratch is not None:
+        shutil.rmtree(executor.scratch, ignore_errors=True)
     tasks = []
     for number, folder in enumerate(folders):
         files = files_of(options, folder)
@@ -136,6 +139,8 @@ def train_all(
     def done(task: Training, files: Files | None) -> None:
         if files is not None:
             write_below(task.folder, files)
+        if task.scratch is not None:
+            shutil.rmtree(task.scratch / task.folder.name, ignore_errors=True)
         print(f"seed {task.options.training.seed}: trained, in {task.folder}", flush=True)
 
     def again(task: Training, reason: str) -> None:

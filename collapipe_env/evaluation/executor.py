@@ -240,8 +240,8 @@ def warn_again(text: str, category: tuple[str, str]) -> None:
     """
     module, name = category
     found = getattr(sys.modules.get(module), name, None)
-    known = isinstance(found, type) and issubclass(found, Warning)
-    warnings.warn_explicit(text, found if known else UserWarning, "a worker process", 0)
+    kind = found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+    warnings.warn_explicit(text, kind, "a worker process", 0)
 
 
 def portable(error: CollaPipeError) -> CollaPipeError:

@@ -20,7 +20,7 @@ from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, war
 UNGUARDED = 87
 """Exit code of a worker process that ran the user's script a second time and found no guard in it."""
 RAISED = 1
-"""Exit code of a worker process in which Python raised something; doing the task again would raise it again."""
+"""Exit code of a worker process in which Python raised something, as it would again."""
 REMEDY = (
     "see the traceback above, or, if there is none, it may have run out of memory: try --processes 1 "
     "(in Python: processes=1). Finished work is kept"

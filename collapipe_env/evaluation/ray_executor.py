@@ -16,7 +16,7 @@ from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Re
 
 REMEDY = (
     "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of a "
-    "Ray that was started here: /tmp/ray/session_latest/logs). Finished work is kept; the same command goes on"
+    "Ray that was started here: /tmp/ray/session_latest/logs). Finished work is kept"
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,11 +113,6 @@ class SlurmExecutor:
                 f"cannot use {self.folder} ({error.strerror}): choose another --slurm-folder"
             ) from None
         return found
-
-    def clear(self) -> None:
-        """Remove what jobs left for those after them."""
-        if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class Resumable:

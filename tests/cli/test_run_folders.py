@@ -11,7 +11,7 @@ import collapipe_env
 from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation import provenance, runner
+from collapipe_env.evaluation import pool, provenance, runner
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_bytes
 from collapipe_env.learners.surrogate_fits import fits_file

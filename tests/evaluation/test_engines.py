@@ -148,7 +148,7 @@ def test_where_there_is_no_slurm_it_is_said(tmp_path, monkeypatch) -> None:
 @pytest.mark.slow
 @needs_ray
 def test_a_cluster_that_is_not_there_is_named() -> None:
-    with pytest.raises(CollaPipeError, match="no Ray cluster to use at '127.0.0.1:1'"):
+    with pytest.raises(CollaPipeError, match=r"no Ray cluster to use at '127.0.0.1:1'"):
         RayExecutor(2, "127.0.0.1:1").run(work, [Task(1)], Hooks())
 
 

@@ -1,5 +1,6 @@
 """Worker processes: every failure is one clear error."""
 
+import io
 import multiprocessing
 import os
 import signal
@@ -102,13 +103,13 @@ def test_a_task_is_lost_three_times_at_most() -> None:
     for task in ("a", "b", "a"):
         losses.note(ord(task), task, "it died")
     assert told == [("a", "it died"), ("b", "it died"), ("a", "it died")]
-    with pytest.raises(CollaPipeError, match="it died while it worked on a, .* each of 3 tries: what to do"):
+    with pytest.raises(CollaPipeError, match=r"it died while it worked on a, .* each of 3 tries: what to do"):
         losses.note(ord("a"), "a", "it died")
 
 
 def _raise_value_error(task: int, _: object) -> None:
     if task == 2:
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = io.StringIO()
         raise ValueError("a mistake")
 
 
