@@ -90,7 +90,7 @@ class RayExecutor:
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        except Exception as error:  # of many kinds, for an address that is wrong or silent
             if cluster:
                 raise CollaPipeError(
                     f"there is no Ray cluster to use at {shown(cluster)} ({_first_line(error)}): start one "

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from stable_baselines3 import PPO
 
+from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli import several_trainings
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.main import main
+from collapipe_env.cli.several_trainings import Training
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
@@ -23,8 +24,12 @@ TRAINING = [
 
 
 def weights(file: Path) -> torch.Tensor:
-    policy = PPO.load(file, device="cpu").policy
-    return torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+    return torch.cat([tensor.flatten() for tensor in read_checkpoint(file).policy.values()])
+
+
+def trainings(executor: Pickling) -> list[str]:
+    """Names of the trainings that an executor was sent."""
+    return [str(errand.task) for errand in executor.sent if isinstance(errand.task, Training)]
 
 
 def best(folder: Path) -> Path:
@@ -71,13 +76,13 @@ def test_a_worker_goes_on_from_what_a_lost_one_left(tmp_path: Path, monkeypatch)
     lost = Pickling(scratch=tmp_path / "scratch")
     monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: lost)
     keep = several_trainings.write_below
-    monkeypatch.setattr(
-        several_trainings,
-        "write_below",
-        lambda folder, files: (
-            (_ for _ in ()).throw(KeyboardInterrupt) if "latest" in str(files) else keep(folder, files)
-        ),
-    )
+
+    def stopped(folder: Path, files) -> None:
+        if "checkpoints/latest.zip" in files:
+            raise KeyboardInterrupt  # before what came back is written
+        keep(folder, files)
+
+    monkeypatch.setattr(several_trainings, "write_below", stopped)
     command = [*TRAINING, "--runs", "2", "--out", str(tmp_path / "out")]
     assert main(command) == 130
     left = tmp_path / "scratch" / "seed0" / "checkpoints" / "latest.zip"
@@ -95,7 +100,7 @@ def test_a_worker_goes_on_from_what_a_lost_one_left(tmp_path: Path, monkeypatch)
         (["--ray-address", "auto"], "--ray-address with --executor local: it is an option of --executor ray"),
         (
             ["--slurm-minutes", "5"],
-            "--slurm-minutes with --executor local: it is an option of --executor slurm",
+            "--slurm-minutes with --executor local: it is an option of --exec",
         ),
         (["--executor", "slurm", "--slurm-minutes", "0"], "--slurm-minutes = 0: use a number from 1"),
         (["--executor", "slurm", "--slurm-memory", "0"], "--slurm-memory = 0.0: use "),
