@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor
 
 USUAL_SLURM_JOBS = 64
-"""Slurm jobs at once where their number is not asked for."""
+"""Jobs of Slurm at once where their number is not asked for."""
 
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Where the work is done, the same options in train, evaluate, compare and tune."""
+    """Place of the work, the same options in train, evaluate, compare and tune."""
 
     executor: Literal["local", "ray", "slurm"] = "local"
     """Engine that does whole tasks (an episode of a scheduler, a candidate, a training): processes of this

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,7 @@ class RayExecutor:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         before = signal.getsignal(signal.SIGTERM)
         try:
+            _require_open(cluster)
             ray.init(
                 address=cluster or "local",
                 **({} if cluster else {"num_cpus": self.jobs * self.cpus, "include_dashboard": False}),
@@ -190,6 +192,17 @@ def require_ray() -> Any:
             "--executor ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]'"
         ) from None
     return ray
+
+
+def _require_open(address: str | None) -> None:
+    """Refuse an address of a machine and port at which nobody listens, which Ray would try for minutes.
+
+    Raises:
+        OSError: If there is no connection.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _first_line(error: Exception) -> str:

@@ -25,7 +25,7 @@ ENDED_BY = {
     "OUT_OF_MEMORY": "it needed more than its {memory:g} GB of memory: give more with --slurm-memory",
     "CANCELLED": "it was cancelled: run the same command to go on",
 }
-"""What to say of jobs that end in a state in which doing them again would not help."""
+"""Reasons, by state of Slurm, of jobs that ended in one in which doing them again would not help."""
 
 
 @dataclass(frozen=True)

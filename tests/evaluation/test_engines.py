@@ -145,7 +145,6 @@ def test_where_there_is_no_slurm_it_is_said(tmp_path, monkeypatch) -> None:
         SlurmExecutor(tmp_path / "slurm", 2).run(work, [Task(1)], Hooks())
 
 
-@pytest.mark.slow
 @needs_ray
 def test_a_cluster_that_is_not_there_is_named() -> None:
     with pytest.raises(CollaPipeError, match=r"no Ray cluster to use at '127.0.0.1:1'"):
