@@ -3,8 +3,10 @@
 import importlib
 import re
 
+import markdown
 import pages_support as support
 import pytest
+from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
 import collapipe_env
@@ -28,6 +30,17 @@ def test_links_and_anchors_lead_somewhere(page):
             assert anchor in support.repository_anchors(there), (
                 f"{page.name}: {target} works on the site only"
             )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_site_and_a_forge_see_the_same_blocks(page):
+    """Python-Markdown wants four spaces where CommonMark is content with two: lists and code would fall apart."""
+    text = page.read_text(encoding="utf-8")
+    site = markdown.markdown(text, extensions=["tables", "fenced_code"])
+    forge = MarkdownIt().enable("table").render(text)
+    for tag in ("h2", "h3", "ol", "ul", "li", "pre", "table", "td", "img", "a"):
+        made = [len(re.findall(rf"<{tag}[ >]", shown)) for shown in (site, forge)]
+        assert made[0] == made[1], f"{page.name}: {made[0]} and {made[1]} of <{tag}>"
 
 
 def menu(entries):
