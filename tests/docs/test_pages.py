@@ -34,7 +34,7 @@ def test_links_and_anchors_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_site_and_a_forge_see_the_same_blocks(page):
-    """Python-Markdown wants four spaces where CommonMark is content with two: lists and code would fall apart."""
+    """Python-Markdown wants four spaces inside a list where CommonMark wants two."""
     text = page.read_text(encoding="utf-8")
     site = markdown.markdown(text, extensions=["tables", "fenced_code"])
     forge = MarkdownIt().enable("table").render(text)
