@@ -32,6 +32,7 @@ def markdown(text: str, path: str = "") -> str:
         path: Dotted name of the object that it is of, for names in it that begin with a dot.
     """
     text = _ROLE.sub(lambda role: _link(role, path), text)
+    text = re.sub(r"^Class attributes:$", "Attributes:", text, flags=re.MULTILINE)
     return re.sub(r"::$", ":", _tables(text), flags=re.MULTILINE)
 
 
