@@ -21,11 +21,14 @@ from collapipe_env.cli.common import (
     require_within,
     run_command,
 )
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import ScenarioError, StateError, reason
 from collapipe_env.evaluation.provenance import started
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
-from collapipe_env.files import read_regular, write_json, write_text
+from collapipe_env.execution.committed_rounds import commit, committed, report_path, reports
+from collapipe_env.files import read_json, read_regular, write_json, write_text
+from collapipe_env.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
@@ -39,8 +42,9 @@ DESCRIPTION = """Let real processes train what a scheduler's plans say, one proc
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
 the real segments over TCP, and the times are held against the simulator's. By the wall clock, operations and
 transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
-simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C stops all
-processes, and what is finished stays.
+simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
+stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
+from there, also with more --rounds.
 
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
@@ -101,6 +105,8 @@ class Options:
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
     ] = None
     """Folder for everything that is written."""
+    fresh: bool = False
+    """Start over in the folder instead of going on after its last finished round."""
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -151,24 +157,35 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     if options.join is not None:
         _join(options)
         return
-    scenario = chosen_scenario(options.scenario, None, None)
+    scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
     scheduler = Replanned.of(load_scheduler(name, scenario, None), scenario, options)
     faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
-    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name}
+    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     command = command_line(program, given)
-    with started(run, command, asked, fresh=True):
-        print(f"writing to {run.path}")
+    with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
         write_text(run.scenario, scenario.to_yaml())
-        how: dict[str, Any] = {}
+        state = committed(run, scenario)
+        past = [] if state is None else reports(run, state.rounds)
+        if past and _finished(run, options.rounds):
+            print(f"all {options.rounds} rounds have been played: more --rounds go on, --fresh starts over")
+            _say_where(run)
+            return
+        run.weights.unlink(missing_ok=True)  # of fewer rounds
+        if past:
+            print(
+                f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
+            )
+        how: dict[str, Any] = {"committed": state}
         if options.serve is not None:
-            how = {"bind": _address(options.serve), "token": _token(options)}
+            how |= {"bind": _address(options.serve), "token": _token(options)}
         with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
-            scale = options.time_scale or usual_scale(launcher.upcoming.script)
-            launcher.scale = scale if options.clock == "wall" else 1.0
+            if state is None and options.clock == "wall":
+                launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             _say_what_begins(options, scenario, launcher)
             if options.serve is None:
                 launcher.start_local()
@@ -177,7 +194,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
                 launcher.wait_for_others()
             failures = Failures(faults, kills, _failures(options.hang, scenario))
-            _play(options, launcher, run, failures, record(program, given))
+            execution = _Execution(options, launcher, run, scenario, record(program, given))
+            execution.take_up(past)
+            execution.play(failures)
 
 
 def _join(options: Options) -> None:
@@ -227,63 +246,147 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
         print("no clock: everything takes as long as it takes here")
 
 
-def _play(
-    options: Options,
-    launcher: Launcher,
-    run: RunDirectory,
-    failures: Failures,
-    head: dict[str, Any],
-) -> None:
-    """Play the rounds, and write what is known after each."""
-    from rich.console import Console
+def _deciding(options: Options) -> dict[str, Any]:
+    """Options that decide what is measured, for the record of the run."""
+    names = ("rounds", "seed", "clock", "time_scale", "schedule", "micro_batches", "fault", "kill", "hang")
+    values = {name: getattr(options, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
-    from collapipe_env.execution.chrome_trace import write_trace
-    from collapipe_env.execution.launching import NO_FAILURES
-    from collapipe_env.execution.pictures import write_picture
-    from collapipe_env.execution.price_comparison import compare_round, comparison_page
 
-    run.figures.mkdir(exist_ok=True)
-    rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
-    compared: list[ComparedRound] = []
-    title = f"{launcher.name}, {options.scheduler}"
-    load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    try:
-        for number in range(1, options.rounds + 1):
-            begun = time.monotonic()
-            planned, result = launcher.play(failures if number == 1 else NO_FAILURES)
-            rounds.append((planned, result))
-            compared.append(compare_round(number, planned, result))
-            one = compared[-1]
-            lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
-            print(
-                f"round {number} of {options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
-                f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
-                f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
-                flush=True,
-            )
-            write_picture(run.figures / f"round-{number}.png", planned, result, title)
-        _write_weights(run.weights, launcher.weights())
-    finally:
-        if rounds:
-            load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
-            below = [f"clock {options.clock}, scale {launcher.scale:.3g}; {load}"]
-            page = comparison_page(f"Priced and measured: {title}", compared, below)
-            write_json(run.execution, {**head, "rounds": [one.to_dict() for one in compared]})
-            write_text(run.table, page.markdown())
-            write_trace(run.trace, rounds)
-            console = Console(highlight=False)
-            console.print()
-            page.print(console)
-            console.print()
-            for what, path in (
-                ("table", run.table),
-                ("numbers", run.execution),
-                ("pictures", run.figures),
-                ("trace", run.trace),
-                ("weights", run.weights),
-            ):
-                if what != "weights" or path.exists():
-                    console.print(f"{what + ':':<10} {path}", markup=False, soft_wrap=True)
+def _finished(run: RunDirectory, rounds: int) -> bool:
+    """Whether an earlier run has played so many rounds, and written everything."""
+    if not (run.execution.exists() and run.weights.exists()):
+        return False
+    written = read_json(run.execution, "start over with --fresh").get("rounds")
+    return isinstance(written, list) and len(written) == rounds
+
+
+class _Execution:
+    """Rounds of a run: played, kept, and reported.
+
+    Args:
+        options: All options.
+        launcher: Its processes.
+        run: Its folder.
+        scenario: The scenario.
+        head: Origin of the results, for their file.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        launcher: Launcher,
+        run: RunDirectory,
+        scenario: Scenario,
+        head: dict[str, Any],
+    ) -> None:
+        self._options, self._launcher, self._run = options, launcher, run
+        self._scenario, self._head = scenario, head
+        self._rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
+        self._compared: list[ComparedRound] = []
+        self._title = f"{launcher.name}, {options.scheduler}"
+
+    def take_up(self, past: Sequence[dict[str, Any]]) -> None:
+        """Take up the rounds that were played before.
+
+        Args:
+            past: The server's report of each.
+
+        Raises:
+            StateError: A report is damaged.
+        """
+        for planned, result in zip(self._launcher.replayed, past, strict=True):
+            try:
+                self._add(planned, result)
+            except (LookupError, TypeError, ValueError) as error:
+                raise StateError(
+                    f"{report_path(self._run, len(self._rounds) + 1)} is no report of a round "
+                    f"({reason(error)}): start over with --fresh, or choose another place with --out"
+                ) from None
+
+    def play(self, failures: Failures) -> None:
+        """Play the rounds that are left; keep each, and write what is known at the end, early or not.
+
+        Raises:
+            ExecutionError: A process is lost without which the execution cannot go on.
+        """
+        from collapipe_env.execution.joining import ExecutionError
+
+        self._run.figures.mkdir(exist_ok=True)
+        load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+        try:
+            for number in range(len(self._rounds) + 1, self._options.rounds + 1):
+                self._play(number, failures)
+            _write_weights(self._run.weights, self._launcher.weights())
+        except ExecutionError as error:
+            kept = len(self._rounds)
+            raise ExecutionError(
+                f"{error}; {kept} finished round{'' if kept == 1 else 's'} "
+                f"{'is' if kept == 1 else 'are'} kept: the same command goes on from there"
+            ) from None
+        finally:
+            if self._rounds:
+                self._report(load_before)
+
+    def _play(self, number: int, failures: Failures) -> None:
+        """Play a round, keep it, and say what came of it."""
+        from collapipe_env.execution.launching import NO_FAILURES
+        from collapipe_env.execution.pictures import write_picture
+
+        begun = time.monotonic()
+        planned, result = self._launcher.play(failures if number == 1 else NO_FAILURES)
+        state = self._launcher.committed()
+        with uninterrupted():
+            commit(self._run, self._scenario, result, state)
+            self._add(planned, result)
+        one = self._compared[-1]
+        lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
+        print(
+            f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
+            f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
+            f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
+            flush=True,
+        )
+        write_picture(self._run.figures / f"round-{number}.png", planned, result, self._title)
+
+    def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
+        from collapipe_env.execution.price_comparison import compare_round
+
+        self._compared.append(compare_round(len(self._rounds) + 1, planned, result))
+        self._rounds.append((planned, result))
+
+    def _report(self, load_before: float) -> None:
+        """Write table, numbers and trace, and print the table."""
+        from rich.console import Console
+
+        from collapipe_env.execution.chrome_trace import write_trace
+        from collapipe_env.execution.price_comparison import comparison_page
+
+        run = self._run
+        load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
+        below = [f"clock {self._options.clock}, scale {self._launcher.scale:.3g}; {load}"]
+        page = comparison_page(f"Priced and measured: {self._title}", self._compared, below)
+        write_json(run.execution, {**self._head, "rounds": [one.to_dict() for one in self._compared]})
+        write_text(run.table, page.markdown())
+        write_trace(run.trace, self._rounds)
+        console = Console(highlight=False)
+        console.print()
+        page.print(console)
+        console.print()
+        _say_where(run)
+
+
+def _say_where(run: RunDirectory) -> None:
+    """Print where everything is."""
+    for what, path in (
+        ("table", run.table),
+        ("numbers", run.execution),
+        ("pictures", run.figures),
+        ("trace", run.trace),
+        ("weights", run.weights),
+    ):
+        if path.exists():
+            print(f"{what + ':':<10} {path}")
 
 
 def _write_weights(path: Path, weights: dict[str, np.ndarray[Any, Any]]) -> None:

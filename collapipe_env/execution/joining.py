@@ -126,13 +126,14 @@ def role_names(scenario: Scenario) -> list[str]:
     return names
 
 
-def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
+def make_role(name: str, endpoint: Any, spec: Mapping[str, Any], state: bytes | None = None) -> Role:
     """Build a role.
 
     Args:
         name: Its name.
         endpoint: Its way to the others.
         spec: What the launcher says: scenario, generator, clock and scale.
+        state: State of the training that the server goes on from; ``None`` at the beginning.
 
     Raises:
         ExecutionError: There is no such role in the scenario.
@@ -163,16 +164,28 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
 
     training = TrainingSetting.of(scenario, rng)
     if name == SERVER:
+        if state is None:
+            federation = training.federation()
+        else:
+            training, federation = training.restored(state)
         return EdgeServer(
             endpoint,
             clock,
             setup=training.setup,
-            federation=training.federation(),
+            federation=federation,
             evaluate=training.evaluate,
+            save=training.save,
         )
     return ControlUnit(
         endpoint, clock, cluster=int(name[1:]), setup=training.setup, beginning=training.beginning()
     )
+
+
+def _received_state(endpoint: HeldEndpoint, parts: int, patience: float) -> bytes | None:
+    """State of the training that the launcher sends in parts; ``None`` if there are none."""
+    if not parts:
+        return None
+    return b"".join(endpoint.wait("state", patience).arrays["content"].tobytes() for _ in range(parts))
 
 
 def _keep_in_touch(role: Role, scenario: Scenario) -> None:
@@ -205,8 +218,13 @@ def play_role(
         host, port = endpoint.address
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
-        role = make_role(name, endpoint, spec.meta)
-        role.warm_up()
+        state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)), patience)
+        try:
+            role = make_role(name, endpoint, spec.meta, state)
+            role.warm_up()
+        except CollaPipeError as error:
+            endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
+            raise
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
         role.begin()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import queue
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.execution.committed_rounds import Committed
+from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
@@ -63,6 +68,10 @@ class Launcher:
         scale: Seconds of wall time for a priced second.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
+        committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
+
+    Raises:
+        StateError: The state is not one of this run.
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class Launcher:
         scale: float = 1.0,
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
+        committed: Committed | None = None,
     ) -> None:
         require_executable(scenario)
         self._scenario = scenario
@@ -99,6 +109,23 @@ class Launcher:
         ]
         self._gone: set[str] = set()
         self._round, self._drawn = 0, [0] * scenario.cluster.clusters
+        self._begins_with: bytes | None = None
+        self.replayed: list[PlannedRound] = []
+        if committed is not None:
+            self._go_on_from(committed)
+
+    def _go_on_from(self, committed: Committed) -> None:
+        """Go over the plans of the rounds that were played, so that scheduler and simulator are as then."""
+        self.replayed = self.rounds.replay(committed)
+        for planned in self.replayed:
+            self._count(planned)
+        self._begins_with, self.scale = committed.training, committed.scale
+
+    def _count(self, planned: PlannedRound) -> None:
+        """Count a round that was played."""
+        self._round += 1
+        for n, cluster in enumerate(planned.script.clusters):
+            self._drawn[n] += cluster.local_steps if cluster.plays else 0
 
     @property
     def address(self) -> Address:
@@ -130,6 +157,19 @@ class Launcher:
             "clock": self._clock,
             "scale": self.scale,
         }
+
+    def _send_spec(self, name: str) -> None:
+        """Tell a process that joins what it is; the server goes on from a state that was kept."""
+        parts: list[bytes] = []
+        if name == SERVER and self._begins_with is not None:
+            whole = self._begins_with
+            parts = [whole[start : start + STATE_PART] for start in range(0, len(whole), STATE_PART)]
+        self._endpoint.send(name, Frame("spec", meta={**self._spec(), "state_parts": len(parts)}))
+        for part in parts:
+            content = np.frombuffer(part, dtype=np.uint8)
+            self._endpoint.send(name, Frame("state", arrays={"content": content}))
+        if parts:
+            self._begins_with = None
 
     def start_local(self) -> None:
         """Start a process a role on this machine, and wait until all are ready.
@@ -184,7 +224,9 @@ class Launcher:
             if item.kind == "join" and sender in names:
                 addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
                 self._endpoint.connect({sender: addresses[sender]})
-                self._endpoint.send(sender, Frame("spec", meta=self._spec()))
+                self._send_spec(sender)
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
         directory = {**addresses, LAUNCHER: self.address}
@@ -259,10 +301,37 @@ class Launcher:
             timer.cancel()
         for name in failed_names(failing, self._names):
             self._gone.add(name)
-        self._round += 1
-        for n, cluster in enumerate(planned.script.clusters):
-            self._drawn[n] += cluster.local_steps if cluster.plays else 0
+        self._count(planned)
         return planned, dict(item.meta)
+
+    def committed(self, patience: float = PATIENCE_S) -> Committed:
+        """Ask the server for its state, and return everything that the execution can go on from.
+
+        Between rounds, before the next one is planned.
+
+        Raises:
+            ExecutionError: The server does not answer.
+        """
+        assert self._upcoming is None, "the next round is planned already"
+        self._endpoint.send(SERVER, Frame("state", Tag(self._round)))
+        deadline = time.monotonic() + patience
+        parts: list[bytes] = []
+        while True:
+            sender, item = self._next(deadline, "the state")
+            if isinstance(item, str):
+                self._note_loss(sender, item, "the state")
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} failed after round {self._round}: {item.meta['why']}")
+            elif item.kind == "state":
+                parts.append(item.arrays["content"].tobytes())
+                if len(parts) == item.meta["parts"]:
+                    return Committed(self._round, self.scale, self.rounds.get_state(), b"".join(parts))
+
+    def _note_loss(self, name: str, why: str, what: str) -> None:
+        """Note the loss of a device between two rounds; of others, it ends the execution."""
+        if not is_device(name):
+            raise ExecutionError(f"{name} was lost before {what} came: {why}")
+        self._gone.add(name)
 
     def weights(self, patience: float = PATIENCE_S) -> dict[str, np.ndarray[Any, Any]]:
         """Ask the server for the weights of the common model and of the head.
@@ -275,8 +344,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, "the weights")
             if isinstance(item, str):
-                if sender == SERVER:
-                    raise ExecutionError(f"{sender} was lost before it sent the weights: {item}")
+                self._note_loss(sender, item, "the weights")
             elif item.kind == "weights":
                 return {name: np.array(values) for name, values in item.arrays.items()}
 
@@ -359,7 +427,19 @@ def _play(name: str, launcher: Address, token: str) -> None:
     """Play a role in a process of its own."""
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    play_role(name, launcher, token)
+    _end_with_parent()
+    try:
+        play_role(name, launcher, token)
+    except CollaPipeError as error:  # the launcher says it, too, unless it is gone
+        print(f"{name} ends: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    """Let Linux kill this process when the one that started it has ended: one that hangs does not notice."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
 def is_device(name: str) -> bool:

@@ -59,6 +59,7 @@ class ThreadedExecution:
             setup=setting.setup,
             federation=self.federation,
             evaluate=setting.evaluate,
+            save=setting.save,
         )
         self._hub, self._clock, self._of_devices = hub, (clock, scale), of_devices
         self._roles: list[Role] = []
