@@ -397,6 +397,9 @@ class Launcher:
                 self._endpoint.send(name, Frame("stop"))
         self._endpoint.close()
         deadline = time.monotonic() + 5.0
+        for name, process in self._processes.items():
+            if name in self._gone:  # it may hang
+                process.kill()
         for process in self._processes.values():
             process.join(max(deadline - time.monotonic(), 0.0))
         for process in self._processes.values():
@@ -427,7 +430,7 @@ def _play(name: str, launcher: Address, token: str) -> None:
     """Play a role in a process of its own."""
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _end_with_parent()
+    _known_to_linux(name)
     try:
         play_role(name, launcher, token)
     except CollaPipeError as error:  # the launcher says it, too, unless it is gone
@@ -435,11 +438,16 @@ def _play(name: str, launcher: Address, token: str) -> None:
         raise SystemExit(1) from None
 
 
-def _end_with_parent() -> None:
-    """Let Linux kill this process when the one that started it has ended: one that hangs does not notice."""
+def _known_to_linux(name: str) -> None:
+    """Let Linux list this process by its role, and kill it when the one that started it has ended.
+
+    A process that hangs would not notice the end of the others.
+    """
     if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        pr_set_pdeathsig, pr_set_name = 1, 15
+        libc = ctypes.CDLL(None)
+        libc.prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(pr_set_name, f"collapipe {name}"[:15].encode(), 0, 0, 0)
 
 
 def is_device(name: str) -> bool:

@@ -154,7 +154,8 @@ class ServedRound:
             _, module = self._server.serve(n)
             if (0, step) not in self._snapshots:
                 self._snapshots[0, step] = HeadState.of(module, self._server.optimizers()[0])
-            return shadow_of(module, self._snapshots[0, step].values if self._stepped > step else None)
+            # A copy: a cluster that takes the step once more must not see it change as the others end it.
+            return shadow_of(module, self._snapshots[0, step].values)
 
     def end_step(self, n: int, step: int, work: HeadWork, gradients: torch.Tensor | None) -> None:
         """Use the gradients of a cluster's local step; those of one that is taken once more were used."""
