@@ -146,6 +146,10 @@ class ServedRound:
                 optimizer = self._server.optimizers()[n]
                 if (n, step) in self._snapshots:
                     self._snapshots[n, step].restore(module, optimizer)
+                    # Later ones are of steps with moments that are lost now.
+                    stale = [key for key in self._snapshots if key[0] == n and key[1] > step]
+                    for key in stale:
+                        del self._snapshots[key]
                 self._snapshots[n, step] = HeadState.of(module, optimizer)
                 return module, None
             self._turn.wait_for(lambda: self._stepped >= step or self._failure is not None)

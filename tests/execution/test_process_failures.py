@@ -75,7 +75,7 @@ def test_without_a_control_unit_the_execution_ends_and_says_so():
     kept = launcher.committed()
     pids = [process.pid for process in launcher.processes.values()]
     launcher.kill("c0")
-    with pytest.raises(ExecutionError, match="c0 (was lost|is gone)|c0 is gone"):
+    with pytest.raises(ExecutionError, match=r"c0 (was lost|is gone)|c0 is gone"):
         launcher.play()
     launcher.close()
     wait_until_gone(pids)
