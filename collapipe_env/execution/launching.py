@@ -36,6 +36,8 @@ LEAD_S = 0.5
 """Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
 LONG_S = 86_400.0
 """Longest wait for processes that somebody has to start by hand [s]."""
+MOST_TRIES = 5
+"""Times that devices are started anew before a round; those that are lost again then are lost in it."""
 PATIENCE_S = 120.0
 """Longest wait for processes to begin [s]."""
 
@@ -109,6 +111,7 @@ class Launcher:
         ]
         self._gone: set[str] = set()
         self._round, self._drawn = 0, [0] * scenario.cluster.clusters
+        self._began, self._lives = False, 0
         self._begins_with: bytes | None = None
         self.replayed: list[PlannedRound] = []
         if committed is not None:
@@ -183,6 +186,7 @@ class Launcher:
         for name in names:
             self._start(name)
         self.wait_until_ready(names)
+        self._began = True
 
     def wait_for_others(self, patience: float = 86_400.0) -> None:
         """Wait until a process a role has joined, from this machine or others.
@@ -194,6 +198,7 @@ class Launcher:
             ExecutionError: A role is missing after that time, or is lost.
         """
         self.wait_until_ready(role_names(self._scenario), patience)
+        self._began = True
 
     def _start(self, name: str) -> None:
         process = self._context.Process(
@@ -205,6 +210,8 @@ class Launcher:
     def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
 
+        Devices that are lost between two rounds are noted, and not waited for.
+
         Args:
             names: Those that are awaited.
             patience: Longest wait [s].
@@ -214,11 +221,16 @@ class Launcher:
         """
         addresses = self._addresses
         ready: set[str] = set()
+        awaited = set(names)
         deadline = time.monotonic() + patience
-        while len(ready) < len(names):
-            sender, item = self._next(deadline, f"{', '.join(sorted(set(names) - ready))} to be ready")
+        while ready < awaited:
+            sender, item = self._next(deadline, f"{', '.join(sorted(awaited - ready))} to be ready")
             if isinstance(item, str) and sender not in (*names, *addresses):
                 continue  # a device that is replaced now
+            if isinstance(item, str) and self._may_be_lost(sender):
+                awaited.discard(sender)
+                ready.discard(sender)
+                continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join" and sender in names:
@@ -235,9 +247,9 @@ class Launcher:
             others = {n: list(a) for n, a in directory.items() if n != name}
             self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
         connected: set[str] = set()
-        while connected < set(addresses):
+        while not connected >= set(addresses):
             sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
-            if isinstance(item, str) and sender not in addresses:
+            if isinstance(item, str) and (sender not in addresses or self._may_be_lost(sender)):
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before the round: {item}")
@@ -261,7 +273,9 @@ class Launcher:
         Raises:
             ExecutionError: A process is lost, or the round does not end.
         """
-        self._bring_back()
+        for _ in range(MOST_TRIES):
+            if not self._bring_back():
+                break
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
         failing = [*planned.failures, *failures.faults] if self._virtual else []
@@ -327,6 +341,14 @@ class Launcher:
                 if len(parts) == item.meta["parts"]:
                     return Committed(self._round, self.scale, self.rounds.get_state(), b"".join(parts))
 
+    def _may_be_lost(self, name: str) -> bool:
+        """Note a loss after the first start, if it is a device's: it is replaced before the next round."""
+        if not self._began or not is_device(name):
+            return False
+        self._gone.add(name)
+        self._addresses.pop(name, None)
+        return True
+
     def _note_loss(self, name: str, why: str, what: str) -> None:
         """Note the loss of a device between two rounds; of others, it ends the execution."""
         if not is_device(name):
@@ -362,8 +384,12 @@ class Launcher:
         """Present name of each device of each cluster: one that has come back has another."""
         return self._names
 
-    def _bring_back(self) -> None:
-        """Start devices anew that have failed; the simulator says which of them have work."""
+    def _bring_back(self) -> bool:
+        """Start devices anew that have failed; the simulator says which of them have work.
+
+        Returns:
+            Whether there were any: others may have failed meanwhile.
+        """
         again = []
         for n, names in enumerate(self._names):
             for k, name in names.items():
@@ -372,7 +398,8 @@ class Launcher:
                     if name in self._processes:
                         self._processes.pop(name).kill()
                     self._addresses.pop(name, None)
-                    names[k] = f"{node_name(n, k)}.{self._round}"
+                    self._lives += 1
+                    names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
         if again and self._context is None:
             print(
@@ -385,6 +412,7 @@ class Launcher:
             for name in again:
                 self._start(name)
             self.wait_until_ready(again)
+        return bool(again)
 
     def _ended(self, name: str) -> bool:
         process = self._processes.get(name)

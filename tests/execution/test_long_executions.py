@@ -65,6 +65,7 @@ def test_recoveries_take_what_they_are_priced(failing, expected, hang):
         assert differing(launcher, twin) == []
 
 
+@pytest.mark.timeout(1800)
 def test_a_hundred_rounds_with_random_losses_lose_nothing(capsys):
     rounds, draw = 100, random.Random(5)
     scenario = quick(**{"workload.batch_size": 16, "dynamics.rounds": rounds})
@@ -96,6 +97,7 @@ def test_a_hundred_rounds_with_random_losses_lose_nothing(capsys):
                 assert differing(launcher, twin) == []
                 assert launcher.committed().rounds == number
                 figures.append(_resources())
+                print(f"{number} rounds, {killed} kills, {recovered} recoveries", flush=True)
     assert killed >= 30
     assert recovered >= 20
     # Descriptors and memory of the launcher do not grow; the first rounds fill caches.
