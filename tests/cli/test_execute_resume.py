@@ -12,18 +12,27 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+from executed_support import quick
 from process_support import descendants, wait_until_gone
 
 from collapipe_env.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-GIVEN = ["execute", "--scenario", "small", "--scheduler", "pipeline", "--clock", "virtual"]
+GIVEN = ["execute", "--scheduler", "pipeline", "--clock", "virtual"]
 FAULT = ["--fault", "c0d2@1.0"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
+@pytest.fixture(autouse=True)
+def quick_scenario(tmp_path, monkeypatch):
+    """A small scenario in the present folder, of two clusters of two devices."""
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    (tmp_path / "quick.yaml").write_text(scenario.to_yaml())
+    monkeypatch.chdir(tmp_path)
+
+
 def command(*given):
-    return [sys.executable, "-m", "collapipe_env", *GIVEN, *map(str, given)]
+    return [sys.executable, "-m", "collapipe_env", *GIVEN, "--scenario", "quick.yaml", *map(str, given)]
 
 
 def environment():
@@ -57,7 +66,7 @@ def ended_early(folder, *given, who, number, after=2):
         if who == "launcher":
             os.kill(process.pid, number)
         else:
-            (pid,) = [pid for pid, name in names.items() if name == f"collapipe {who}"]
+            (pid,) = [pid for pid, name in names.items() if name == f"collapipe {who}"[:15]]
             os.kill(pid, number)
         _, errors = process.communicate(timeout=120)
     return process.returncode, errors, names
@@ -84,7 +93,7 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     assert "round 2 of 3" not in output
     same_results(whole, parts)
     # A finished one says so; one with other options is refused.
-    given = [*GIVEN, *FAULT, "--out", str(parts)]
+    given = [*GIVEN, "--scenario", "quick.yaml", *FAULT, "--out", str(parts)]
     assert main([*given, "--rounds", "3"]) == 0
     assert "all 3 rounds have been played" in capsys.readouterr().out
     for other in (
