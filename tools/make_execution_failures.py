@@ -90,7 +90,9 @@ def row(
     detected = [one["at_s"] - at_s[one["device"]] for one in recoveries]
     last = recoveries[-1]
     events = [Recorded(*event) for event in result["events"] if event[0] == 0]
-    begun = min(event.measured_end_s - (event.end_s - event.start_s) for event in events)
+    # The control unit's own transfers to the first stage; it keeps those of the last attempt alone.
+    sent = [event for event in events if event.element == 0 and event.direction == 0]
+    begun = min(event.measured_end_s - (event.end_s - event.start_s) for event in sent)
     failed = at_s[last["device"]]
     return [
         case.name,

@@ -1,11 +1,15 @@
 """Failures of real processes: who is killed is replaced, and nothing that was trained is lost."""
 
 import contextlib
+import socket
+import struct
+import threading
 
 import pytest
 from executed_support import quick
 from process_support import Twin, WithSpare, alive, differing, wait_until_gone
 
+from collapipe_env.execution.frames import VERSION, Frame, encode
 from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.launching import NO_FAILURES, Failures, Launcher
 
@@ -65,6 +69,50 @@ def test_devices_that_are_killed_at_work_leave_the_learners_weights():
             assert lost(result) == [[], []]
         assert differing(launcher, twin) == []
         assert launcher.names[1][3] != idle
+
+
+def disturb(address, content, opened):
+    """Connect to a process, and say what no process of an execution says."""
+    connection = socket.create_connection(address, timeout=10.0)
+    opened.append(connection)
+    with contextlib.suppress(OSError):  # it may have hung up already
+        connection.sendall(content)
+
+
+def test_strangers_do_not_disturb_a_round(caplog):
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    head = struct.Struct("!4sHIQ")
+    said = [
+        b"GET / HTTP/1.0\r\n\r\n",
+        bytes(range(256)) * 64,
+        head.pack(b"CPXF", VERSION, 2**31, 2**60) + bytes(64),
+        head.pack(b"CPXF", VERSION + 1, 10, 0) + bytes(14),
+        b"".join(encode(Frame("round", meta={"script": 1}))),
+        b"".join(encode(Frame("hello", meta={"name": "server", "to": "c0"})))[:-5],
+        b"",  # and never a word
+    ]
+    opened = []
+    try:
+        with started(scenario, WithSpare(scenario)) as (launcher, twin):
+            addresses = [launcher.address, *launcher._addresses.values()]
+            for number in range(2):
+                threads = [
+                    threading.Thread(target=disturb, args=(address, content, opened))
+                    for address in addresses
+                    for content in said
+                ]
+                for thread in threads:
+                    thread.start()
+                planned, result = launcher.play()
+                for thread in threads:
+                    thread.join()
+                twin.play(planned, result)
+                assert lost(result) == [[], []]
+                assert differing(launcher, twin) == [], number
+    finally:
+        for connection in opened:
+            connection.close()
+    assert "launcher refused a connection" in caplog.text
 
 
 def test_without_a_control_unit_the_execution_ends_and_says_so():
