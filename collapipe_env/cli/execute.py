@@ -73,6 +73,8 @@ class Options:
         float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
     ] = None
     """Seconds of wall time for a priced second."""
+    transport: Literal["tcp", "gloo"] = "tcp"
+    """How data go between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -163,9 +165,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     with started(run, command, asked, fresh=True):
         print(f"writing to {run.path}")
         write_text(run.scenario, scenario.to_yaml())
-        how: dict[str, Any] = {}
+        how: dict[str, Any] = {"transport": options.transport}
         if options.serve is not None:
-            how = {"bind": _address(options.serve), "token": _token(options)}
+            how |= {"bind": _address(options.serve), "token": _token(options)}
         with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             scale = options.time_scale or usual_scale(launcher.upcoming.script)
             launcher.scale = scale if options.clock == "wall" else 1.0

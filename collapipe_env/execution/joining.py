@@ -25,7 +25,8 @@ from collapipe_env.execution.role import (
     node_name,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Channel, OnFrame, OnLost
+from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
+from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import generator_of
@@ -175,6 +176,16 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
     )
 
 
+def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
+    """Return the way by which a role's data go.
+
+    Args:
+        endpoint: Its endpoint of TCP.
+        transport: ``tcp`` or ``gloo``. The launcher is in no data path, and is reached by TCP in any case.
+    """
+    return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
+
+
 def _keep_in_touch(role: Role, scenario: Scenario) -> None:
     """Let devices send heartbeats, and control units listen to them."""
     terms = recovery_terms(scenario)
@@ -200,12 +211,14 @@ def play_role(
 
     torch.set_num_threads(1)
     endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
+    way: Endpoint = endpoint
     try:
         endpoint.connect({LAUNCHER: launcher})
         host, port = endpoint.address
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
-        role = make_role(name, endpoint, spec.meta)
+        way = data_way(endpoint, str(spec.meta["transport"]))
+        role = make_role(name, way, spec.meta)
         role.warm_up()
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
@@ -214,4 +227,4 @@ def play_role(
             _keep_in_touch(role, load_scenario(spec.meta["scenario"]))
         role.run()
     finally:
-        endpoint.close()
+        way.close()

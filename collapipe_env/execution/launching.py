@@ -63,6 +63,7 @@ class Launcher:
         scale: Seconds of wall time for a priced second.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
+        transport: How data go between the roles: ``tcp`` or ``gloo``.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Launcher:
         scale: float = 1.0,
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
+        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
-        self._scenario = scenario
+        self._scenario, self._transport = scenario, transport
         self.token = secrets.token_hex(32) if token is None else token
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self.scale, self._clock = scale, clock
@@ -129,6 +131,7 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
+            "transport": self._transport,
         }
 
     def start_local(self) -> None:

@@ -40,8 +40,8 @@ _HEAD = struct.Struct("!QQ")
 _ALIGNED = 16
 
 
-class Meeting(dist.Store):
-    """Store by which the two sides of a pair learn each other's gloo addresses, through their control channel.
+class Meeting(dist.Store):  # type: ignore[misc, name-defined] # whose types torch makes known at run time
+    """Store by which the two sides of a pair learn each other's addresses, through their control channel.
 
     So the addresses come from a peer that has proven to know the token, no further server is needed, and the
     wait for them ends when the peer is lost.
@@ -68,7 +68,7 @@ class Meeting(dist.Store):
             self._values[key] = value
             self._changed.notify_all()
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all keys are there.
 
         Raises:
@@ -233,11 +233,11 @@ class Pair:
 
     def _meet(self) -> Any:
         """Connect with the peer."""
-        options = dist.ProcessGroupGloo._Options()
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [self._device()]
         options._timeout = timedelta(seconds=MEET_S)
         options._threads = 1
-        return dist.ProcessGroupGloo(self.meeting, self._rank, 2, options)  # type: ignore[call-overload]
+        return dist.ProcessGroupGloo(self.meeting, self._rank, 2, options)
 
     def _read(self, group: Any) -> None:
         """Hand on frames until the peer's goodbye."""
@@ -253,7 +253,7 @@ class Pair:
             while True:
                 first, work = asked.popleft()
                 work.wait(FOREVER)
-                total, used = _HEAD.unpack_from(first)
+                total, used = _HEAD.unpack_from(first.data)
                 self._require_sizes(total, used)
                 content = np.empty(total, np.uint8)
                 content[:used] = first[_HEAD.size : _HEAD.size + used]
@@ -267,7 +267,7 @@ class Pair:
         finally:
             # An error that somebody logs keeps the variables of this call, and so the group's sockets.
             asked.clear()
-            del group, work
+            group = work = None
 
     def _require_sizes(self, total: int, used: int) -> None:
         """Refuse sizes that no frame can have, before memory is taken for them."""
@@ -295,7 +295,7 @@ def packed(frame: Frame, limits: Limits) -> Bytes:
     parts = encode(frame, limits)
     total = sum(_room(len(part)) for part in parts)
     content = np.empty(max(_HEAD.size + total, FIRST_BYTES), np.uint8)
-    _HEAD.pack_into(content, 0, total, min(total, FIRST_BYTES - _HEAD.size))
+    _HEAD.pack_into(content.data, 0, total, min(total, FIRST_BYTES - _HEAD.size))
     place = _HEAD.size
     for part in parts:
         content[place : place + len(part)] = np.frombuffer(part, np.uint8)
