@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from collapipe_env.errors import CollaPipeError
@@ -127,13 +127,21 @@ def role_names(scenario: Scenario) -> list[str]:
     return names
 
 
-def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
+def end_process() -> None:
+    """End this process as one that is lost: at once, and without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make_role(
+    name: str, endpoint: Any, spec: Mapping[str, Any], die: Callable[[], None] = end_process
+) -> Role:
     """Build a role.
 
     Args:
         name: Its name.
         endpoint: Its way to the others.
         spec: What the launcher says: scenario, generator, clock and scale.
+        die: Called when a device is to fail.
 
     Raises:
         ExecutionError: There is no such role in the scenario.
@@ -156,7 +164,7 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
             build_block=setting.build_block,
             width=setting.architecture.width,
             learning=setting.learning,
-            die=lambda: os.kill(os.getpid(), signal.SIGKILL),
+            die=die,
         )
 
     def rng() -> Any:
@@ -196,7 +204,12 @@ def _keep_in_touch(role: Role, scenario: Scenario) -> None:
 
 
 def play_role(
-    name: str, launcher: Address, token: str, bind: str = "127.0.0.1", patience: float = 120.0
+    name: str,
+    launcher: Address,
+    token: str,
+    bind: str = "127.0.0.1",
+    patience: float = 120.0,
+    die: Callable[[], None] = end_process,
 ) -> None:
     """Join an execution, and play a role until the launcher says stop.
 
@@ -206,6 +219,7 @@ def play_role(
         token: Secret that all processes share.
         bind: Host to listen at.
         patience: Longest wait for the launcher [s].
+        die: Called when the role is a device that is to fail.
     """
     import torch
 
@@ -218,7 +232,7 @@ def play_role(
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
         way = data_way(endpoint, str(spec.meta["transport"]))
-        role = make_role(name, way, spec.meta)
+        role = make_role(name, way, spec.meta, die)
         role.warm_up()
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
