@@ -204,6 +204,8 @@ class MeetingPlace:
     def _client(self, holds: bool) -> Any:
         host, port = self._rank.master
         try:
+            if not holds:
+                _wait_for_port((host, port), self._patience)
             store = dist.TCPStore(  # type: ignore[attr-defined] # known at run time
                 host,
                 port,
@@ -212,7 +214,7 @@ class MeetingPlace:
                 wait_for_workers=False,
                 multi_tenant=holds,
             )
-        except (RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise ExecutionError(
                 f"rank {self._rank.number} finds no store at MASTER_ADDR={host}, MASTER_PORT={port} "
                 f"({reason(error)}): {_REMEDY}"
@@ -279,6 +281,20 @@ def play_rank(rank: Rank, bind: str, token: str, patience: float = PATIENCE_S) -
 def _end_at_once(rank: Rank, role: str) -> None:
     print(f"rank {rank.number} ({role}) ends, as rank 0 has", file=sys.stderr, flush=True)
     os._exit(1)
+
+
+def _wait_for_port(address: Address, patience: float) -> None:
+    """Wait until somebody listens at an address: torch writes pages of its own where nobody does."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            socket.create_connection(address, max(deadline - time.monotonic(), 0.1)).close()
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_PERIOD_S)
+        else:
+            return
 
 
 def _whole(environment: Mapping[str, str], name: str) -> int:
