@@ -120,6 +120,7 @@ def met(parent: GlooEndpoint, notes: Notes, *names: str) -> None:
         parent.send(name, Frame("begin"))
 
 
+@pytest.mark.slow  # three processes that import torch
 @needs_signals
 def test_a_killed_process_is_lost_once_and_a_stopped_one_can_be_dropped(parent, start, monkeypatch) -> None:
     monkeypatch.setattr(gloo, "LINGER_S", 10_000.0)  # closing would wait for a send that is held up

@@ -6,10 +6,12 @@ is lost breaks its own pairs alone, and those of the others go on.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
@@ -37,6 +39,16 @@ GRACE_S = 1.0
 _STUCK_S = 5.0
 
 _log = logging.getLogger(__name__)
+_open: weakref.WeakSet[GlooEndpoint] = weakref.WeakSet()
+
+
+def _cut_all() -> None:
+    """Cut what nobody has closed: a thread that leaves gloo while Python ends would end it by an error."""
+    for endpoint in list(_open):
+        endpoint.cut_all()
+
+
+atexit.register(_cut_all)
 
 
 class Connecting(Endpoint, Protocol):
@@ -84,6 +96,7 @@ class GlooEndpoint:
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._gloo_device: Any = None
         self._closing = False
+        _open.add(self)
 
     @property
     def address(self) -> Address:
@@ -138,6 +151,16 @@ class GlooEndpoint:
         with self._changed:
             self._pairs.clear()
             self._gloo_device = None
+        _open.discard(self)
+
+    def cut_all(self) -> None:
+        """Cut the pairs with all peers, without a goodbye; for the end of a process that has not closed."""
+        with self._changed:
+            self._closing = True
+            pairs = list(self._pairs.values())
+        for pair in pairs:
+            pair.cut()
+        self._join(_STUCK_S)
 
     def _over(self, peer: str) -> bool:
         """Whether nothing is sent to a peer any more."""

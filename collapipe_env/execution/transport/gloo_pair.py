@@ -7,7 +7,6 @@ messages of the fixed size in advance, as gloo sends nothing that is not asked f
 from __future__ import annotations
 
 import contextlib
-import queue
 import struct
 import threading
 from collections import deque
@@ -31,9 +30,11 @@ LINGER_S = 2.0
 """Time for which the last frames may be on their way [s]."""
 FOREVER = timedelta(days=365)
 """Longest wait for the next frame; a wait that times out ends its group."""
-FIRST_BYTES = 4096
+FIRST_BYTES = 16_384
 """Bytes of the message with which every frame begins."""
-_AHEAD = 4
+HELD_BYTES = 2**20
+"""Bytes of frames that are kept though they may have been sent, so that no thread wakes up for each."""
+_AHEAD = 8
 _FIRST, _REST, _NEVER = 0, 1, 2
 """Tags of the two messages of a frame, and of one that nobody sends."""
 _HEAD = struct.Struct("!QQ")
@@ -131,7 +132,8 @@ class Pair:
         self._changed = threading.Condition()
         self._group: Any = None
         self._waiting: list[Bytes] = []
-        self._posted: queue.SimpleQueue[tuple[Any, torch.Tensor] | None] = queue.SimpleQueue()
+        self._posted: list[tuple[Any, torch.Tensor]] = []
+        self._held_bytes = 0
         self._finishing = self._ended = self._flushed = False
         self.over = False
         start(self._run)
@@ -159,8 +161,8 @@ class Pair:
                     self._waiting.append(goodbye)
                 else:
                     self._post(goodbye)
-                    self._posted.put(None)
                 self._finishing = True
+                self._changed.notify_all()
 
     def cut(self) -> None:
         """End the group at once: what waits for it in other threads ends, on either side."""
@@ -172,7 +174,6 @@ class Pair:
             self._waiting.clear()
             self._changed.notify_all()
         self.meeting.end()
-        self._posted.put(None)
         if group is not None:
             self._break(group)
 
@@ -193,7 +194,10 @@ class Pair:
         try:
             for part, tag in ((whole[:FIRST_BYTES], _FIRST), (whole[FIRST_BYTES:], _REST)):
                 if len(part):
-                    self._posted.put((self._group.send([part], 1 - self._rank, tag), part))
+                    self._posted.append((self._group.send([part], 1 - self._rank, tag), part))
+            self._held_bytes += len(whole)
+            if self._held_bytes > HELD_BYTES:
+                self._changed.notify_all()
         except RuntimeError:  # the connection has ended: whoever reads learns it, too, and says so
             pass
 
@@ -211,8 +215,6 @@ class Pair:
                 for content in self._waiting:
                     self._post(content)
                 self._waiting.clear()
-                if self._finishing:
-                    self._posted.put(None)
             self._start(self._flush)
             self._read(group)
             why = None
@@ -278,16 +280,19 @@ class Pair:
 
     def _flush(self) -> None:
         """Wait until frames are sent, and forget them; ends with the pair or with the goodbye."""
-        while (item := self._posted.get()) is not None:
-            work, _ = item
-            try:
-                work.wait(FOREVER)
-            except RuntimeError:  # whoever reads learns it, too, and says so
-                break
-            del work, item
-        with self._changed:
-            self._flushed = True
-            self._changed.notify_all()
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._held_bytes > HELD_BYTES or self._finishing or self._ended
+                )
+                posted, self._posted, self._held_bytes = self._posted, [], 0
+                if self._ended or (self._finishing and not posted):
+                    self._flushed = True
+                    self._changed.notify_all()
+                    return
+            with contextlib.suppress(RuntimeError):  # whoever reads learns it, too, and says so
+                for work, _ in posted:
+                    work.wait(FOREVER)
 
 
 def packed(frame: Frame, limits: Limits) -> Bytes:
