@@ -96,6 +96,10 @@ class RunDirectory:
     """Its operations and transfers, for trace viewers."""
     weights = _Entry("weights.npz")
     """Weights that it trained."""
+    trainings = _Entry("trainings")
+    """Folders of several trainings, one for each seed."""
+    slurm = _Entry("slurm")
+    """Files of jobs that were submitted to Slurm."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 
