@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,13 +17,15 @@ from collapipe_env.cli.common import (
     SCENARIO_OPTION,
     chosen_scenario,
     command_line,
+    guarded,
     hint,
+    parse,
     record,
     require_within,
     run_command,
 )
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
@@ -32,6 +37,7 @@ from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.ranks import MeetingPlace, Rank
 
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
@@ -51,6 +57,7 @@ Examples:
 """
 
 LAST_PORT = 65_535
+LOOPBACK = "127.0.0.1"
 LARGEST_TOKEN = 4096
 """Bytes of a token's file."""
 
@@ -73,6 +80,8 @@ class Options:
         float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
     ] = None
     """Seconds of wall time for a priced second."""
+    transport: Literal["tcp", "gloo"] = "tcp"
+    """How data go between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -93,7 +102,7 @@ class Options:
     """Join the execution that waits at this address, as --role; it says everything else."""
     role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
     """Role to join as: server, c0, c0d1 and so on."""
-    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = "127.0.0.1"
+    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
     """Address of this machine at which a process that joins listens."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
     """File with the secret that all processes share; needed with --serve and --join."""
@@ -141,7 +150,44 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ex
     return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def main_of_rank(arguments: Sequence[str] | None = None) -> int:
+    """Run a process that torchrun or Slurm has started: the launcher as rank 0, else a role.
+
+    Args:
+        arguments: Options, as of ``collapipe execute``; those of this process by default.
+
+    Returns:
+        The exit status, as of :func:`~collapipe_env.cli.common.guarded`; 2 where rank 0 has ended early.
+    """
+    from collapipe_env.execution.ranks import MeetingPlace, Rank, play_rank
+
+    program, given = "python -m collapipe_env.execution", sys.argv[1:] if arguments is None else arguments
+    options = parse(Options, program, DESCRIPTION, given)
+    try:
+        rank = Rank.of(os.environ)
+        if rank.number > 0:
+            # Ctrl-C is for rank 0, which then stops everybody.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            token = "" if options.token_file is None else _token(options)
+            return 0 if play_rank(rank, _bind(options, rank), token) else 2
+        place = MeetingPlace(rank)
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
+        return guarded(lambda: _run(options, program, given, (rank, place)), program, given)
+    finally:
+        place.end()
+
+
+def _bind(options: Options, rank: Rank) -> str:
+    """Host at which a rank listens."""
+    return rank.host() if options.bind == LOOPBACK else options.bind
+
+
+def _run(
+    options: Options, program: str, given: Sequence[str], ranked: tuple[Rank, MeetingPlace] | None = None
+) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
@@ -149,6 +195,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.execution.time_scale import usual_scale
 
     options.check()
+    if ranked is not None:
+        _require_ranked(options, ranked[0])
     torch.set_num_threads(1)
     if options.join is not None:
         _join(options)
@@ -176,14 +224,20 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             print(
                 f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
             )
-        how: dict[str, Any] = {"committed": state}
+        how: dict[str, Any] = {"committed": state, "transport": options.transport}
         if options.serve is not None:
             how |= {"bind": _address(options.serve), "token": _token(options)}
-        with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
+        launches: Callable[..., Launcher] = Launcher
+        if ranked is not None:
+            launches, more = _of_ranks(options, *ranked)
+            how |= more
+        with launches(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             if state is None and options.clock == "wall":
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             _say_what_begins(options, scenario, launcher)
-            if options.serve is None:
+            if ranked is not None:
+                launcher.wait_for_others()
+            elif options.serve is None:
                 launcher.start_local()
             else:
                 host, port = launcher.address
@@ -193,6 +247,38 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             execution = Execution(options, launcher, run, scenario, record(program, given))
             execution.take_up(past)
             execution.play(failures)
+
+
+def _require_ranked(options: Options, rank: Rank) -> None:
+    """Refuse options that ranks do not have.
+
+    Raises:
+        ScenarioError: Names the option.
+    """
+    for name, value in (("--serve", options.serve), ("--join", options.join), ("--role", options.role)):
+        if value is not None:
+            raise ScenarioError(f"{name} is not for ranks: torchrun or srun starts all processes")
+    for name, asked in (("--kill", options.kill), ("--hang", options.hang)):
+        if asked:
+            raise ScenarioError(
+                f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
+                "with --clock virtual"
+            )
+    if options.clock == "wall" and not rank.one_machine:
+        raise ScenarioError(
+            "ranks on several machines need --clock virtual or none: their clocks are not brought together"
+        )
+
+
+def _of_ranks(
+    options: Options, rank: Rank, place: MeetingPlace
+) -> tuple[Callable[..., Launcher], dict[str, Any]]:
+    """Launcher of rank 0, and its further arguments."""
+    from collapipe_env.execution.ranked_launching import RankedLauncher
+
+    in_file = options.token_file is not None
+    how = {"rank": rank, "place": place, "token_in_file": in_file, "bind": (_bind(options, rank), 0)}
+    return RankedLauncher, how | ({"token": _token(options)} if in_file else {})
 
 
 def _join(options: Options) -> None:

@@ -71,6 +71,7 @@ class Launcher:
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
         committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
+        transport: How data go between the roles: ``tcp`` or ``gloo``.
 
     Raises:
         StateError: The state is not one of this run.
@@ -87,9 +88,10 @@ class Launcher:
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
         committed: Committed | None = None,
+        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
-        self._scenario = scenario
+        self._scenario, self._transport = scenario, transport
         self.token = secrets.token_hex(32) if token is None else token
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self.scale, self._clock = scale, clock
@@ -159,6 +161,7 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
+            "transport": self._transport,
         }
 
     def _send_spec(self, name: str) -> None:
@@ -300,7 +303,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, f"round {self._round}")
             if isinstance(item, str) and is_device(sender):
-                self._gone.add(sender)
+                self.lose_device(sender, item, failing)
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
@@ -402,17 +405,35 @@ class Launcher:
                     names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
         if again and self._context is None:
-            print(
-                "lost for good; start them anew with collapipe execute --join and --role "
-                + ", --role ".join(again),
-                flush=True,
-            )
-            self.wait_until_ready(again, LONG_S)
+            self.ask_for(again)
         elif again:
             for name in again:
                 self._start(name)
             self.wait_until_ready(again)
         return bool(again)
+
+    def ask_for(self, names: Sequence[str]) -> None:
+        """Ask somebody to start devices anew that were not started here, and wait for them.
+
+        Args:
+            names: Their names from now on.
+        """
+        print(
+            "lost for good; start them anew with collapipe execute --join and --role "
+            + ", --role ".join(names),
+            flush=True,
+        )
+        self.wait_until_ready(names, LONG_S)
+
+    def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
+        """Hear in a round that a device's process is gone; it is started anew before the next one.
+
+        Args:
+            name: Its name.
+            why: The reason.
+            failing: Cluster, number and time of devices that were asked to fail.
+        """
+        self._gone.add(name)
 
     def _ended(self, name: str) -> bool:
         process = self._processes.get(name)
