@@ -92,6 +92,10 @@ class RunDirectory:
     """Everything measured in a tuning."""
     execution = _Entry("execution.json")
     """Everything measured in an execution."""
+    played = _Entry("played")
+    """Reports of its finished rounds."""
+    state = _Entry("state.npz")
+    """State after its last finished round, to go on from."""
     trace = _Entry("trace.json")
     """Its operations and transfers, for trace viewers."""
     weights = _Entry("weights.npz")
