@@ -77,7 +77,8 @@ def test_the_code_of_a_page_runs(name, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_execution_of_the_failure_tutorial(tmp_path, capsys):
+def test_the_execution_of_the_failure_tutorial(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(support.ROOT))  # for the processes, which start in another folder
     (command,) = support.run_page(
         support.DOCS / "tutorial_failures.md", tmp_path, SHORTER["tutorial_failures"]
     )
