@@ -96,6 +96,8 @@ class RunDirectory:
     """Its operations and transfers, for trace viewers."""
     weights = _Entry("weights.npz")
     """Weights that it trained."""
+    view = _Entry("view.html")
+    """Its page, from ``collapipe view``."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 
