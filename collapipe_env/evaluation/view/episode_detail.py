@@ -6,9 +6,8 @@ times and works the events out. Of other schedules it has the events, of as many
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -255,21 +254,21 @@ def _add_timeline(columns: _Columns, timeline: RoundTimeline) -> None:
     columns.extend("event_end", ends)
 
 
-def round_records(
+def chosen_records(
     stored: StoredScenario, result: EpisodeResult, wanted: Sequence[int]
-) -> Sequence[RoundRecord]:
-    """The records of some rounds of an episode; see :func:`episode_detail` for what is refused.
+) -> Iterator[tuple[int, RoundRecord]]:
+    """Play an episode again, and yield some of its rounds with their indices, one after the other.
 
     Args:
         stored: What was played.
         result: The episode.
-        wanted: Indices of the rounds, from 0.
+        wanted: Indices of the rounds, from 0, at least one.
+
+    Raises:
+        DataError: As :func:`episode_detail`.
     """
-    last, chosen = max(wanted), set(wanted)
-    records = []
-    replayed = replayed_rounds(stored.scenario, result.episode, stored.decisions(result))
-    for index, record in enumerate(islice(replayed, last + 1)):
+    chosen, decisions = set(wanted), stored.decisions(result)[: max(wanted) + 1]
+    for index, record in enumerate(replayed_rounds(stored.scenario, result.episode, decisions)):
         _require_same(record, result, index)
         if index in chosen:
-            records.append(record)
-    return records
+            yield index, record

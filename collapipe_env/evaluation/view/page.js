@@ -148,7 +148,8 @@ function eventsOf(detail, cluster) {
   if (cluster.mode === REBUILT) {
     const times = key => cluster.elements.map(e => e[key]);
     events = gpipe(times("forward"), times("backward"), times("latency"), cluster.M);
-    const planned = Math.max(...events.map(e => e[4])), failed = cluster.phases.some(p => D.phases[p.kind].key === "detection");
+    // The last gradient still has to reach the CU.
+    const planned = Math.max(...events.map(e => e[4])) + cluster.elements[0].latency, failed = cluster.phases.some(p => D.phases[p.kind].key === "detection");
     // What is worked out here has to be as long as the simulator says.
     if (!failed && Math.abs(planned - (step.end - step.start)) > 1e-4 * Math.max(step.end, 1e-9))
       fault(`round ${o.rounds[Math.floor(cluster.c / o.N)]}, c${cluster.n}: a local step of ${planned} s, not ${step.end - step.start} s`);
@@ -326,8 +327,9 @@ function nodeBars(detail, place, key, title, line) {
   const o = opened(detail), nodes = o.N * (o.K + 1), width = 590, high = 120, left = 44;
   const svg = sheet(width, high + 34, title), values = o.a[key].subarray(place * nodes, (place + 1) * nodes);
   svg.classList.add("nodes");
-  let most = line || 1e-9;
+  let most = line || 0;
   for (const v of values) most = Math.max(most, v);
+  most = most || 1;
   const each = (width - left - 6) / nodes, Y = v => 6 + high * (1 - v / most), hits = [];
   for (const t of ticks(0, most, 4)) {
     draw(svg, "line", {x1: left, x2: width - 6, y1: Y(t), y2: Y(t), stroke: "#eee"});
@@ -436,6 +438,7 @@ function table(spec) {
 
 /* ---------- the page ---------- */
 
+const checking = location.hash.includes("check=1");
 const state = {round: 1, who: 0, all: false, timer: 0};
 const slider = el("input", {type: "range", min: 1, max: D.rounds, value: 1, "aria-label": "round"});
 const label = el("output"), play = el("button", {type: "button"}, "▶ play");
@@ -560,4 +563,14 @@ PAGE.append(el("h1", {}, D.title), el("dl", {}, ...D.facts.flatMap(([name, text]
   el("p", {class: "note"}, "Tables are sorted by a click on a column's head. Keys: left and right for a round, Page Up and Page Down for ten, Home, End, and the space bar to play."));
 showCharts();
 go(asked());
+// #check=1 compares every local step that is worked out here with the simulator's, for tests.
+if (checking) {
+  let steps = 0;
+  for (const detail of D.details) {
+    const o = opened(detail);
+    for (let place = 0; place < o.rounds.length; place++)
+      for (let n = 0; n < o.N; n++) steps += eventsOf(detail, clusterAt(detail, place, n)).length > 0;
+  }
+  document.documentElement.dataset.checked = steps;
+}
 document.documentElement.dataset.state = "ready";

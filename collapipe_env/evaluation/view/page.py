@@ -41,10 +41,19 @@ CURVES: dict[str, tuple[str, Callable[[EpisodeResult], Sequence[float]]]] = {
     "metric": ("Metric of the task", lambda e: e.metric),
 }
 """Charts over the rounds: heading, and values of an episode."""
-_EPISODE_COLUMNS = (
-    "rounds", "mean_delay_s", "p95_delay_s", "energy_j", "simulated_time_s", "worst_mean_energy_ratio",
-    "final_backlog", "final_smoothed_loss_nat", "final_metric", "median_decision_s",
-)  # fmt: skip
+_EPISODE_COLUMNS = {
+    "rounds": "rounds",
+    "mean_delay_s": "delay mean (s)",
+    "p95_delay_s": "delay p95 (s)",
+    "energy_j": "energy (J)",
+    "simulated_time_s": "simulated time (s)",
+    "worst_mean_energy_ratio": "worst node's energy over budget",
+    "final_backlog": "final backlog (budgets)",
+    "final_smoothed_loss_nat": "final loss (nat)",
+    "final_metric": "final metric",
+    "median_decision_s": "decision (s)",
+}
+"""Columns of the table of episodes by their names in ``episodes.csv``."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +271,7 @@ def _episodes_table(run: StoredRun) -> dict[str, Any]:
     if len(rows) > MOST_LINES:
         title += f" (the first {MOST_LINES:,} of {len(rows):,}; episodes.csv has all)"
     return _table(
-        "episodes", title, ["scenario", "name", "run", "episode", *_EPISODE_COLUMNS], rows[:MOST_LINES]
+        "episodes", title, ["scenario", "name", "run", "episode", *_EPISODE_COLUMNS.values()], rows[:MOST_LINES]
     )
 
 
