@@ -15,7 +15,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.progress import progress_bar
 
-DESCRIPTION = """Show a finished run of train, evaluate or compare in a browser, or write a video of an episode.
+DESCRIPTION = """Show a finished run of train, evaluate or compare in a browser, or write a video.
 
 The page is one HTML file that needs no network: rounds to step through with the pipelines' Gantt charts, the
 map, plans and energy queues, charts over the rounds, and tables to sort. A round is played again from the
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe vi
     return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def _run(options: Options, *_: object) -> None:
     require_within(("--episode", options.episode, 0, 100_000), ("--frames", options.frames, 1, 10_000))
     if not 0.1 <= options.fps <= 60.0:
         raise DataError(f"--fps = {options.fps:g}: use a number from 0.1 to 60")

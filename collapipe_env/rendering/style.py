@@ -16,15 +16,33 @@ from matplotlib.colors import to_hex, to_rgb
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.rendering.colours import (
-    CU_COLOUR as CU_COLOUR,
-    FAINT as FAINT,
-    GRID as GRID,
-    INK as INK,
-    MUTED as MUTED,
-    PHASE_COLOURS as PHASE_COLOURS,
-    PHASE_NAMES as PHASE_NAMES,
-    SERVER_COLOUR as SERVER_COLOUR,
+    CU_COLOUR,
+    FAINT,
+    GRID,
+    INK,
+    MUTED,
+    PHASE_COLOURS,
+    PHASE_NAMES,
+    SERVER_COLOUR,
 )
+
+__all__ = [
+    "CU_COLOUR",
+    "FAINT",
+    "GRID",
+    "HATCH",
+    "HATCH_COLOUR",
+    "HATCH_NAME",
+    "INK",
+    "MUTED",
+    "PHASE_COLOURS",
+    "PHASE_NAMES",
+    "RC",
+    "SERVER_COLOUR",
+    "ink_on",
+    "micro_batch_colours",
+    "node_colours",
+]
 
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"

@@ -19,9 +19,9 @@ from collapipe_env.dynamics.system import MOBILITY, reach_of, walking_side
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, replayed_rounds
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
-from collapipe_env.evaluation.view.packing import Packed, packed, packed_length
+from collapipe_env.evaluation.view.packing import packed, packed_length
 from collapipe_env.evaluation.view.stored_run import StoredScenario
-from collapipe_env.physics.schedules.timeline import Event, RoundTimeline
+from collapipe_env.physics.schedules.timeline import Element, Event, RoundTimeline
 from collapipe_env.rendering.round_view import played_timeline, runs_gpipe
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 from collapipe_env.simulator.record import RoundRecord
@@ -48,6 +48,12 @@ AGREES = 1e-9
 """Relative difference of a replayed round's delay from the stored one, at most."""
 
 
+Chain = tuple[int, ...]
+"""Kind, node and number of the label of each element of a pipeline, one after the other."""
+ELEMENT_LETTERS = 10
+"""Characters that an element of a chain takes in the page, about."""
+
+
 @dataclass
 class _Columns:
     """Lists that grow round by round."""
@@ -55,7 +61,9 @@ class _Columns:
     rounds: list[int] = field(default_factory=list)
     per_node: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
     lists: dict[str, list[float]] = field(default_factory=dict)
+    chains: dict[Chain, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    latency: dict[int, float] = field(default_factory=dict)
 
     def add(self, name: str, array: npt.NDArray[Any]) -> None:
         self.per_node.setdefault(name, []).append(np.array(array))
@@ -63,8 +71,19 @@ class _Columns:
     def extend(self, name: str, values: Sequence[float]) -> None:
         self.lists.setdefault(name, []).extend(values)
 
-    def label(self, text: str) -> int:
-        return self.labels.setdefault(text, len(self.labels))
+    def chain(self, elements: Sequence[Element]) -> int:
+        """Number of a pipeline: plans come back again and again, so each is kept once."""
+        chain = tuple(
+            number
+            for e in elements
+            for number in (
+                KINDS.index(e.kind),
+                e.node,
+                self.labels.setdefault(e.label, len(self.labels)),
+            )
+        )
+        self.latency.update((KINDS.index(e.kind), e.latency_s) for e in elements)
+        return self.chains.setdefault(chain, len(self.chains))
 
 
 _KIND_OF = {
@@ -72,8 +91,7 @@ _KIND_OF = {
     "bandwidth": "<f4", "cluster_delay": "<f4", "arrivals": "<f4", "plays": "<u1", "mode": "<u1",
     "places": "<f4", "allowance": "<f4",
     "phase_count": "<u4", "phase": "<u1", "phase_end": "<f4",
-    "element_count": "<u4", "element_kind": "<u1", "element_node": "<i2", "element_label": "<u2",
-    "element_forward": "<f4", "element_backward": "<f4", "element_latency": "<f4",
+    "chain": "<u4", "element_count": "<u4", "element_forward": "<f4", "element_backward": "<f4",
     "event_count": "<u4", "event_element": "<u2", "event_batch": "<u2", "event_direction": "<u1",
     "event_start": "<u2", "event_end": "<u2",
 }  # fmt: skip
@@ -118,11 +136,9 @@ def episode_detail(
         on_round()
     layout = episode_layout(scenario, result.episode)
     N, K = layout.present.shape
-    arrays = {
-        name: packed(np.stack(values), _KIND_OF[name]) for name, values in columns.per_node.items()
-    } | {name: packed(values, _KIND_OF[name]) for name, values in columns.lists.items()}
-    if not any(columns.lists.get("element_latency", ())):
-        arrays.pop("element_latency", None)
+    arrays = {name: packed(np.stack(values), _KIND_OF[name]) for name, values in columns.per_node.items()} | {
+        name: packed(values, _KIND_OF[name]) for name, values in columns.lists.items()
+    }
     if "places" not in arrays:
         offset = layout.device_position - layout.cu_position[:, None]
         arrays["places"] = packed(offset, "<f4")
@@ -138,7 +154,9 @@ def episode_detail(
         "every": every,
         "everyEvents": every_events,
         "local_steps": scenario.workload.local_steps,
+        "chains": list(columns.chains),
         "labels": list(columns.labels),
+        "latency": [columns.latency.get(kind, 0.0) for kind in range(len(KINDS))],
         "rounds": packed(columns.rounds, "<u4"),
         "centres": packed(layout.cu_position if station is None else station, "<f4"),
         "arrays": arrays,
@@ -147,7 +165,8 @@ def episode_detail(
 
 def detail_length(detail: dict[str, Any]) -> int:
     """Characters that a packed episode takes, but for a few names."""
-    return packed_length(detail["arrays"].values())
+    elements = sum(map(len, detail["chains"])) // 3
+    return packed_length(detail["arrays"].values()) + ELEMENT_LETTERS * elements
 
 
 def episode_layout(scenario: Scenario, episode: int) -> Layout:
@@ -183,8 +202,9 @@ def _strides(record: RoundRecord, scenario: Scenario, rounds: int, room: int) ->
         if not name.startswith("event_") or name == "event_count":
             total += sum(np.size(v) for v in values) * np.dtype(_KIND_OF[name]).itemsize
     events = EVENT_BYTES * sum(one.lists.get("event_count", [0]))
-    # Base64 has four characters for three bytes; rounds differ, so a quarter is kept free.
-    plain, listed = (rounds * size * 4.0 / 3.0 * 1.25 for size in (total, events))
+    # Base64 has four characters for three bytes; rounds differ, so some room is kept free.
+    plain, listed = (rounds * size * 4.0 / 3.0 * 1.1 for size in (total, events))
+    plain += rounds * ELEMENT_LETTERS * sum(map(len, one.chains)) / 3
     share = 1.0 - EVENTS_SHARE if listed else 1.0
     every = max(1, int(np.ceil(plain / (share * room))))
     return every, max(1, int(np.ceil(listed / every / (EVENTS_SHARE * room))))
@@ -231,12 +251,9 @@ def _add_timeline(columns: _Columns, timeline: RoundTimeline) -> None:
     columns.extend("phase", [PHASES.index(p.label) for p in timeline.phases])
     columns.extend("phase_end", [p.end_s for p in timeline.phases])
     columns.extend("element_count", [len(timeline.elements)])
-    columns.extend("element_kind", [KINDS.index(e.kind) for e in timeline.elements])
-    columns.extend("element_node", [e.node for e in timeline.elements])
-    columns.extend("element_label", [columns.label(e.label) for e in timeline.elements])
+    columns.extend("chain", [columns.chain(timeline.elements)])
     columns.extend("element_forward", [e.forward_s for e in timeline.elements])
     columns.extend("element_backward", [e.backward_s for e in timeline.elements])
-    columns.extend("element_latency", [e.latency_s for e in timeline.elements])
     step = next((p for p in timeline.phases if p.label == "step"), None)
     events: Sequence[Event] = timeline.events if step is not None else ()
     columns.extend("event_count", [len(events)])

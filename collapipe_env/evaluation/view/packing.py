@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Packed = tuple[str, str]
 """Type of the numbers as NumPy writes it, and their bytes, little-endian, in base64."""
-TYPES = ("<f4", "<u4", "<i2", "<u2", "<u1")
+TYPES = ("<f4", "<u4", "<u2", "<u1")
 """Types that the page's script knows."""
 
 

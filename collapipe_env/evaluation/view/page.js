@@ -44,7 +44,7 @@ function sheet(width, height, label) {
 }
 
 function unpack([kind, text]) {
-  const types = {"<f4": Float32Array, "<u4": Uint32Array, "<i2": Int16Array, "<u2": Uint16Array, "<u1": Uint8Array};
+  const types = {"<f4": Float32Array, "<u4": Uint32Array, "<u2": Uint16Array, "<u1": Uint8Array};
   const bytes = atob(text), raw = new Uint8Array(bytes.length);
   for (let i = 0; i < bytes.length; i++) raw[i] = bytes.charCodeAt(i);
   return new types[kind](raw.buffer);
@@ -134,9 +134,11 @@ function clusterAt(detail, place, n) {
     phases.push({kind: a.phase[i], start: before, end: a.phase_end[i]});
     before = a.phase_end[i];
   }
-  for (let i = o.element[c]; i < o.element[c + 1]; i++)
-    elements.push({kind: a.element_kind[i], node: a.element_node[i], label: detail.labels[a.element_label[i]],
-      forward: a.element_forward[i], backward: a.element_backward[i], latency: a.element_latency ? a.element_latency[i] : 0});
+  const chain = detail.chains[a.chain[c]];
+  for (let i = o.element[c], j = 0; i < o.element[c + 1]; i++, j += 3) {
+    const kind = chain[j];
+    elements.push({kind, node: chain[j + 1], label: detail.labels[chain[j + 2]], forward: a.element_forward[i], backward: a.element_backward[i], latency: detail.latency[kind]});
+  }
   return {n, c, phases, elements, end: before, mode: a.mode[c], M: a.micro_batches[c], delay: a.cluster_delay[c],
     plays: a.plays[c], arrivals: a.arrivals[c], bandwidth: a.bandwidth[c]};
 }
@@ -314,7 +316,8 @@ function zoom(detail, place, n) {
     if (!o.a.present[place * o.N * o.K + i]) continue;
     const blocks = o.a.blocks[place * o.N * o.K + i];
     draw(svg, "circle", {cx: X(dx), cy: Y(dy), r: 5, fill: blocks ? NODES[k % NODES.length] : "#fff", stroke: NODES[k % NODES.length], "stroke-width": 1.5, class: "device"});
-    draw(svg, "text", {x: X(dx) + 7, y: Y(dy) - 4, "font-size": 9}, `d${k}`);
+    const right = X(dx) > size - 26;
+    draw(svg, "text", {x: X(dx) + (right ? -7 : 7), y: Math.max(Y(dy) - 4, 10), "text-anchor": right ? "end" : "start", "font-size": 9}, `d${k}`);
     hits.push([X(dx) - 6, Y(dy) - 6, 12, 12, `d${k}: ${blocks} block${blocks === 1 ? "" : "s"}`]);
   }
   draw(svg, "rect", {x: X(0) - 4, y: Y(0) - 4, width: 8, height: 8, fill: "#555", transform: `rotate(45 ${X(0)} ${Y(0)})`});

@@ -25,7 +25,7 @@ from collapipe_env.evaluation.view.stored_run import StoredRun, StoredScenario
 from collapipe_env.files import without_nan
 from collapipe_env.rendering.colours import PHASE_COLOURS, PHASE_NAMES
 
-ROOM = 7_000_000
+ROOM = 7_500_000
 """Characters of all packed rounds; with curves, tables and script a page stays below 10 MB."""
 CURVES_ROOM = 1_500_000
 """Characters of all curves; longer episodes are averaged over neighbouring rounds."""
@@ -271,7 +271,10 @@ def _episodes_table(run: StoredRun) -> dict[str, Any]:
     if len(rows) > MOST_LINES:
         title += f" (the first {MOST_LINES:,} of {len(rows):,}; episodes.csv has all)"
     return _table(
-        "episodes", title, ["scenario", "name", "run", "episode", *_EPISODE_COLUMNS.values()], rows[:MOST_LINES]
+        "episodes",
+        title,
+        ["scenario", "name", "run", "episode", *_EPISODE_COLUMNS.values()],
+        rows[:MOST_LINES],
     )
 
 

@@ -156,9 +156,7 @@ def read_run(path: Path) -> StoredRun:
                 raise DataError(
                     f"{files.figures} has {len(read.delay)} rounds, but {run.episode_table} {length}: {AGAIN}"
                 )
-            results.setdefault(scheduler, []).append(
-                replace(read, title=titles.get(scheduler, read.title))
-            )
+            results.setdefault(scheduler, []).append(replace(read, title=titles.get(scheduler, read.title)))
         scenarios[name] = StoredScenario(lasting(load_scenario(str(file)), rounds), folder, rounds, results)
     return StoredRun(
         path=run.path,

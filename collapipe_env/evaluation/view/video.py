@@ -95,7 +95,13 @@ def _gif(pictures: Iterator[npt.NDArray[np.uint8]], fps: float) -> bytes:
     )
     content = io.BytesIO()
     first.save(
-        content, "GIF", save_all=True, append_images=others, duration=round(1000.0 / fps), loop=0, optimize=False
+        content,
+        "GIF",
+        save_all=True,
+        append_images=others,
+        duration=round(1000.0 / fps),
+        loop=0,
+        optimize=False,
     )
     return content.getvalue()
 
