@@ -93,4 +93,4 @@ def _run(options: Options, *_: object) -> None:
         text = page_of(run, choice, lambda: bar.update(1))
     out = options.out or RunDirectory(run.path).view
     write_text(out, text)
-    print(f"page: {out} ({len(text) / 1e6:.1f} MB), to open in any browser")
+    print(f"page, {out.stat().st_size / 1e6:.2f} MB, to open in any browser: {out}")

@@ -44,8 +44,9 @@ EVENTS_SHARE = 0.6
 """Of the room of an episode, for listed events."""
 DETAILED = 4
 """Clusters of a round whose events are listed, the slowest ones."""
-AGREES = 1e-9
-"""Relative difference of a replayed round's delay from the stored one, at most."""
+AGREES = 1e-6
+"""Relative difference of a replayed round's delay from the stored one, at most: other processors and
+libraries may round differently."""
 
 
 Chain = tuple[int, ...]
@@ -188,8 +189,8 @@ def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> Non
     if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
         raise DataError(
             f"round {index + 1} of episode {result.episode} of {result.scheduler!r} takes {now:.6g} s when it "
-            f"is played again, but took {then:.6g} s: another version of the package played it, or its files "
-            f"are damaged: {REMEDY}"
+            f"is played again, but took {then:.6g} s: another version of the package played it, or "
+            f"its files are damaged: {REMEDY}"
         )
 
 
