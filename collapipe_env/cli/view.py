@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -14,6 +15,9 @@ from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 DESCRIPTION = """Show a finished run of train, evaluate or compare in a browser, or write a video.
 
@@ -82,7 +86,7 @@ def _run(options: Options, *_: object) -> None:
             raise DataError("--video shows one scheduler: name one with --scheduler")
         shown = min(options.frames, stored.rounds)
         with progress_bar(shown, "drawing", "frames") as bar:
-            write_video(stored, results[0], options.video, shown, options.fps, lambda: bar.update(1))
+            write_video(stored, results[0], options.video, shown, options.fps, partial(_one_more, bar))
         size = options.video.stat().st_size
         print(f"{results[0].title}, episode {options.episode}, {shown} frames, {size / 1e6:.1f} MB")
         print(f"video: {options.video}")
@@ -90,7 +94,11 @@ def _run(options: Options, *_: object) -> None:
     names = ", ".join(result.title for result in results)
     print(f"playing episode {options.episode} of {names} on {stored.scenario.name} again")
     with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
-        text = page_of(run, choice, lambda: bar.update(1))
+        text = page_of(run, choice, partial(_one_more, bar))
     out = options.out or RunDirectory(run.path).view
     write_text(out, text)
     print(f"page, {out.stat().st_size / 1e6:.2f} MB, to open in any browser: {out}")
+
+
+def _one_more(bar: tqdm[Any]) -> None:
+    bar.update(1)

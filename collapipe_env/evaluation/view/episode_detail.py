@@ -188,8 +188,8 @@ def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> Non
     now, then = float(record.costs.delay[0]), result.delay[index]
     if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
         raise DataError(
-            f"round {index + 1} of episode {result.episode} of {result.scheduler!r} takes {now:.6g} s when it "
-            f"is played again, but took {then:.6g} s: another version of the package played it, or "
+            f"round {index + 1} of episode {result.episode} of {result.scheduler!r} takes {now:.6g} s when "
+            f"it is played again, but took {then:.6g} s: another version of the package played it, or "
             f"its files are damaged: {REMEDY}"
         )
 
@@ -199,9 +199,11 @@ def _strides(record: RoundRecord, scenario: Scenario, rounds: int, room: int) ->
     one = _Columns()
     _add(one, record, scenario, 0, True)
     total = 0
-    for name, values in [*one.per_node.items(), *one.lists.items()]:
+    counts = {name: sum(array.size for array in arrays) for name, arrays in one.per_node.items()}
+    counts |= {name: len(values) for name, values in one.lists.items()}
+    for name, count in counts.items():
         if not name.startswith("event_") or name == "event_count":
-            total += sum(np.size(v) for v in values) * np.dtype(_KIND_OF[name]).itemsize
+            total += count * np.dtype(_KIND_OF[name]).itemsize
     events = EVENT_BYTES * sum(one.lists.get("event_count", [0]))
     # Base64 has four characters for three bytes; rounds differ, so some room is kept free.
     plain, listed = (rounds * size * 4.0 / 3.0 * 1.1 for size in (total, events))

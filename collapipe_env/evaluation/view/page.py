@@ -233,7 +233,7 @@ def _averaged(values: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
 
 
 def _schedulers_table(run: StoredRun) -> dict[str, Any]:
-    rows = []
+    rows: list[list[str | float]] = []
     for name, stored in run.scenarios.items():
         for scheduler, episodes in stored.results.items():
             runs = len({e.run for e in episodes})
@@ -261,7 +261,7 @@ def _schedulers_table(run: StoredRun) -> dict[str, Any]:
 
 
 def _episodes_table(run: StoredRun) -> dict[str, Any]:
-    rows = [
+    rows: list[list[str | float]] = [
         [name, scheduler, e.run, e.episode, *(EPISODE_FIGURES[c](e) for c in _EPISODE_COLUMNS)]
         for name, stored in run.scenarios.items()
         for scheduler, episodes in stored.results.items()
@@ -290,17 +290,17 @@ def _table(
     key: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str | float]]
 ) -> dict[str, Any]:
     """A table without the columns that have no number anywhere; four digits are plenty to read."""
-    kept = [
-        i
-        for i in range(len(columns))
-        if any(not (isinstance(row[i], float) and math.isnan(row[i])) for row in rows)
-    ]
+    kept = [i for i in range(len(columns)) if any(not _is_nan(row[i]) for row in rows)]
     return {
         "key": key,
         "title": title,
         "columns": [columns[i] for i in kept],
         "rows": [[_rounded(row[i]) for i in kept] for row in rows],
     }
+
+
+def _is_nan(value: str | float) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _rounded(value: str | float) -> str | float:

@@ -20,7 +20,7 @@ from collapipe_env.evaluation.view.stored_run import StoredScenario
 from collapipe_env.files import write_bytes
 from collapipe_env.rendering import draw_round
 
-COLOURS = 64
+COLOURS = 128
 """Of a frame of a GIF: pictures of rounds have few, and each costs bytes."""
 
 
@@ -91,7 +91,12 @@ def _gif(pictures: Iterator[npt.NDArray[np.uint8]], fps: float) -> bytes:
             "a GIF needs Pillow, which comes with Matplotlib; run: pip install 'collapipe-env[plots]'"
         ) from None
     first, *others = (
-        Image.fromarray(picture).quantize(COLOURS, dither=Image.Dither.NONE) for picture in pictures
+        Image.fromarray(picture).quantize(
+            COLOURS,
+            Image.Quantize.MAXCOVERAGE,
+            dither=Image.Dither.NONE,  # small marks keep their colours
+        )
+        for picture in pictures
     )
     content = io.BytesIO()
     first.save(
