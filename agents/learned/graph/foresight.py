@@ -174,7 +174,7 @@ class Foresight:
         with torch.no_grad():
             values = self.critic(many).double().numpy()
         played = CriticInputs(before.steady, heat[:, 0], before.present)
-        self._pending = before, played, after.delay, group.able.all(axis=-1)
+        self._pending = before, played, after.delay, group.whole
         mean = self._means.get(_name(group), float(after.delay.mean()))
         rate = V * mean * np.exp(-after.delay / self.horizon_s)
         charged = np.moveaxis(rate[:, None, None] * values, 1, 2)
@@ -198,7 +198,7 @@ class Foresight:
         draws = self._rng.random(E)
         exploring = np.where(exploring, draws >= 1.0 / LASTS, draws < BEGINS)
         self._exploring[group] = exploring
-        self._pending = *self._pending[:3], group.able.all(axis=-1) & ~exploring
+        self._pending = *self._pending[:3], group.whole & ~exploring
         shortest = group.choices[choice_cost.argmin(axis=-1)].astype(np.int64)
         return replace(plan, micro_batches=np.where(exploring[:, None], shortest, plan.micro_batches))
 

@@ -188,7 +188,7 @@ def learn_and_play(
     plan = planned(net, group, samples, rng)
     E, N, _ = plan.counts.shape
     # A cluster that sits out leaves the others another round than the one that is priced.
-    whole = group.able.all(axis=-1)
+    whole = group.whole
     counted = max(int(whole.sum()), 1)
     power = np.ascontiguousarray(plan.power.detach().numpy())
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))

@@ -74,6 +74,11 @@ class Group:
         return np.asarray(able_clusters(self.parameters, self.env.truth))
 
     @property
+    def whole(self) -> BoolArray:
+        """Environments in which every cluster can hold the encoder (E,)."""
+        return np.all(self.able, axis=-1)  # type: ignore[no-any-return]
+
+    @property
     def known(self) -> SystemState:
         """Known state of the systems (E, ...), with room where clusters sit out: plans come of it."""
         return with_room_everywhere(self.env.state, self.able, self.parameters.costs.blocks)

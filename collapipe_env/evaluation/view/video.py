@@ -20,7 +20,7 @@ from collapipe_env.evaluation.view.stored_run import StoredScenario
 from collapipe_env.files import write_bytes
 from collapipe_env.rendering import draw_round
 
-COLOURS = 128
+COLOURS = 255
 """Of a frame of a GIF: pictures of rounds have few, and each costs bytes."""
 
 
@@ -93,7 +93,7 @@ def _gif(pictures: Iterator[npt.NDArray[np.uint8]], fps: float) -> bytes:
     first, *others = (
         Image.fromarray(picture).quantize(
             COLOURS,
-            Image.Quantize.MAXCOVERAGE,
+            Image.Quantize.FASTOCTREE,
             dither=Image.Dither.NONE,  # small marks keep their colours
         )
         for picture in pictures

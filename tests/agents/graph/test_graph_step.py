@@ -36,7 +36,7 @@ def group_of(scenario, state, rows=None):
         env=SimpleNamespace(state=state),
         known=state,
         truth=state,
-        able=np.ones(state.present.shape[:2], np.bool_),
+        whole=np.ones(len(state.present), np.bool_),
         play=played.append,
         parameters=p,
         observer=observer,
@@ -234,7 +234,7 @@ def test_entropy_is_that_of_the_counts():
 def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_teach_nothing():
     scenario, net = load_scenario("small-churn"), support.random_net(6)
     group = Group(scenario, 24, life=10, seed=0)
-    whole = group.able.all(axis=-1)
+    whole = group.whole
     assert 0 < whole.sum() < len(whole)
     able, alone = group.able, group_of(scenario, group.truth[np.flatnonzero(whole)])
     losses, wanted = learn(net, group), learn(net, alone)
