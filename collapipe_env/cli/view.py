@@ -19,15 +19,15 @@ from collapipe_env.progress import progress_bar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-DESCRIPTION = """Show a finished run of train, evaluate or compare in a browser, or write a video.
+DESCRIPTION = """Make a page of a finished run, to open in a browser, or a video of an episode.
 
-The page is one HTML file that needs no network: rounds to step through with the pipelines' Gantt charts, the
-map, plans and energy queues, charts over the rounds, and tables to sort. A round is played again from the
-decisions that the run stored.
+The run is one of train, evaluate or compare. The page is one HTML file that needs no network: rounds to step
+through with the pipelines' Gantt charts, the map, plans and energy queues, charts over the rounds, and
+tables to sort. A round is played again from the decisions that the run stored.
 
 Examples:
   collapipe view runs/evaluate-medium
-  collapipe view runs/compare-small-medium --scenario medium --scheduler dssra pipeline --episode 3
+  collapipe view runs/compare-small-medium --scenario medium --episode 3
   collapipe view runs/evaluate-medium --scheduler dssra --video dssra.gif
 """
 
@@ -53,7 +53,7 @@ class Options:
     ] = None
     """Write a video of the episode in place of the page; MP4 needs the program ffmpeg."""
     frames: int = 100
-    """Frames of the video, at most; longer episodes show every second, third ... round."""
+    """Frames of the video, at most; of longer episodes, rounds at even distances."""
     fps: float = 5.0
     """Frames of the video a second."""
 

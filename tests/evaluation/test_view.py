@@ -169,6 +169,60 @@ def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
     assert rows == ["clusters", "schedulers", "episodes"]
 
 
+PROBE = """{
+const press = key => document.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+const round = () => Number(document.querySelector("input[type=range]").value), seen = [round()];
+for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home", "PageDown"]) {
+  press(key);
+  seen.push(round());
+}
+press("Home");
+const all = what => [...document.querySelectorAll(what)];
+const head = all("[data-table=schedulers] th").find(th => th.textContent.startsWith("delay mean"));
+const cells = () => all("[data-table=schedulers] tbody tr").map(tr => tr.children[head.cellIndex]);
+const column = () => cells().map(cell => Number(cell.textContent));
+head.click();
+const up = column();
+head.click();
+const down = column(), chart = document.querySelector(".chart"), box = chart.getBoundingClientRect();
+const lines = document.querySelectorAll(".chart .line").length;
+document.querySelector(".key button").click();
+const fewer = document.querySelectorAll(".chart .line").length;
+const place = {clientX: box.right - 12, clientY: box.top + 40};
+document.querySelector(".chart").dispatchEvent(new MouseEvent("click", place));
+seen.push(round(), location.hash);
+press("Home");
+press(" ");
+setTimeout(() => document.body.append(Object.assign(document.createElement("pre"), {id: "probe",
+  textContent: JSON.stringify({seen, up, down, lines, fewer, played: round()})})), 500);
+}"""
+
+
+@needs_browser
+def test_keys_buttons_tables_and_charts_work(page: Path, tmp_path: Path) -> None:
+    # The policy would refuse the probe, as it should.
+    text = re.sub("<meta http-equiv[^>]*>", "", page.read_text())
+    (tmp_path / "probed.html").write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"))
+    document = dom(tmp_path / "probed.html", "#round=2&scheduler=dssra", tmp_path / "profile")
+    (told,) = re.findall(r'<pre id="probe">(.*?)</pre>', document, re.S)
+    probe = json.loads(told.replace("&amp;", "&"))
+    assert probe["seen"] == [2, 3, 4, 3, 5, 5, 1, 5, 5, "#round=5&scheduler=dssra"]
+    assert probe["up"] == sorted(probe["up"])
+    assert probe["down"] == probe["up"][::-1]
+    assert len(probe["up"]) == 6
+    assert (probe["lines"], probe["fewer"]) == (18, 12)
+    assert probe["played"] > 1
+
+
+@needs_browser
+def test_the_policy_refuses_other_scripts(page: Path, tmp_path: Path) -> None:
+    probe = "<script>document.body.append('foreign script ran')</script></body>"
+    (tmp_path / "probed.html").write_text(page.read_text().replace("</body>", probe))
+    document = dom(tmp_path / "probed.html", "", tmp_path / "profile")
+    assert document.count("foreign script ran") == 1
+    assert "data-fault" in document
+
+
 @needs_browser
 def test_a_browser_shows_devices_that_move(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "wild.html"
