@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env import evaluate
 from collapipe_env.cli.main import main
 from collapipe_env.dynamics.system import link_path_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -354,3 +355,14 @@ def test_mp4_has_a_picture_for_each_frame(run: Path, tmp_path: Path) -> None:
         check=True,
     )
     assert len([line for line in told.stdout.splitlines() if not line.startswith("#")]) == 3
+
+
+def test_evaluations_in_python_and_validations_have_pages(tmp_path: Path) -> None:
+    evaluate(["dssra"], scenario="small", seeds=1, rounds=2, out=tmp_path)
+    report = json.loads((tmp_path / "results.json").read_text())
+    report["training"] = [{"steps": 8, "mean_delay": 9.5, "energy_ratio": 1.25}, {"steps": "none"}]
+    (tmp_path / "results.json").write_text(json.dumps(report))
+    assert main(["view", str(tmp_path), "--out", str(tmp_path / "new" / "page.html")]) == 0
+    data = data_of(tmp_path / "new" / "page.html")
+    assert data["tables"][-1]["rows"] == [[8, 9.5, 25.0]]
+    assert [detail["every"] for detail in data["details"]] == [1]
