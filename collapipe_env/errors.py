@@ -68,6 +68,21 @@ class StateError(CollaPipeError):
     """A state cannot be taken, is damaged, or belongs to another kind of environment."""
 
 
+class MissingPackageError(CollaPipeError, ModuleNotFoundError):
+    """A package that only some uses need is not installed."""
+
+    @classmethod
+    def of(cls, use: str, package: str, extra: str) -> MissingPackageError:
+        """Build the error, with the command that installs the package.
+
+        Args:
+            use: The use that needs it, in the plural.
+            package: Name of the package.
+            extra: Extra of this package that brings it.
+        """
+        return cls(f"{use} need {package}, which is not installed: pip install 'collapipe-env[{extra}]'")
+
+
 def shown(value: object, longest: int = 300) -> str:
     """Return a value as messages show it: like ``repr``, but never long and never failing.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .checkpoint import SavedAgent, read_checkpoint
 from .curves import curves_logger
 from .hyperparameters import Algorithm, HyperParameters
 from .sb3_models import Model, build_model, restore_model, save_model
+from .tracking import Tracker
 from .validation import Score, Validator
 
 
@@ -38,6 +39,7 @@ class TrainingPlan:
         validate_every: Transitions between two validations.
         validation_episodes: Episodes of a validation.
         command: Command that asks for it, for the record.
+        track: Tracker that is told its curves, beside TensorBoard.
     """
 
     scenario: Scenario
@@ -51,6 +53,22 @@ class TrainingPlan:
     validate_every: int
     validation_episodes: int = 16
     command: str = ""
+    track: Tracker | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Plain values that a tracker is told of it."""
+        return {
+            "scenario": self.scenario.name,
+            "algorithm": self.algorithm,
+            "steps": self.steps,
+            "envs": self.envs,
+            "seed": self.seed,
+            "learner": self.learner,
+            "reward": self.reward,
+            "command": self.command,
+            **asdict(self.parameters),
+        }
 
 
 @dataclass(frozen=True)
@@ -139,7 +157,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     model = build_model(plan.parameters, env, seed)
     if saved is not None:
         restore_model(model, saved, plan.scenario, str(files.latest))
-    model.set_logger(curves_logger(files.tensorboard))
+    model.set_logger(curves_logger(files.tensorboard, plan.track, plan.told))
 
     def keep(score: Score) -> None:
         state.seconds = validation.seconds

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
+from collapipe_env.envs.cluster_columns import feature_columns
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.scenario import Scenario
 
@@ -49,9 +50,7 @@ class ClusterFeatures(BaseFeaturesExtractor):
         factor: list[float] = []
         backlogs: list[int] = []
         for name, feature in layout.items():
-            places = torch.arange(feature.slice.start, feature.slice.stop)
-            own = feature.shape[:1] == (N,)
-            rows = places.reshape(N, -1) if own else places.expand(N, -1)
+            rows = torch.from_numpy(feature_columns(feature, N).copy())
             width = rows.shape[1]
             if name in BACKLOGS:
                 backlogs.extend(range(len(factor), len(factor) + width))

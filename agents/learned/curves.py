@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
 from collapipe_env.interrupts import uninterrupted
+
+from .tracking import Tracker, tracking_writer
 
 
 class _Curves(TensorBoardOutputFormat):
@@ -28,7 +31,21 @@ class _Curves(TensorBoardOutputFormat):
             super().close()
 
 
-def curves_logger(folder: Path) -> Logger:
-    """Logger that writes TensorBoard's files into a folder, which it makes where needed."""
+def curves_logger(
+    folder: Path, track: Tracker | None = None, told: Mapping[str, Any] | None = None
+) -> Logger:
+    """Build the logger of a training.
+
+    Args:
+        folder: Folder for TensorBoard's files, which is made where needed; a tracker's lie beside it.
+        track: Tracker that is told the same numbers.
+        told: Plain values that describe the training, for the tracker.
+
+    Raises:
+        CollaPipeError: The tracker is not installed, or cannot begin.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    return Logger(str(folder), [_Curves(str(folder))])
+    writers: list[KVWriter] = (
+        [] if track is None else [tracking_writer(track, folder.parent / "tracking", told or {})]
+    )
+    return Logger(str(folder), [_Curves(str(folder)), *writers])

@@ -123,6 +123,10 @@ class OutputOptions:
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
     """Start over in that folder instead of going on where it stopped."""
+    track: Annotated[
+        Literal["wandb", "mlflow"] | None, tyro.conf.arg(metavar="wandb|mlflow"), hint("default: none")
+    ] = None
+    """Tell Weights & Biases or MLflow the curves of the training, too."""
     no_figures: bool = False
     """Leave the pictures out."""
 
@@ -212,6 +216,10 @@ class Options:
             ("--threads", training.threads, 1, 1024),
         )
         evaluation.check()
+        if self.output.track is not None and self.trains:
+            from collapipe_env.agents.learned.tracking import require_tracker
+
+            require_tracker(self.output.track)
         self.where.check()
         if training.runs > 1 and evaluation.agent is not None:
             raise ScenarioError(f"--runs {training.runs} with --agent, which trains nothing: leave one out")

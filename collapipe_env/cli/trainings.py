@@ -102,6 +102,7 @@ def train_agent(
         reward=reward,
         validate_every=max(options.steps // VALIDATIONS, 1),
         command=command,
+        track=options.output.track,
     )
     state = train(plan, files)
     _sum_up(state.best, state.seconds, files)
@@ -127,6 +128,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         seed=options.training.seed,
         validate_every=max(options.steps // VALIDATIONS, min(options.steps, LEAST_BETWEEN_VALIDATIONS)),
         command=command,
+        track=options.output.track,
     )
     training = GraphTraining(plan, files)
     if training.steps >= plan.steps and files.best.exists():

@@ -14,6 +14,8 @@ from collapipe_env.errors import ScenarioError, nearest_name
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
 VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"
+OBJECTIVES = "collapipe_env.envs.views.objectives"
+"""Module of the environments with vector rewards."""
 
 BACKENDS = ("numpy", "torch")
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
@@ -73,6 +75,12 @@ def short_ids() -> Iterator[tuple[str, dict[str, Any]]]:
             yield name.removesuffix(long) + "-v0", kwargs
 
 
+def multi_objective_ids() -> Iterator[tuple[str, dict[str, Any]]]:
+    """``CollaPipeMO-v0`` and ``CollaPipeMOSurrogate-v0``: vector rewards, in any scenario."""
+    for prefix, learner in (("CollaPipeMO", "real"), ("CollaPipeMOSurrogate", "surrogate")):
+        yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
+
+
 def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
     """Return a shipped scenario's name, or for a task that is not its own a mapping based on it."""
     if task == PRESET_TASK:
@@ -85,6 +93,15 @@ def register_environments() -> None:
     for name, kwargs in chain(environment_ids(), short_ids()):
         if name not in registry:
             register(id=name, entry_point=ENTRY_POINT, vector_entry_point=VECTOR_ENTRY_POINT, kwargs=kwargs)
+    for name, kwargs in multi_objective_ids():
+        if name not in registry:
+            register(
+                id=name,
+                entry_point=f"{OBJECTIVES}:MultiObjectiveEnv",
+                vector_entry_point=f"{OBJECTIVES}:make_multi_objective_vector",
+                kwargs=kwargs,
+                disable_env_checker=True,  # it takes no reward that is an array
+            )
 
 
 def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> VectorEnv[Any, Any, Any]:

@@ -16,15 +16,14 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray
+from collapipe_env.envs.cluster_credit import cluster_rewards, credits_clusters
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
-from collapipe_env.envs.rewards import ClusterReward
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
 from collapipe_env.real_numbers import real_numbers
-from collapipe_env.simulator.build import system_parameters
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None
@@ -196,8 +195,7 @@ class CollaPipeVecEnv(VecEnv):
         Not so with rewards of the user's own, and where clusters wait for each other in every local step
         (``workload.head`` is ``common``).
         """
-        waiting = system_parameters(self.env.scenario).barrier
-        return not waiting and isinstance(self.env._mdp.reward, ClusterReward)
+        return credits_clusters(self.env._mdp)
 
     def cluster_rewards(self) -> npt.NDArray[np.float32]:
         """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
@@ -207,15 +205,7 @@ class CollaPipeVecEnv(VecEnv):
         Raises:
             ScenarioError: Before the first round, or if :attr:`rewards_clusters` is False.
         """
-        reward, record = self.env._mdp.reward, self.env.last_round
-        if not self.rewards_clusters or not isinstance(reward, ClusterReward):
-            raise ScenarioError(
-                "the reward cannot be told apart by clusters: use one of the package's own, and no common "
-                "head with several local steps"
-            )
-        if record is None:
-            raise ScenarioError("no round was played yet: call step() first")
-        return np.asarray(reward.by_cluster(record), dtype=np.float32)
+        return cluster_rewards(self.env._mdp)
 
     def close(self) -> None:
         """Close the environment; doing so twice is harmless."""

@@ -72,6 +72,8 @@ class RunDirectory:
     """Versions of an agent that is trained here."""
     tensorboard = _Entry("tensorboard")
     """Curves of its training."""
+    tracking = _Entry("tracking")
+    """Files of a tracker that its training tells, too."""
     episodes = _Entry("evaluation")
     """All finished episodes."""
     figures = _Entry("figures")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from collapipe_env.agents.learned.tracking import Tracker
 from collapipe_env.scenario import Scenario
 
 from .graph_parameters import GraphParameters
@@ -22,6 +24,7 @@ class GraphPlan:
         seed: Governs weights, systems, episodes and samples.
         validate_every: Gradient steps between two validations.
         command: Command that trains it, for the record.
+        track: Tracker that is told its curves, beside TensorBoard.
     """
 
     scenario: Scenario
@@ -30,6 +33,19 @@ class GraphPlan:
     seed: int
     validate_every: int
     command: str = ""
+    track: Tracker | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Plain values that a tracker is told of it."""
+        return {
+            "scenario": self.scenario.name,
+            "algorithm": "graph",
+            "steps": self.steps,
+            "seed": self.seed,
+            "command": self.command,
+            **asdict(self.parameters),
+        }
 
 
 @dataclass(frozen=True)

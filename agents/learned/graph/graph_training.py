@@ -112,7 +112,7 @@ class GraphTraining:
         compared = validation_scenarios() if self._foresight is None else (plan.scenario,)
         validator = GraphValidator(plan.scenario, compared)
         weights = Weights(p.counts_weight, p.micro_batches_weight)
-        logger = curves_logger(self.files.tensorboard)
+        logger = curves_logger(self.files.tensorboard, plan.track, plan.told)
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
         started, skipped = time.perf_counter() - self.seconds, 0
         try:

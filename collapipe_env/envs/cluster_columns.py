@@ -1,0 +1,67 @@
+"""Columns of the flat observation that belong to each cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.arrays import IntArray
+from collapipe_env.envs.observation import Feature, ObservationLayout
+
+
+def is_of_clusters(feature: Feature, clusters: int) -> bool:
+    """Return whether a feature has a part for each cluster; one of any other shape belongs to all.
+
+    Args:
+        feature: The feature.
+        clusters: ``N``.
+    """
+    return feature.shape[:1] == (clusters,)
+
+
+def feature_columns(feature: Feature, clusters: int) -> IntArray:
+    """Return the columns of a feature that each cluster sees (N, numbers): its own, or those of all.
+
+    Args:
+        feature: The feature.
+        clusters: ``N``.
+    """
+    places = np.arange(feature.slice.start, feature.slice.stop)
+    if is_of_clusters(feature, clusters):
+        return places.reshape(clusters, -1)
+    return np.broadcast_to(places, (clusters, len(places)))
+
+
+def cluster_columns(layout: ObservationLayout, clusters: int) -> IntArray:
+    """Return the columns of an observation that each cluster sees (N, F), in the order of the layout.
+
+    Args:
+        layout: Layout of the whole observation.
+        clusters: ``N``.
+    """
+    return np.concatenate([feature_columns(feature, clusters) for feature in layout.values()], axis=1)
+
+
+def cluster_layout(layout: ObservationLayout, clusters: int) -> ObservationLayout:
+    """Return the layout of what one cluster sees; it is the same for all.
+
+    Args:
+        layout: Layout of the whole observation.
+        clusters: ``N``.
+    """
+    features: dict[str, Feature] = {}
+    start = 0
+    for name, feature in layout.items():
+        shape = feature.shape[1:] if is_of_clusters(feature, clusters) else feature.shape
+        stop = start + int(np.prod(shape, dtype=np.int64))
+        features[name] = Feature(
+            slice(start, stop),
+            shape,
+            feature.low,
+            feature.high,
+            feature.description,
+            feature.unit,
+            feature.scale,
+            feature.offset,
+        )
+        start = stop
+    return ObservationLayout(features)

@@ -1,0 +1,1 @@
+"""The same MDP through the interfaces of PettingZoo, MO-Gymnasium and Safety-Gymnasium."""

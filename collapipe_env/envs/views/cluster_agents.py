@@ -1,0 +1,229 @@
+"""PettingZoo's view: one agent for each cluster, all of them acting at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from collapipe_env.envs.cluster_columns import cluster_columns, cluster_layout
+from collapipe_env.envs.cluster_credit import cluster_rewards, require_cluster_credit
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.errors import (
+    AllocationError,
+    MissingPackageError,
+    NotResetError,
+    ScenarioError,
+    nearest_name,
+)
+from collapipe_env.real_numbers import real_numbers
+
+try:
+    from pettingzoo import ParallelEnv
+except ImportError:
+    raise MissingPackageError.of("agents by cluster", "PettingZoo", "pettingzoo") from None
+
+Credit = Literal["round", "clusters"]
+Vector = npt.NDArray[np.float32]
+ParallelStep = tuple[
+    dict[str, Vector], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+]
+"""Observations, rewards, terminated, truncated and infos by agent."""
+
+
+class ClusterAgents(ParallelEnv):
+    """A PettingZoo ``ParallelEnv`` in which agent ``cluster_<n>`` plays the part of cluster ``n``.
+
+    The agents' actions, one after the other, are an action of the single environment, and everything that
+    follows is that environment's: with the same seed and actions both go through the same trajectory, bit
+    for bit.
+
+    **Action** of an agent, ``Box(-1, 1, (A / N,), float32)``: its cluster's part of the action. The uplink is
+    shared by all: bandwidth scores are weights against those of the others.
+
+    **Observation** of an agent, a ``Box`` that is alike for all: the features of its cluster and those of the
+    whole system, in the order of the single environment's. :attr:`observation_layout` names them.
+    :meth:`state` is the whole observation, for critics that see everything.
+
+    **Reward**. With ``credit="round"`` every agent is given the round's reward, so all want the same. With
+    ``credit="clusters"`` each is given its difference reward, what the round's reward would lose without the
+    cluster's work (:class:`~collapipe_env.envs.rewards.ClusterReward`); these do not add up to the round's.
+
+    **End and info** are the round's, the same for all agents. All agents live until the episode ends, also
+    those of clusters that sit a round out.
+
+    Args:
+        env: A :class:`~collapipe_env.envs.env.CollaPipeEnv` with the flat observation, possibly in wrappers
+            that leave observations, actions and rewards as they are, as ``gymnasium.make`` returns it.
+        credit: ``"round"`` or ``"clusters"``.
+
+    Attributes:
+        env: The environment.
+        possible_agents: ``cluster_0`` to ``cluster_<N-1>``.
+        agents: The same during an episode; empty before the first and after the end.
+        state_space: Space of :meth:`state`.
+
+    Raises:
+        ScenarioError: For another environment, an unknown credit, or a reward that cannot be told apart by
+            clusters under ``credit="clusters"``.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], credit: Credit = "round") -> None:
+        inner = env.unwrapped
+        if not isinstance(inner, CollaPipeEnv):
+            raise ScenarioError(f"ClusterAgents wraps a CollaPipeEnv, not {type(inner).__name__}")
+        layout = inner.observation_layout
+        if not isinstance(layout, ObservationLayout):
+            raise ScenarioError("ClusterAgents needs the flat observation: leave out observation='graph'")
+        same = env.observation_space == inner.observation_space and env.action_space == inner.action_space
+        if not same:
+            raise ScenarioError(
+                "ClusterAgents tells observations and actions apart by their places, which a wrapper has "
+                "changed: wrap the agents instead"
+            )
+        if credit not in get_args(Credit):
+            raise ScenarioError(
+                f"credit = {credit!r} is not known: {nearest_name(str(credit), get_args(Credit))}"
+            )
+        if credit == "clusters":
+            require_cluster_credit(inner._mdp)
+        self.env, self._inner, self._credit = env, inner, credit
+        self.metadata = {**inner.metadata, "name": "collapipe_clusters_v0", "is_parallelizable": True}
+        self.render_mode = inner.render_mode
+        N = inner.scenario.clusters
+        self.possible_agents = [f"cluster_{n}" for n in range(N)]
+        self.agents: list[str] = []
+        self._columns = cluster_columns(layout, N)
+        self._layout = cluster_layout(layout, N)
+        whole = inner.observation_space
+        assert isinstance(whole, spaces.Box)
+        self.state_space = whole
+        entries = inner.codec.cluster_entries
+        # PettingZoo asks for the same object every time: each agent's space is seeded by itself.
+        self.observation_spaces = {
+            agent: spaces.Box(whole.low[columns], whole.high[columns], dtype=np.float32)
+            for agent, columns in zip(self.possible_agents, self._columns, strict=True)
+        }
+        self.action_spaces = {
+            agent: spaces.Box(-1.0, 1.0, (entries,), np.float32) for agent in self.possible_agents
+        }
+        self._seen: Vector = np.zeros(whole.shape, dtype=np.float32)
+
+    @property
+    def observation_layout(self) -> ObservationLayout:
+        """Names, places, shapes and units of the features of one agent's observation."""
+        return self._layout
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        """Space of an agent's observations."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Box:
+        """Space of an agent's actions."""
+        return self.action_spaces[agent]
+
+    def state(self) -> Vector:
+        """The whole observation (D,), as the single environment last returned it."""
+        return self._seen.copy()
+
+    def reset(
+        self,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002 - part of the interface
+    ) -> tuple[dict[str, Vector], dict[str, dict[str, Any]]]:
+        """Start an episode.
+
+        Args:
+            seed: As for the single environment.
+            options: Not read; PettingZoo's checks give some of their own.
+
+        Returns:
+            Observations and infos by agent.
+        """
+        self._seen, info = self.env.reset(seed=seed)
+        self.agents = self.possible_agents.copy()
+        return self._apart(self._seen), {agent: dict(info) for agent in self.agents}
+
+    def step(self, actions: Mapping[str, npt.NDArray[np.float32]]) -> ParallelStep:
+        """Play one round.
+
+        Args:
+            actions: An action (A / N,) of every agent; what lies outside [-1, 1] is clipped.
+
+        Returns:
+            Observations, rewards, terminated, truncated and infos by agent; all empty if the episode is over
+            and nobody acts.
+
+        Raises:
+            AllocationError: If an agent's action is missing, unknown, of another shape or type, or not
+                finite; the environment is left as it was.
+            NotResetError: Before the first reset, or after the end of an episode.
+        """
+        if not self.agents:
+            if not actions:
+                return {}, {}, {}, {}, {}
+            raise NotResetError("no agent is alive: call reset() to begin an episode")
+        self._seen, reward, terminated, truncated, info = self.env.step(self._joint(actions))
+        agents = self.agents
+        if self._credit == "clusters":
+            rewards = [float(own) for own in cluster_rewards(self._inner._mdp)[0]]
+        else:
+            rewards = [float(reward)] * len(agents)
+        if terminated or truncated:
+            self.agents = []
+        return (
+            self._apart(self._seen),
+            dict(zip(agents, rewards, strict=True)),
+            dict.fromkeys(agents, terminated),
+            dict.fromkeys(agents, truncated),
+            {agent: dict(info) for agent in agents},
+        )
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """The last round as one picture, as of the single environment."""
+        return self._inner.render()
+
+    def close(self) -> None:
+        """Close the environment; doing so twice is harmless."""
+        self.env.close()
+
+    def _apart(self, observation: Vector) -> dict[str, Vector]:
+        """Each agent's part of an observation (D,)."""
+        return {
+            agent: observation[columns]
+            for agent, columns in zip(self.possible_agents, self._columns, strict=True)
+        }
+
+    def _joint(self, actions: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """The action (A,) of the single environment."""
+        for agent in actions:
+            if agent not in self.action_spaces:
+                raise AllocationError(f"there is no agent {agent!r}: {nearest_name(agent, self.agents)}")
+        parts = []
+        for agent, space in self.action_spaces.items():
+            if agent not in actions:
+                raise AllocationError(f"the action of {agent} is missing: every agent acts in every round")
+            part = real_numbers(f"the action of {agent}", actions[agent])
+            if part.shape != space.shape:
+                raise AllocationError(f"the action of {agent} has shape {part.shape}, expected {space.shape}")
+            parts.append(part)
+        return np.concatenate(parts)
+
+
+def parallel_env(env_id: str = "CollaPipeSurrogate-v0", credit: Credit = "round", **kwargs: Any) -> Any:
+    """Make the agents of an id, as PettingZoo's own environments are made.
+
+    Args:
+        env_id: An id that the package registers.
+        credit: As for :class:`ClusterAgents`.
+        **kwargs: For ``gymnasium.make``, such as ``scenario`` and ``reward``.
+
+    Returns:
+        The :class:`ClusterAgents`.
+    """
+    return ClusterAgents(gym.make(env_id, **kwargs), credit)

@@ -1,0 +1,93 @@
+"""Safety-Gymnasium's view: steps return six values, the cost as the third.
+
+It takes no package of that name: Safety-Gymnasium pins Gymnasium 0.28.1, older than anything that this
+package runs on, and its interface is this tuple.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from collapipe_env.arrays import namespace
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import ScenarioError
+
+SafeStep = tuple[Any, Any, Any, Any, Any, dict[str, Any]]
+"""Observation, reward, cost, terminated, truncated, info."""
+
+
+class CostApart(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """``step`` returns ``(observation, reward, cost, terminated, truncated, info)``.
+
+    The cost is ``info["cost"]``: the sum over nodes of the energy above what the round grants, in budgets,
+    never negative. Make the environment with ``reward="delay"``: the default reward already charges for
+    energy.
+
+    Gymnasium's own wrappers and checkers expect five values, so this one goes outside of them all.
+
+    Args:
+        env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
+
+    Raises:
+        ScenarioError: For another environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        if not isinstance(env.unwrapped, CollaPipeEnv):
+            raise ScenarioError(f"CostApart wraps a CollaPipeEnv, not {type(env.unwrapped).__name__}")
+
+    def step(self, action: Any) -> SafeStep:  # type: ignore[override]
+        """Play one round.
+
+        Args:
+            action: As for the environment.
+
+        Returns:
+            Observation, reward, cost, terminated, truncated, info.
+        """
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, float(info["cost"]), terminated, truncated, info
+
+
+class VectorCostApart(VectorWrapper):
+    """The same for all rows of a vector environment: costs (E,), float64.
+
+    A row whose episode ends in this step is given the cost of that step, also where a new episode begins in
+    the same one and ``info["cost"]`` shows its 0.
+
+    Args:
+        env: A :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, or that of another backend, possibly
+            wrapped.
+
+    Raises:
+        ScenarioError: For another environment.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        if not isinstance(env.unwrapped, CollaPipeVectorEnv):
+            raise ScenarioError(
+                f"VectorCostApart wraps a CollaPipeVectorEnv, not {type(env.unwrapped).__name__}"
+            )
+
+    def step(self, actions: Any) -> SafeStep:  # type: ignore[override]
+        """Play one round in every row.
+
+        Args:
+            actions: As for the environment (E, A).
+
+        Returns:
+            Observations, rewards, costs, terminated, truncated, infos.
+        """
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        cost = info["cost"]
+        if "final_info" in info:
+            last = info["final_info"]
+            cost = namespace(cost).where(last["_cost"], last["cost"], cost)
+        return observation, reward, cost, terminated, truncated, info
