@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import queue
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.execution.committed_rounds import Committed
+from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
@@ -31,6 +36,8 @@ LEAD_S = 0.5
 """Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
 LONG_S = 86_400.0
 """Longest wait for processes that somebody has to start by hand [s]."""
+MOST_TRIES = 5
+"""Times that devices are started anew before a round; those that are lost again then are lost in it."""
 PATIENCE_S = 120.0
 """Longest wait for processes to begin [s]."""
 
@@ -63,6 +70,11 @@ class Launcher:
         scale: Seconds of wall time for a priced second.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
+        committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
+        transport: How data go between the roles: ``tcp`` or ``gloo``.
+
+    Raises:
+        StateError: The state is not one of this run.
     """
 
     def __init__(
@@ -75,9 +87,11 @@ class Launcher:
         scale: float = 1.0,
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
+        committed: Committed | None = None,
+        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
-        self._scenario = scenario
+        self._scenario, self._transport = scenario, transport
         self.token = secrets.token_hex(32) if token is None else token
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self.scale, self._clock = scale, clock
@@ -99,6 +113,24 @@ class Launcher:
         ]
         self._gone: set[str] = set()
         self._round, self._drawn = 0, [0] * scenario.cluster.clusters
+        self._began, self._lives = False, 0
+        self._begins_with: bytes | None = None
+        self.replayed: list[PlannedRound] = []
+        if committed is not None:
+            self._go_on_from(committed)
+
+    def _go_on_from(self, committed: Committed) -> None:
+        """Go over the plans of the rounds that were played, so that scheduler and simulator are as then."""
+        self.replayed = self.rounds.replay(committed)
+        for planned in self.replayed:
+            self._count(planned)
+        self._begins_with, self.scale = committed.training, committed.scale
+
+    def _count(self, planned: PlannedRound) -> None:
+        """Count a round that was played."""
+        self._round += 1
+        for n, cluster in enumerate(planned.script.clusters):
+            self._drawn[n] += cluster.local_steps if cluster.plays else 0
 
     @property
     def address(self) -> Address:
@@ -129,7 +161,21 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
+            "transport": self._transport,
         }
+
+    def _send_spec(self, name: str) -> None:
+        """Tell a process that joins what it is; the server goes on from a state that was kept."""
+        parts: list[bytes] = []
+        if name == SERVER and self._begins_with is not None:
+            whole = self._begins_with
+            parts = [whole[start : start + STATE_PART] for start in range(0, len(whole), STATE_PART)]
+        self._endpoint.send(name, Frame("spec", meta={**self._spec(), "state_parts": len(parts)}))
+        for part in parts:
+            content = np.frombuffer(part, dtype=np.uint8)
+            self._endpoint.send(name, Frame("state", arrays={"content": content}))
+        if parts:
+            self._begins_with = None
 
     def start_local(self) -> None:
         """Start a process a role on this machine, and wait until all are ready.
@@ -143,6 +189,7 @@ class Launcher:
         for name in names:
             self._start(name)
         self.wait_until_ready(names)
+        self._began = True
 
     def wait_for_others(self, patience: float = 86_400.0) -> None:
         """Wait until a process a role has joined, from this machine or others.
@@ -154,6 +201,7 @@ class Launcher:
             ExecutionError: A role is missing after that time, or is lost.
         """
         self.wait_until_ready(role_names(self._scenario), patience)
+        self._began = True
 
     def _start(self, name: str) -> None:
         process = self._context.Process(
@@ -165,6 +213,8 @@ class Launcher:
     def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
 
+        Devices that are lost between two rounds are noted, and not waited for.
+
         Args:
             names: Those that are awaited.
             patience: Longest wait [s].
@@ -174,17 +224,24 @@ class Launcher:
         """
         addresses = self._addresses
         ready: set[str] = set()
+        awaited = set(names)
         deadline = time.monotonic() + patience
-        while len(ready) < len(names):
-            sender, item = self._next(deadline, f"{', '.join(sorted(set(names) - ready))} to be ready")
+        while ready < awaited:
+            sender, item = self._next(deadline, f"{', '.join(sorted(awaited - ready))} to be ready")
             if isinstance(item, str) and sender not in (*names, *addresses):
                 continue  # a device that is replaced now
+            if isinstance(item, str) and self._may_be_lost(sender):
+                awaited.discard(sender)
+                ready.discard(sender)
+                continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join" and sender in names:
                 addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
                 self._endpoint.connect({sender: addresses[sender]})
-                self._endpoint.send(sender, Frame("spec", meta=self._spec()))
+                self._send_spec(sender)
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
         directory = {**addresses, LAUNCHER: self.address}
@@ -193,9 +250,9 @@ class Launcher:
             others = {n: list(a) for n, a in directory.items() if n != name}
             self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
         connected: set[str] = set()
-        while connected < set(addresses):
+        while not connected >= set(addresses):
             sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
-            if isinstance(item, str) and sender not in addresses:
+            if isinstance(item, str) and (sender not in addresses or self._may_be_lost(sender)):
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before the round: {item}")
@@ -219,7 +276,9 @@ class Launcher:
         Raises:
             ExecutionError: A process is lost, or the round does not end.
         """
-        self._bring_back()
+        for _ in range(MOST_TRIES):
+            if not self._bring_back():
+                break
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
         failing = [*planned.failures, *failures.faults] if self._virtual else []
@@ -244,7 +303,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, f"round {self._round}")
             if isinstance(item, str) and is_device(sender):
-                self._gone.add(sender)
+                self.lose_device(sender, item, failing)
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
@@ -259,10 +318,45 @@ class Launcher:
             timer.cancel()
         for name in failed_names(failing, self._names):
             self._gone.add(name)
-        self._round += 1
-        for n, cluster in enumerate(planned.script.clusters):
-            self._drawn[n] += cluster.local_steps if cluster.plays else 0
+        self._count(planned)
         return planned, dict(item.meta)
+
+    def committed(self, patience: float = PATIENCE_S) -> Committed:
+        """Ask the server for its state, and return everything that the execution can go on from.
+
+        Between rounds, before the next one is planned.
+
+        Raises:
+            ExecutionError: The server does not answer.
+        """
+        assert self._upcoming is None, "the next round is planned already"
+        self._endpoint.send(SERVER, Frame("state", Tag(self._round)))
+        deadline = time.monotonic() + patience
+        parts: list[bytes] = []
+        while True:
+            sender, item = self._next(deadline, "the state")
+            if isinstance(item, str):
+                self._note_loss(sender, item, "the state")
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} failed after round {self._round}: {item.meta['why']}")
+            elif item.kind == "state":
+                parts.append(item.arrays["content"].tobytes())
+                if len(parts) == item.meta["parts"]:
+                    return Committed(self._round, self.scale, self.rounds.get_state(), b"".join(parts))
+
+    def _may_be_lost(self, name: str) -> bool:
+        """Note a loss after the first start, if it is a device's: it is replaced before the next round."""
+        if not self._began or not is_device(name):
+            return False
+        self._gone.add(name)
+        self._addresses.pop(name, None)
+        return True
+
+    def _note_loss(self, name: str, why: str, what: str) -> None:
+        """Note the loss of a device between two rounds; of others, it ends the execution."""
+        if not is_device(name):
+            raise ExecutionError(f"{name} was lost before {what} came: {why}")
+        self._gone.add(name)
 
     def weights(self, patience: float = PATIENCE_S) -> dict[str, np.ndarray[Any, Any]]:
         """Ask the server for the weights of the common model and of the head.
@@ -275,8 +369,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, "the weights")
             if isinstance(item, str):
-                if sender == SERVER:
-                    raise ExecutionError(f"{sender} was lost before it sent the weights: {item}")
+                self._note_loss(sender, item, "the weights")
             elif item.kind == "weights":
                 return {name: np.array(values) for name, values in item.arrays.items()}
 
@@ -294,8 +387,12 @@ class Launcher:
         """Present name of each device of each cluster: one that has come back has another."""
         return self._names
 
-    def _bring_back(self) -> None:
-        """Start devices anew that have failed; the simulator says which of them have work."""
+    def _bring_back(self) -> bool:
+        """Start devices anew that have failed; the simulator says which of them have work.
+
+        Returns:
+            Whether there were any: others may have failed meanwhile.
+        """
         again = []
         for n, names in enumerate(self._names):
             for k, name in names.items():
@@ -304,19 +401,39 @@ class Launcher:
                     if name in self._processes:
                         self._processes.pop(name).kill()
                     self._addresses.pop(name, None)
-                    names[k] = f"{node_name(n, k)}.{self._round}"
+                    self._lives += 1
+                    names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
         if again and self._context is None:
-            print(
-                "lost for good; start them anew with collapipe execute --join and --role "
-                + ", --role ".join(again),
-                flush=True,
-            )
-            self.wait_until_ready(again, LONG_S)
+            self.ask_for(again)
         elif again:
             for name in again:
                 self._start(name)
             self.wait_until_ready(again)
+        return bool(again)
+
+    def ask_for(self, names: Sequence[str]) -> None:
+        """Ask somebody to start devices anew that were not started here, and wait for them.
+
+        Args:
+            names: Their names from now on.
+        """
+        print(
+            "lost for good; start them anew with collapipe execute --join and --role "
+            + ", --role ".join(names),
+            flush=True,
+        )
+        self.wait_until_ready(names, LONG_S)
+
+    def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
+        """Hear in a round that a device's process is gone; it is started anew before the next one.
+
+        Args:
+            name: Its name.
+            why: The reason.
+            failing: Cluster, number and time of devices that were asked to fail.
+        """
+        self._gone.add(name)
 
     def _ended(self, name: str) -> bool:
         process = self._processes.get(name)
@@ -329,6 +446,9 @@ class Launcher:
                 self._endpoint.send(name, Frame("stop"))
         self._endpoint.close()
         deadline = time.monotonic() + 5.0
+        for name, process in self._processes.items():
+            if name in self._gone:  # it may hang
+                process.kill()
         for process in self._processes.values():
             process.join(max(deadline - time.monotonic(), 0.0))
         for process in self._processes.values():
@@ -359,7 +479,24 @@ def _play(name: str, launcher: Address, token: str) -> None:
     """Play a role in a process of its own."""
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    play_role(name, launcher, token)
+    _known_to_linux(name)
+    try:
+        play_role(name, launcher, token)
+    except CollaPipeError as error:  # the launcher says it, too, unless it is gone
+        print(f"{name} ends: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _known_to_linux(name: str) -> None:
+    """Let Linux list this process by its role, and kill it when the one that started it has ended.
+
+    A process that hangs would not notice the end of the others.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig, pr_set_name = 1, 15
+        libc = ctypes.CDLL(None)
+        libc.prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(pr_set_name, f"collapipe {name}"[:15].encode(), 0, 0, 0)
 
 
 def is_device(name: str) -> bool:
