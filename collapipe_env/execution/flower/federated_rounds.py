@@ -1,22 +1,21 @@
-"""Rounds of the server whose commands and updates somebody else carries: the server's side of a federation."""
+"""Rounds of the edge server whose commands and updates somebody else carries: the server's side of a federation [X]."""
 
 from __future__ import annotations
 
 import queue
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.edge_server import EdgeServer
-from collapipe_env.execution.flower.diverted_endpoint import DivertedEndpoint
-from collapipe_env.execution.flower.frame_records import Arrays, require_update
+from collapipe_env.execution.flower.frame_records import require_update, without_moments
+from collapipe_env.execution.flower.head_endpoint import HeadEndpoint
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint
-from collapipe_env.execution.parts import EMBEDDING, VALUES, block_name
+from collapipe_env.execution.joining import ExecutionError
+from collapipe_env.execution.parts import EMBEDDING, VALUES, Arrays, block_name
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, control_unit_name, node_name
@@ -27,17 +26,28 @@ from collapipe_env.physics.migration import LOST
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
-CLOCKS = ("virtual", "none")
-"""Clocks of a federation: by the wall clock the carrier's own delays would count as the clusters'."""
+PATIENCE_S = 600.0
+"""Longest wait for the server's own work [s]."""
+
+
+class PricedBits(NamedTuple):
+    """Bits of one cluster's messages in a round, as they are priced.
+
+    Attributes:
+        upload: Bits of its update.
+        broadcast: Bits, at most, of the common model.
+    """
+
+    upload: int
+    broadcast: int
 
 
 class FederatedRounds:
-    """The edge server, with the planning of rounds, in a federation.
+    """The edge server of a federation, with the planning of its rounds.
 
-    The head's traffic (targets, activations, gradients) goes by TCP between this server and the clusters'
-    sites. The command of a round, with the common model, and the update, with the cluster's model, are
-    handed out by :meth:`begin_round` and taken back by :meth:`end_round`. Optimisers' moments stay with the
-    sites. The merge is the federation's own exchange.
+    :meth:`begin_round` returns what each cluster has to be sent, and :meth:`end_round` takes what came back.
+    The head's traffic goes by TCP between this server and the clusters' control units while the round is
+    under way. The virtual clock counts: a carrier's own delays are none of the clusters'.
 
     Attributes:
         scenario: The scenario.
@@ -48,13 +58,13 @@ class FederatedRounds:
         scenario: The scenario.
         scheduler: Decides the rounds.
         seed: Seed of the episode.
-        clock: ``virtual`` or ``none``.
-        bind: Host and port at which sites join.
-        token: Secret of server and sites.
+        bind: Host and port at which control units join.
+        token: Secret of the server and of control units.
 
     Raises:
-        ExecutionError: The clock is another one.
         ScenarioError: The scenario cannot be executed.
+        TransportError: The address cannot be listened at.
+        TokenError: Other machines can connect, and the token is missing or short.
     """
 
     def __init__(
@@ -63,214 +73,184 @@ class FederatedRounds:
         scheduler: Scheduler,
         *,
         seed: int = 0,
-        clock: str = "virtual",
         bind: Address = ("127.0.0.1", 0),
         token: str = "",
     ) -> None:
-        if clock not in CLOCKS:
-            raise ExecutionError(f"clock {clock!r} is none of a federation: use {' or '.join(CLOCKS)}")
         require_executable(scenario)
-        self.scenario, self._clock = scenario, clock
+        self.scenario, self.rounds = scenario, 0
+        self._clusters = scenario.cluster.clusters
         self._plan = PlannedRounds(scenario, scheduler, seed)
         setting = TrainingSetting.of(scenario, self._plan.new_generator)
         self.federation = setting.federation()
+        self._format = setting.setup.update_format
         self._recoveries = Recoveries(scenario)
-        self._news: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
-        self._launcher = HeldEndpoint(TcpEndpoint(LAUNCHER, bind, token))
-        tcp = TcpEndpoint(SERVER, (bind[0], 0), token)
-        self._address = tcp.address
-        self._connect = tcp.connect
-        self._endpoint = DivertedEndpoint(
-            tcp, ("round", "result", "failed", "weights", "connected"), lambda to, frame: self._news.put((to, frame))
+        self._news: queue.SimpleQueue[tuple[str, Frame]] = queue.SimpleQueue()
+        self._planned: PlannedRound | None = None
+        self._lost: list[set[str]] = [set() for _ in range(self._clusters)]
+        self._drawn = [0] * self._clusters
+        self._endpoint = HeadEndpoint(
+            TcpEndpoint(SERVER, bind, token),
+            self._clusters,
+            take=lambda to, frame: self._news.put((to, frame)),
+            ask=lambda sender, frame: self._endpoint.send(sender, self._recoveries.answer(frame)),
         )
-        self.server = EdgeServer(
+        self._server = EdgeServer(
             self._endpoint,
-            make_clock(clock, 1.0),
+            make_clock("virtual", 1.0),
             setup=setting.setup,
             federation=self.federation,
             evaluate=setting.evaluate,
+            save=setting.save,
         )
-        self._update_format = setting.setup.update_format
-        clusters = scenario.cluster.clusters
-        self._names = [
-            {k: node_name(n, k) for k in range(1, devices + 1)}
-            for n, devices in enumerate(scenario.cluster.devices_per_cluster)
-        ]
-        self._lost: list[set[str]] = [set() for _ in range(clusters)]
-        self._drawn = [0] * clusters
-        self._sites: set[str] = set()
-        self._planned: PlannedRound | None = None
-        self.rounds = 0
-        self._launcher.listen(self._on_frame, lambda peer, why: self._news.put((peer, why)))
-        self.server.begin()
+        self._server.begin()
         self._thread = threading.Thread(target=self._run, name=SERVER, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        # A failure has been put among the news already, and is raised where these are read.
         try:
-            self.server.run()
-        except BaseException as error:  # the queue has been told already
-            self._news.put((SERVER, f"{type(error).__name__}: {error}"))
+            self._server.run()
+        except Exception:
+            return
 
     @property
     def address(self) -> Address:
-        """Host and port at which sites join."""
-        return self._launcher.address
+        """Host and port at which control units join."""
+        return self._endpoint.address
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Trained weights of each part of the model; 0 where nothing of it is trained."""
+        """Trained weights of each part of the model outside the head."""
         model, flat, _ = self.federation.replica(0)
         modules = [(EMBEDDING, model.embedding), *((block_name(b), m) for b, m in enumerate(model.blocks))]
         return {name: sum(p.stop - p.start for p in flat.slices([module])) for name, module in modules}
 
     def model_arrays(self) -> Arrays:
-        """The common model as it goes to the clusters, without the head, copied."""
+        """Return the common model without its head, as it goes to the clusters."""
         model, flat, _ = self.federation.replica(0)
         modules = [(EMBEDDING, model.embedding), *((block_name(b), m) for b, m in enumerate(model.blocks))]
-        found: Arrays = {}
-        for name, module in modules:
-            places = flat.slices([module])
-            if places:
-                parts = [flat.values[place].numpy() for place in places]
-                found[f"{name}/{VALUES}"] = np.concatenate(parts)
-        return found
+        return {
+            f"{name}/{VALUES}": np.concatenate([flat.values[place].numpy() for place in places])
+            for name, module in modules
+            if (places := flat.slices([module]))
+        }
 
     def all_weights(self) -> Arrays:
-        """Weights of the common model and of the head, by the names of their parameters, copied."""
+        """Return the common model and the head, by the names of their parameters."""
         return {
             f"{part}/{name}": parameter.detach().numpy().copy()
             for part, module in zip(("model", "head"), self.federation.common_model, strict=True)
             for name, parameter in module.named_parameters()
         }
 
-    def update_bits(self) -> tuple[int, int]:
-        """Bits of one cluster's update, and most of a broadcast, of the trained model in the priced format."""
-        sizes, wire = [size for size in self.sizes.values() if size], self._update_format
-        senders = len(self._names)
-        return sum(map(wire.upload_bits, sizes)), sum(wire.broadcast_bits(size, senders) for size in sizes)
+    def priced_bits(self) -> PricedBits:
+        """Return the bits of one cluster's messages in a round for the trained model, in the priced format."""
+        sizes = [size for size in self.sizes.values() if size]
+        return PricedBits(
+            sum(map(self._format.upload_bits, sizes)),
+            sum(self._format.broadcast_bits(size, self._clusters) for size in sizes),
+        )
 
     def take_beside(self) -> tuple[int, int]:
-        """Bytes of the head's traffic that went to the sites and came from them since the last call."""
+        """Return the bytes of the head's traffic sent to control units and received since the last call."""
         return self._endpoint.take_beside()
-
-    def wait_for_sites(self, patience: float = 600.0) -> None:
-        """Wait until a site a cluster has joined, tell each what it is, and where the server is.
-
-        Args:
-            patience: Longest wait [s].
-
-        Raises:
-            ExecutionError: One is missing after that time, or lost.
-        """
-        names = {control_unit_name(n) for n in range(len(self._names))}
-        deadline, ready = time.monotonic() + patience, set[str]()
-        while ready < names:
-            sender, item = self._next(deadline, f"{', '.join(sorted(names - ready))} to be ready")
-            if isinstance(item, str):
-                raise ExecutionError(f"{sender} was lost before it was ready: {item}")
-            if item.kind == "join" and sender in names:
-                address = str(item.meta["host"]), int(item.meta["port"])
-                self._launcher.connect({sender: address})
-                self._connect({sender: address})
-                spec = {
-                    "scenario": self.scenario.to_dict(),
-                    "generator": self._plan.generator,
-                    "clock": self._clock,
-                    "scale": 1.0,
-                }
-                self._launcher.send(sender, Frame("spec", meta=spec))
-            elif item.kind == "ready" and sender in names:
-                directory = {LAUNCHER: list(self.address), SERVER: list(self._address)}
-                self._launcher.send(sender, Frame("directory", meta={"directory": directory}))
-                self._sites.add(sender)
-            elif item.kind == "connected" and sender in names:
-                ready.add(sender)
 
     def begin_round(self) -> dict[int, Frame]:
         """Plan a round and begin it.
 
         Returns:
-            Command of each cluster that plays, with the common model.
+            Command of each cluster that plays, with the common model and without moments.
 
         Raises:
-            ExecutionError: Something is lost, or a round is under way.
+            ExecutionError: A round is under way, or the server has failed.
         """
         if self._planned is not None:
             raise ExecutionError(f"round {self.rounds} is under way: end it first")
         planned = self._planned = self._plan.next()
         self._recoveries.begin(planned)
+        self._endpoint.begin(self.rounds)
         moments = planned.outcome.moments
         arrays: Arrays = {} if moments is None else {"moments": moments[0]}
-        for n in range(len(self._names)):
-            if moments is not None:
-                self._lost[n] |= {block_name(b) for b in np.flatnonzero(moments[0][n] == LOST).tolist()}
+        devices = self.scenario.cluster.devices_per_cluster
         meta = {
             "script": to_json(planned.script),
-            "machine_begins": time.monotonic(),
+            "machine_begins": 0.0,
             "drawn": self._drawn,
-            "names": [{str(k): name for k, name in names.items()} for names in self._names],
-            "faults": [[[k, at] for m, k, at in self._failing if m == n] for n in range(len(self._names))],
+            "names": [{str(k): node_name(n, k) for k in range(1, devices[n] + 1)} for n in range(self._clusters)],
+            "faults": [[[k, at] for m, k, at in planned.failures if m == n] for n in range(self._clusters)],
         }
-        self.server.on_frame(LAUNCHER, Frame("round", Tag(self.rounds), 0.0, meta, arrays))
+        self._server.on_frame(LAUNCHER, Frame("round", Tag(self.rounds), 0.0, meta, arrays))
         commands: dict[int, Frame] = {}
-        deadline = time.monotonic() + 600.0
-        for _ in self._names:
-            to, frame = self._expect("round", deadline)
-            n = int(to[1:])
+        for _ in range(self._clusters):
+            to, frame = self._expect("round")
+            n = int(to.removeprefix("c"))
+            if moments is not None:
+                self._lost[n] |= {block_name(b) for b in np.flatnonzero(moments[0][n] == LOST).tolist()}
             if planned.script.clusters[n].plays:
-                lost = sorted(self._lost[n])
-                self._lost[n] = set()
-                commands[n] = Frame(
-                    frame.kind, frame.tag, frame.at_s, {**frame.meta, "lost_moments": lost}, frame.arrays
-                )
+                commands[n] = self._command(n, without_moments(frame)[0])
         return commands
 
-    def end_round(
-        self, updates: Mapping[int, Frame], patience: float = 600.0
-    ) -> tuple[PlannedRound, dict[str, Any]]:
+    def _command(self, n: int, frame: Frame) -> Frame:
+        """Return a command with all that a process needs which begins only now."""
+        lost, self._lost[n] = sorted(self._lost[n]), set()
+        more = {
+            "skipped": self._drawn[n],
+            "lost_moments": lost,
+            "cluster": n,
+            "head": list(self.address),
+            "scenario": self.scenario.to_dict(),
+            "generator": self._plan.generator,
+        }
+        return Frame(frame.kind, frame.tag, frame.at_s, {**frame.meta, **more}, frame.arrays)
+
+    def end_round(self, updates: Mapping[int, Frame]) -> tuple[PlannedRound, dict[str, Any]]:
         """Take the updates, and make the next common model.
 
         Args:
-            updates: Update of each cluster that plays.
-            patience: Longest wait for the merge [s].
+            updates: Update of each cluster that plays, without moments.
 
         Returns:
             What was planned, and the server's report.
 
         Raises:
-            ExecutionError: A cluster's update is missing, or something is lost.
-            FrameError: An update does not fit the model.
+            ExecutionError: No round is under way, an update is missing, or the server has failed.
+            FrameError: An update does not fit the round or the model.
         """
         planned = self._planned
         if planned is None:
             raise ExecutionError("no round is under way: begin one first")
         playing = {n for n, cluster in enumerate(planned.script.clusters) if cluster.plays}
-        if missing := playing - set(updates):
+        self.require_going()
+        if missing := sorted(playing - set(updates)):
             raise ExecutionError(
-                f"round {self.rounds} has no update of cluster {', '.join(map(str, sorted(missing)))}: look "
-                "at the logs of their sites and nodes; the run ends here"
+                f"round {self.rounds} has no update of cluster {', '.join(map(str, missing))}: look at the "
+                "logs of its SuperNode; a round cannot end without it"
             )
         for n in sorted(playing):
             if not updates[n].meta.get("dropped"):
                 require_update(updates[n], self.sizes, n)
         for n in sorted(playing):
-            self.server.on_frame(control_unit_name(n), updates[n])
-        _, frame = self._expect("result", time.monotonic() + patience)
-        for n, k, _ in self._failing:
-            self._names[n][k] = f"{node_name(n, k)}.{self.rounds + 1}"
+            self._server.on_frame(control_unit_name(n), updates[n])
+        _, frame = self._expect("result")
         self.rounds, self._planned = self.rounds + 1, None
         for n, cluster in enumerate(planned.script.clusters):
             self._drawn[n] += cluster.local_steps if cluster.plays else 0
         return planned, dict(frame.meta)
 
+    def require_going(self) -> None:
+        """Raise what the server has failed of, if it has.
+
+        Raises:
+            ExecutionError: The server has failed.
+        """
+        while not self._news.empty():
+            self._expect("nothing")
+
     def close(self) -> None:
-        """Stop the sites and the server."""
-        for name in sorted(self._sites):
-            self._launcher.send(name, Frame("stop"))
-        self.server.stop()
+        """Stop the server."""
+        self._server.on_frame(LAUNCHER, Frame("stop"))
         self._thread.join(10.0)
-        self._launcher.close()
+        self._endpoint.close()
 
     def __enter__(self) -> FederatedRounds:
         return self
@@ -278,34 +258,16 @@ class FederatedRounds:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def _failing(self) -> Sequence[tuple[int, int, float]]:
-        """Devices that fail in the present round by the simulator, and by the virtual clock."""
-        if self._planned is None or self._clock != "virtual":
-            return ()
-        return self._planned.failures
-
-    def _on_frame(self, sender: str, frame: Frame) -> None:
-        if frame.kind == "lost":
-            self._launcher.send(sender, self._recoveries.answer(frame))
-        else:
-            self._news.put((sender, frame))
-
-    def _expect(self, kind: str, deadline: float) -> tuple[str, Frame]:
-        """Wait for a frame of a kind; anything else ends the run."""
-        name, item = self._next(deadline, f"{kind!r} in round {self.rounds}")
-        if isinstance(item, str):
-            raise ExecutionError(f"{name} was lost in round {self.rounds}: {item}")
-        if item.kind == "failed":
-            raise ExecutionError(f"round {self.rounds} failed: {item.meta['why']}")
-        if item.kind != kind:
-            raise ExecutionError(f"{name} has {item.kind!r} in round {self.rounds}, expected {kind!r}")
-        return name, item
-
-    def _next(self, deadline: float, what: str) -> tuple[str, Frame | str]:
+    def _expect(self, kind: str) -> tuple[str, Frame]:
+        """Wait for the server's next word; anything but the expected one ends the run."""
         try:
-            return self._news.get(timeout=max(deadline - time.monotonic(), 0.0))
+            name, frame = self._news.get(timeout=PATIENCE_S)
         except queue.Empty:
-            raise ExecutionError(f"nothing was heard for too long while waiting for {what}") from None
-
-
+            raise ExecutionError(
+                f"the server has not answered for {PATIENCE_S:g} s in round {self.rounds}: look at its log"
+            ) from None
+        if frame.kind == "failed":
+            raise ExecutionError(f"round {self.rounds} failed: {frame.meta['why']}")
+        if frame.kind != kind:
+            raise ExecutionError(f"the server says {frame.kind!r} in round {self.rounds}, expected {kind!r}")
+        return name, frame

@@ -1,33 +1,22 @@
-"""Frames as plain records: named arrays and a flat dictionary of settings, as federated frameworks carry them.
+"""Frames as Flower's records hold them: named arrays, and a header as bytes [X].
 
-A framework's own records are not trusted more than frames of the network: what arrives is checked, and nothing
-of it is executed.
+What arrives is checked as frames of our own transport are, and nothing of it is executed.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from collapipe_env.errors import reason, shown
-from collapipe_env.execution.frames import DTYPES, LIMITS, Frame, FrameError, Limits, Tag, encode
-from collapipe_env.execution.parts import FROZEN, STEP, VALUES
-from collapipe_env.files import parse_json
-
-Arrays = dict[str, npt.NDArray[Any]]
-Settings = dict[str, str]
-"""Settings that go along with the arrays of a frame: its header, as JSON text."""
-
-HEADER = "frame"
-"""Name of the setting."""
+from collapipe_env.errors import shown
+from collapipe_env.execution.frames import DTYPES, LIMITS, Frame, FrameError, Limits, decode, encode
+from collapipe_env.execution.parts import FROZEN, VALUES, Arrays
 
 
-def to_plain(frame: Frame) -> tuple[Arrays, Settings]:
-    """Return a frame as arrays and settings.
+def to_plain(frame: Frame) -> tuple[Arrays, bytes]:
+    """Return a frame's arrays, and everything else of it as bytes.
 
     Args:
         frame: The frame.
@@ -36,54 +25,42 @@ def to_plain(frame: Frame) -> tuple[Arrays, Settings]:
         FrameError: It holds what frames cannot carry, or is above a limit.
     """
     encode(frame)  # refused here already, as its receiver would refuse it
-    header = {"kind": frame.kind, "tag": list(frame.tag), "at_s": float(frame.at_s), "meta": dict(frame.meta)}
-    return dict(frame.arrays), {HEADER: json.dumps(header, separators=(",", ":"))}
+    return dict(frame.arrays), b"".join(encode(Frame(frame.kind, frame.tag, frame.at_s, frame.meta)))
 
 
 def from_plain(
-    arrays: Mapping[str, npt.NDArray[Any]],
-    settings: Mapping[str, Any],
-    kinds: Iterable[str],
-    limits: Limits = LIMITS,
+    arrays: Mapping[str, np.ndarray[Any, Any]], header: object, kinds: Collection[str], limits: Limits = LIMITS
 ) -> Frame:
-    """Return the frame that arrays and settings hold.
+    """Return the frame that arrays and a header stand for.
 
     Args:
         arrays: The arrays.
-        settings: The settings; others than the frame's are ignored.
+        header: The header, as it arrived.
         kinds: Kinds that are expected.
         limits: Sizes that the frame may have.
 
     Raises:
-        FrameError: It is none of these, damaged, or above a limit.
+        FrameError: It is damaged, of another kind, or above a limit.
     """
-    text = settings.get(HEADER)
-    if not isinstance(text, str):
+    if not isinstance(header, bytes):
         raise FrameError(
-            f"a message has no setting {HEADER!r} but {', '.join(map(str, settings)) or 'none at all'}: its "
-            "other side is no cluster or server of this package"
+            f"a Flower message has no header but {shown(header)}: its other side is no server or client of "
+            "this package"
         )
-    if len(text) > limits.header:
-        raise FrameError(f"a message has a header of {len(text):,} letters, above {limits.header:,}")
-    try:
-        header = parse_json(text.encode())
-        kind, tag, at_s, meta = (header[name] for name in ("kind", "tag", "at_s", "meta"))
-        frame = Frame(kind, Tag(*tag), at_s, meta, dict(arrays))
-    except (ValueError, TypeError, KeyError) as error:
-        raise FrameError(f"a message's header is damaged: {reason(error)}") from None
-    if kind not in set(kinds):
-        raise FrameError(f"a message is {shown(kind)}, expected {' or '.join(kinds)}")
+    if len(header) > limits.header:
+        raise FrameError(f"a Flower message has a header of {len(header):,} bytes, above {limits.header:,}")
+    bare = decode(header, limits)
+    if bare.arrays:
+        raise FrameError("a Flower message has arrays in its header: install the same release on both sides")
+    if bare.kind not in kinds:
+        raise FrameError(f"a Flower message is {shown(bare.kind)}, expected {' or '.join(kinds)}")
+    frame = Frame(bare.kind, bare.tag, bare.at_s, bare.meta, dict(arrays))
     encode(frame, limits)
     return frame
 
 
-def payload_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-    """Bytes of the numbers of arrays."""
-    return sum(array.nbytes for array in arrays.values())
-
-
 def is_moment(name: str) -> bool:
-    """Whether an array of a part, named with the part, holds an optimiser's memory."""
+    """Whether an array, named with its part, belongs to an optimiser's memory rather than to the model."""
     _, _, inside = name.partition("/")
     return inside != VALUES and not inside.startswith(FROZEN)
 
@@ -99,45 +76,43 @@ def without_moments(frame: Frame) -> tuple[Frame, Arrays]:
     return Frame(frame.kind, frame.tag, frame.at_s, frame.meta, rest), moments
 
 
-def with_moments(frame: Frame, moments: Mapping[str, npt.NDArray[Any]], lost: Iterable[str]) -> Frame:
-    """Return a round's command with optimisers' memory from here.
+def remaining_moments(moments: Mapping[str, np.ndarray[Any, Any]], lost: Iterable[str]) -> Arrays:
+    """Return the memory that is left after some parts have lost theirs.
 
     Args:
-        frame: The command, without any.
-        moments: The memory that was kept.
-        lost: Parts whose memory was lost on the way from device to device.
+        moments: Memory of all parts.
+        lost: Names of the parts whose memory was lost.
     """
     gone = set(lost)
-    kept = {name: array for name, array in moments.items() if name.partition("/")[0] not in gone}
-    return Frame(frame.kind, frame.tag, frame.at_s, frame.meta, {**frame.arrays, **kept})
+    return {name: array for name, array in moments.items() if name.partition("/")[0] not in gone}
 
 
 def require_update(frame: Frame, sizes: Mapping[str, int], cluster: int) -> None:
     """Refuse an update that does not fit the model.
 
     Args:
-        frame: The update.
-        sizes: Trained weights of each part of the model; parts without any are left out.
+        frame: The update, without moments.
+        sizes: Trained weights of each part of the model.
         cluster: Cluster that sent it.
 
     Raises:
-        FrameError: Parts are missing or unknown, or have other sizes, types, or numbers that are not finite.
+        FrameError: Parts are missing or unknown, or have another size or type, or numbers that are not finite.
     """
     where = f"the update of cluster {cluster}"
-    expected = {f"{name}/{VALUES}" for name, size in sizes.items() if size}
-    found = {name for name in frame.arrays if not is_moment(name)}
-    if expected != found:
+    expected = {f"{name}/{VALUES}": size for name, size in sizes.items() if size}
+    missing, unknown = expected.keys() - frame.arrays.keys(), frame.arrays.keys() - expected.keys()
+    if missing or unknown:
         raise FrameError(
-            f"{where} lacks {', '.join(sorted(expected - found)) or 'nothing'} and has "
-            f"{', '.join(sorted(found - expected)) or 'nothing'} besides: train the same model everywhere"
+            f"{where} lacks {', '.join(sorted(missing)) or 'nothing'} and has "
+            f"{', '.join(sorted(unknown)) or 'nothing'} that the model has not: install the same release "
+            "everywhere"
         )
-    for name, array in frame.arrays.items():
-        part, _, inside = name.partition("/")
-        size = sizes.get(part, 0)
-        fits = array.shape == (() if inside == STEP else (size,)) and array.dtype == DTYPES["float32"]
-        if not fits:
+    for name, size in expected.items():
+        array = frame.arrays[name]
+        if array.shape != (size,) or array.dtype != DTYPES["float32"]:
             raise FrameError(
-                f"{where} has {name} of shape {array.shape} and type {array.dtype}, expected ({size},) and float32"
+                f"{where} has {name} of shape {array.shape} and type {array.dtype}, expected ({size},) and "
+                "float32: install the same release everywhere"
             )
         if not np.isfinite(array).all():
             raise FrameError(f"{where} has {name} with numbers that are not finite: lower the step size")
