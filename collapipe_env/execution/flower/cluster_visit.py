@@ -26,7 +26,7 @@ _ANSWERS = ("update", "failed")
 
 
 class _VisitorEndpoint:
-    """Endpoint of a control unit: its devices in this process, the head by TCP, the update to whoever asks."""
+    """Endpoint of a control unit: devices in this process, the head by TCP, updates to whoever asks."""
 
     def __init__(
         self, head: HeldEndpoint, devices: InProcessEndpoint, answers: queue.SimpleQueue[Frame]
@@ -84,7 +84,7 @@ def play_cluster(
     """
     if command.meta.get("cluster") != cluster:
         raise FrameError(
-            f"this client is cluster {cluster}, and the command is for cluster {command.meta.get('cluster')}: "
+            f"this client is cluster {cluster}, and the command is for {command.meta.get('cluster')}: "
             "start one SuperNode a cluster, each with its own number"
         )
     kept = remaining_moments(moments, map(str, command.meta["lost_moments"]))
@@ -92,12 +92,13 @@ def play_cluster(
     hub, name = InProcessHub(), control_unit_name(cluster)
     launcher = hub.endpoint(LAUNCHER)
     head = HeldEndpoint(TcpEndpoint(visitor_name(cluster, command.tag.round), (bind, 0), token))
+    roles: list[Role] = []
     threads: list[threading.Thread] = []
     try:
         _join(head, command)
         spec = {**command.meta, "clock": "virtual", "scale": 1.0}
         control_unit = make_role(name, _VisitorEndpoint(head, hub.endpoint(name), answers), spec)
-        roles = [control_unit]
+        roles.append(control_unit)
         for k in sorted(map(int, command.meta["names"])):
             device = node_name(cluster, k)
             roles.append(make_role(device, hub.endpoint(device), spec, die=_nothing))
@@ -112,7 +113,8 @@ def play_cluster(
             answer = answers.get(timeout=patience)
         except queue.Empty:
             raise ExecutionError(
-                f"cluster {cluster} has not ended round {command.tag.round} after {patience:g} s: raise the patience"
+                f"cluster {cluster} has not ended round {command.tag.round} after {patience:g} s: is it too "
+                "large for this machine?"
             ) from None
         if answer.kind != "update":
             raise ExecutionError(f"cluster {cluster} cannot go on: {answer.meta['why']}")
@@ -120,6 +122,10 @@ def play_cluster(
             role.on_frame(LAUNCHER, Frame("stop"))
         for thread in threads:
             thread.join(10.0)
+    except BaseException:
+        for role in roles:
+            role.cannot_go_on(LAUNCHER, "the round has failed")
+        raise
     finally:
         hub.close()
         head.close()

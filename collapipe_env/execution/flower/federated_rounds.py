@@ -1,4 +1,4 @@
-"""Rounds of the edge server whose commands and updates somebody else carries: the server's side of a federation [X]."""
+"""The edge server's rounds, with commands and updates that somebody else carries [X]."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class FederatedRounds:
         }
 
     def priced_bits(self) -> PricedBits:
-        """Return the bits of one cluster's messages in a round for the trained model, in the priced format."""
+        """Return the bits of one cluster's messages in a round, for the trained model."""
         sizes = [size for size in self.sizes.values() if size]
         return PricedBits(
             sum(map(self._format.upload_bits, sizes)),
@@ -171,13 +171,13 @@ class FederatedRounds:
         self._endpoint.begin(self.rounds)
         moments = planned.outcome.moments
         arrays: Arrays = {} if moments is None else {"moments": moments[0]}
-        devices = self.scenario.cluster.devices_per_cluster
+        devices, clusters = self.scenario.cluster.devices_per_cluster, range(self._clusters)
         meta = {
             "script": to_json(planned.script),
             "machine_begins": 0.0,
             "drawn": self._drawn,
-            "names": [{str(k): node_name(n, k) for k in range(1, devices[n] + 1)} for n in range(self._clusters)],
-            "faults": [[[k, at] for m, k, at in planned.failures if m == n] for n in range(self._clusters)],
+            "names": [{str(k): node_name(n, k) for k in range(1, devices[n] + 1)} for n in clusters],
+            "faults": [[[k, at] for m, k, at in planned.failures if m == n] for n in clusters],
         }
         self._server.on_frame(LAUNCHER, Frame("round", Tag(self.rounds), 0.0, meta, arrays))
         commands: dict[int, Frame] = {}
@@ -247,8 +247,11 @@ class FederatedRounds:
             self._expect("nothing")
 
     def close(self) -> None:
-        """Stop the server."""
-        self._server.on_frame(LAUNCHER, Frame("stop"))
+        """Stop the server; a round that is under way is given up."""
+        if self._planned is None:
+            self._server.on_frame(LAUNCHER, Frame("stop"))
+        else:
+            self._server.cannot_go_on(LAUNCHER, "the run ends within a round")
         self._thread.join(10.0)
         self._endpoint.close()
 

@@ -29,7 +29,10 @@ def to_plain(frame: Frame) -> tuple[Arrays, bytes]:
 
 
 def from_plain(
-    arrays: Mapping[str, np.ndarray[Any, Any]], header: object, kinds: Collection[str], limits: Limits = LIMITS
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    header: object,
+    kinds: Collection[str],
+    limits: Limits = LIMITS,
 ) -> Frame:
     """Return the frame that arrays and a header stand for.
 
@@ -96,7 +99,7 @@ def require_update(frame: Frame, sizes: Mapping[str, int], cluster: int) -> None
         cluster: Cluster that sent it.
 
     Raises:
-        FrameError: Parts are missing or unknown, or have another size or type, or numbers that are not finite.
+        FrameError: Parts are missing, unknown, or of another size or type, or numbers are not finite.
     """
     where = f"the update of cluster {cluster}"
     expected = {f"{name}/{VALUES}": size for name, size in sizes.items() if size}

@@ -1,4 +1,4 @@
-"""The server's endpoint in a federation: heads by TCP, commands and results by whoever runs the rounds [X]."""
+"""The server's endpoint in a federation: the head by TCP, commands by whoever runs the rounds [X]."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class HeadEndpoint:
         ask: Takes what control units send to the launcher.
     """
 
-    def __init__(
-        self, inner: TcpEndpoint, clusters: int, take: TakeFrame, ask: TakeFrame
-    ) -> None:
+    def __init__(self, inner: TcpEndpoint, clusters: int, take: TakeFrame, ask: TakeFrame) -> None:
         self.name = SERVER
         self._inner, self._take, self._ask = inner, take, ask
         self._clusters = clusters
@@ -129,4 +127,3 @@ class HeadEndpoint:
 
 def _size(frame: Frame) -> int:
     return sum(array.nbytes for array in frame.arrays.values())
-
