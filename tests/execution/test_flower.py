@@ -1,5 +1,6 @@
 """Rounds that Flower carries: records and strategy, and a real deployment on this machine."""
 
+import io
 import json
 import os
 import subprocess
@@ -25,8 +26,16 @@ flwr = pytest.importorskip("flwr", reason="Flower is not installed: pip install 
 pytestmark = pytest.mark.slow
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict  # noqa: E402
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from collapipe_env.execution.flower import apps, strategy  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Messages say which task has made them."""
+    for name in ("run", "node", "task"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}_id", 1)
 
 
 def test_records_hold_frames_and_nothing_pickled():
@@ -41,7 +50,9 @@ def test_records_hold_frames_and_nothing_pickled():
     assert np.array_equal(found.arrays["b0/values"], frame.arrays["b0/values"])
     with pytest.raises(FrameError, match="no header"):
         strategy.frame_of(RecordDict(), "update")
-    pickled = ArrayRecord({"a": Array(np.array([{}], dtype=object))})
+    stream = io.BytesIO()
+    np.save(stream, np.array([{}], dtype=object), allow_pickle=True)
+    pickled = ArrayRecord({"a": Array("object", (1,), "numpy.ndarray", stream.getvalue())})
     header = ConfigRecord({strategy.HEADER: to_plain(frame)[1]})
     with pytest.raises(ValueError, match="allow_pickle"):
         strategy.frame_of(RecordDict({strategy.MODEL: pickled, strategy.FRAME: header}), "update")
@@ -61,7 +72,7 @@ class Grid:
     def get_node_ids(self):
         return list(self._contexts)
 
-    def send_and_receive(self, messages, *, timeout=None):
+    def send_and_receive(self, messages, *, timeout=None):  # noqa: ARG002 - as the real one
         from concurrent.futures import ThreadPoolExecutor
 
         messages = list(messages)
@@ -71,12 +82,10 @@ class Grid:
 
     def _one(self, message):
         node = message.metadata.dst_node_id
-        message.metadata.__dict__["_src_node_id"] = 1
         try:
             reply = self._answer(message, self._contexts[node])
         except CollaPipeError as error:
             reply = Message(Error(0, str(error)), reply_to=message)
-        reply.metadata.__dict__["_src_node_id"] = node
         return reply
 
 
