@@ -21,7 +21,7 @@ from collapipe_env.files import parse_json, read_regular, write_bytes
 from collapipe_env.state_trees import Tree
 
 REMEDY = "use a file that save_state(path) has written"
-"""What to do about a bad file, unless its reader says otherwise."""
+"""Remedy for a bad file, unless its reader says otherwise."""
 TEXT = "tree"
 """Name of the array that holds the JSON text, as bytes."""
 STATE_BYTES = 16 * 1024**3

@@ -81,7 +81,7 @@ class Options:
     ] = None
     """Seconds of wall time for a priced second."""
     transport: Literal["tcp", "gloo"] = "tcp"
-    """How data go between processes: tcp, or gloo of torch.distributed."""
+    """Way of the data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None

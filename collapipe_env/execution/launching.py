@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import os
 import queue
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, role_names
+from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
@@ -30,8 +27,6 @@ from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
-PRELOADED = ("collapipe_env.execution.joining",)
-"""Modules that processes share, as they are imported once."""
 LEAD_S = 0.5
 """Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
 LONG_S = 86_400.0
@@ -105,8 +100,7 @@ class Launcher:
             lambda peer, why: self._events.put((peer, why)),
         )
         self._recoveries = Recoveries(scenario)
-        self._context: Any = None
-        self._processes: dict[str, Any] = {}
+        self._local: LocalProcesses | None = None
         self._names = [
             {k: node_name(n, k) for k in range(1, devices + 1)}
             for n, devices in enumerate(scenario.cluster.devices_per_cluster)
@@ -140,7 +134,7 @@ class Launcher:
     @property
     def processes(self) -> Mapping[str, Any]:
         """Processes that were started here, by role."""
-        return self._processes
+        return {} if self._local is None else self._local.running
 
     @property
     def name(self) -> str:
@@ -183,11 +177,10 @@ class Launcher:
         Raises:
             ExecutionError: One ends or does not answer.
         """
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
+        self._local = LocalProcesses(self.address, self.token)
         names = role_names(self._scenario)
         for name in names:
-            self._start(name)
+            self._local.start(name)
         self.wait_until_ready(names)
         self._began = True
 
@@ -202,13 +195,6 @@ class Launcher:
         """
         self.wait_until_ready(role_names(self._scenario), patience)
         self._began = True
-
-    def _start(self, name: str) -> None:
-        process = self._context.Process(
-            target=_play, args=(name, self.address, self.token), name=name, daemon=True
-        )
-        process.start()
-        self._processes[name] = process
 
     def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
@@ -380,7 +366,7 @@ class Launcher:
             name: The role's present name, see :attr:`names`.
             number: The signal.
         """
-        os.kill(self._processes[name].pid, number)
+        os.kill(self.processes[name].pid, number)
 
     @property
     def names(self) -> list[dict[int, str]]:
@@ -393,22 +379,22 @@ class Launcher:
         Returns:
             Whether there were any: others may have failed meanwhile.
         """
-        again = []
+        again, local = [], self._local
         for n, names in enumerate(self._names):
             for k, name in names.items():
-                if name in self._gone or self._ended(name):
+                if name in self._gone or (local is not None and local.ended(name)):
                     self._gone.discard(name)
-                    if name in self._processes:
-                        self._processes.pop(name).kill()
+                    if local is not None:
+                        local.end(name)
                     self._addresses.pop(name, None)
                     self._lives += 1
                     names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
-        if again and self._context is None:
+        if again and local is None:
             self.ask_for(again)
-        elif again:
+        elif local is not None and again:
             for name in again:
-                self._start(name)
+                local.start(name)
             self.wait_until_ready(again)
         return bool(again)
 
@@ -435,26 +421,14 @@ class Launcher:
         """
         self._gone.add(name)
 
-    def _ended(self, name: str) -> bool:
-        process = self._processes.get(name)
-        return process is not None and process.exitcode is not None
-
     def close(self) -> None:
         """Stop all processes; those that do not end are killed."""
         for name in self._addresses:
             if name not in self._gone:
                 self._endpoint.send(name, Frame("stop"))
         self._endpoint.close()
-        deadline = time.monotonic() + 5.0
-        for name, process in self._processes.items():
-            if name in self._gone:  # it may hang
-                process.kill()
-        for process in self._processes.values():
-            process.join(max(deadline - time.monotonic(), 0.0))
-        for process in self._processes.values():
-            if process.is_alive():
-                process.kill()
-                process.join()
+        if self._local is not None:
+            self._local.end_all(self._gone)
 
     def __enter__(self) -> Launcher:
         return self
@@ -468,35 +442,11 @@ class Launcher:
             try:
                 return self._events.get(timeout=0.2)
             except queue.Empty:
-                for name, process in self._processes.items():
+                for name, process in self.processes.items():
                     if process.exitcode is not None and name not in self._gone:
                         self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
         raise ExecutionError(f"nothing was heard for too long while waiting for {what}")
-
-
-def _play(name: str, launcher: Address, token: str) -> None:
-    """Play a role in a process of its own."""
-    # Ctrl-C is for the launcher, which then stops everybody.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _known_to_linux(name)
-    try:
-        play_role(name, launcher, token)
-    except CollaPipeError as error:  # the launcher says it, too, unless it is gone
-        print(f"{name} ends: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
-
-
-def _known_to_linux(name: str) -> None:
-    """Let Linux list this process by its role, and kill it when the one that started it has ended.
-
-    A process that hangs would not notice the end of the others.
-    """
-    if sys.platform == "linux":
-        pr_set_pdeathsig, pr_set_name = 1, 15
-        libc = ctypes.CDLL(None)
-        libc.prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(pr_set_name, f"collapipe {name}"[:15].encode(), 0, 0, 0)
 
 
 def is_device(name: str) -> bool:

@@ -104,7 +104,7 @@ class Rank:
 
 
 class Offer(NamedTuple):
-    """What the launcher tells the other ranks.
+    """Offer of the launcher to the other ranks.
 
     Attributes:
         address: Its host and port.

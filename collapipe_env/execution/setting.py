@@ -30,7 +30,7 @@ from collapipe_env.training.training_setup import TrainingSetup
 MOMENT_BITS = 32
 """Bits of moments that travel: parts keep theirs apart, and send them as they are."""
 REMEDY = "start over with --fresh"
-"""What to do about a damaged state."""
+"""Remedy for a damaged state."""
 
 
 def require_executable(scenario: Scenario) -> None:

@@ -84,7 +84,11 @@ def test_sums_in_another_order_differ_in_their_last_digits_only(plan, changes):
 
 @pytest.mark.parametrize("recovery", ["light", "heavy"])
 @pytest.mark.parametrize("replication", ["none", "next_stage", "cu"])
-@pytest.mark.parametrize("changes", [{}, {"workload.update_compression": "lora"}], ids=["all", "adapters"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param({"workload.update_compression": "lora"}, marks=pytest.mark.slow)],
+    ids=["all", "adapters"],
+)
 def test_rounds_with_failures_are_those_of_the_simulator(recovery, replication, changes):
     scenario = failing(recovery=recovery, replication=replication)
     scenario = scenario.with_overrides({"workload.local_steps": 3, **changes})
