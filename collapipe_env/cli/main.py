@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "execute": "let real processes, one a device, train what plans say",
     "tune": "find the scalars of dssra-plus for a scenario",
+    "view": "one page of a finished run, to open in a browser; or a video",
     "scenario": "show a scenario, check it, or name the differences of two",
     "zoo": "list the trained agents that come with the package, or show one",
     "warm-up": "compile everything now, so that later runs start at once",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -181,13 +181,27 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
         allocations: Its decisions.
         until: Index of the round wanted, from 0.
     """
-    env = _environment(scenario, until + 1, "surrogate")
-    env.reset(seed=HELD_OUT_SEED + episode)
-    for allocation in allocations[: until + 1]:
-        env.step_allocation(allocation.map(lambda a: a[None]))
-    record = env.last_round
-    assert record is not None
+    *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
     return record
+
+
+def replayed_rounds(
+    scenario: Scenario, episode: int, allocations: Sequence[Allocation]
+) -> Iterator[RoundRecord]:
+    """Play an episode again, and yield the full record of each round.
+
+    Args:
+        scenario: The scenario.
+        episode: Number of the episode.
+        allocations: Its decisions, at least one.
+    """
+    env = _environment(scenario, len(allocations), "surrogate")
+    env.reset(seed=HELD_OUT_SEED + episode)
+    for allocation in allocations:
+        env.step_allocation(allocation.map(lambda a: a[None]))
+        record = env.last_round
+        assert record is not None
+        yield record
 
 
 def typical_round(delay: list[float]) -> int:

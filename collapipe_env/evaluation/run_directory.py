@@ -100,6 +100,8 @@ class RunDirectory:
     """Its operations and transfers, for trace viewers."""
     weights = _Entry("weights.npz")
     """Weights that it trained."""
+    view = _Entry("view.html")
+    """Its page, from ``collapipe view``."""
     trainings = _Entry("trainings")
     """Folders of several trainings, one for each seed."""
     slurm = _Entry("slurm")

@@ -101,10 +101,19 @@ def cluster_round_timeline(
     )
 
 
-def _timeline(
+def played_timeline(
     record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
 ) -> RoundTimeline:
-    """Timeline of a cluster's round as it went; that of one that sits out has no pipeline."""
+    """Return the timeline of a cluster's round as it went; that of one that sits out has no pipeline.
+
+    Args:
+        record: The round.
+        row: Environment.
+        cluster: Cluster.
+        local_steps: ``H``, where the plan does not say it.
+        plays: Whether the cluster takes part.
+        detailed: Whether the events of a local step are listed.
+    """
     drawn = 1 if detailed and plays else 0
     happened = None if record.interruption is None else record.interruption.failed
     planned = cluster_round_timeline(
@@ -119,6 +128,19 @@ def _timeline(
     if not plays:
         return replace(planned, elements=planned.elements[-1:])
     return with_failure(planned, record, row, cluster)
+
+
+def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
+    """Return whether a cluster's local steps are those of :func:`gpipe_timeline`.
+
+    Args:
+        allocation: The plan (E, ...).
+        row: Environment.
+        cluster: Cluster.
+    """
+    if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
+        return False
+    return allocation.schedule is None or int(allocation.schedule[row, cluster]) == GPIPE
 
 
 def _group_name(members: npt.NDArray[np.intp]) -> str:
@@ -187,7 +209,7 @@ def round_view(
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
-            timeline=_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
+            timeline=played_timeline(record, row, n, local_steps, bool(plays[n]), n in detailed),
             blocks=allocation.device_blocks[row, n] * plays[n],
             micro_batches=int(allocation.micro_batches[row, n]),
             bandwidth=float(allocation.bandwidth[row, n] * plays[n]),

@@ -15,47 +15,35 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
 from collapipe_env.arrays import FloatArray
+from collapipe_env.rendering.colours import (
+    CU_COLOUR,
+    FAINT,
+    GRID,
+    INK,
+    MUTED,
+    PHASE_COLOURS,
+    PHASE_NAMES,
+    SERVER_COLOUR,
+)
 
-INK = "#222222"
-FAINT = "#8a8a8a"
-GRID = "#dddddd"
-CU_COLOUR = "#555555"
-SERVER_COLOUR = "#b9b9b9"
-MUTED = (
-    "#88CCEE", "#CC6677", "#117733", "#DDCC77", "#332288", "#44AA99", "#AA4499", "#999933", "#882255",
-)  # fmt: skip
-PHASE_COLOURS = {
-    "migration": "#e07b91",
-    "relay": "#7fa3d1",
-    "step": "#e3e3e3",
-    "all-reduce": "#b9a6d3",
-    "update": "#c98f6b",
-    "replicas": "#5c8a8a",
-    "detection": "#d1495b",
-    "planning": "#edae49",
-    "moves": "#e07b91",
-    "replay": "#b8c4d6",
-    "collect": "#5aae9b",
-    "upload": "#9b6fb5",
-    "wait": "#ffffff",
-    "broadcast": "#d9c441",
-}
-PHASE_NAMES = {
-    "migration": "migration",
-    "relay": "relay of new weights",
-    "step": "local step",
-    "all-reduce": "all-reduce",
-    "update": "update",
-    "replicas": "replicas",
-    "detection": "failure detected",
-    "planning": "planning",
-    "moves": "blocks move",
-    "replay": "local steps replayed",
-    "collect": "collect",
-    "upload": "upload",
-    "wait": "wait",
-    "broadcast": "broadcast",
-}
+__all__ = [
+    "CU_COLOUR",
+    "FAINT",
+    "GRID",
+    "HATCH",
+    "HATCH_COLOUR",
+    "HATCH_NAME",
+    "INK",
+    "MUTED",
+    "PHASE_COLOURS",
+    "PHASE_NAMES",
+    "RC",
+    "SERVER_COLOUR",
+    "ink_on",
+    "micro_batch_colours",
+    "node_colours",
+]
+
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"
 """Name of hatching, for local steps like one that is drawn and for those whose events are not known."""

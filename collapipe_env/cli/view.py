@@ -1,0 +1,104 @@
+"""``collapipe view``: a finished run as one page for a browser, or an episode as a video."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from collapipe_env.cli.common import hint, require_within, run_command
+from collapipe_env.errors import DataError
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import write_text
+from collapipe_env.progress import progress_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+DESCRIPTION = """Make a page of a finished run, to open in a browser, or a video of an episode.
+
+The run is one of train, evaluate or compare. The page is one HTML file that needs no network: rounds to step
+through with the pipelines' Gantt charts, the map, plans and energy queues, charts over the rounds, and
+tables to sort. A round is played again from the decisions that the run stored.
+
+Examples:
+  collapipe view runs/evaluate-medium
+  collapipe view runs/compare-small-medium --scenario medium --episode 3
+  collapipe view runs/evaluate-medium --scheduler dssra --video dssra.gif
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: RUN/view.html")] = None
+    """The page."""
+    scenario: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: the first")] = None
+    """Scenario whose rounds are shown, where the run has several."""
+    scheduler: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME ..."), hint("default: all; for a video the reference")
+    ] = ()
+    """Schedulers whose rounds are shown."""
+    episode: int = 0
+    """Held-out episode whose rounds are shown."""
+    video: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.gif|FILE.mp4"), hint("default: none, a page")
+    ] = None
+    """Write a video of the episode in place of the page; MP4 needs the program ffmpeg."""
+    frames: int = 100
+    """Frames of the video, at most; of longer episodes, rounds at even distances."""
+    fps: float = 5.0
+    """Frames of the video a second."""
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe view") -> int:
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
+
+
+def _run(options: Options, *_: object) -> None:
+    require_within(("--episode", options.episode, 0, 100_000), ("--frames", options.frames, 1, 10_000))
+    if not 0.1 <= options.fps <= 60.0:
+        raise DataError(f"--fps = {options.fps:g}: use a number from 0.1 to 60")
+    from collapipe_env.evaluation.view.page import Choice, chosen_results, page_of
+    from collapipe_env.evaluation.view.stored_run import read_run
+
+    for option, file, endings in (
+        ("--out", options.out, (".html", ".htm")),
+        ("--video", options.video, (".gif", ".mp4")),
+    ):
+        if file is not None and file.suffix.lower() not in endings:
+            raise DataError(f"{option} {file}: give a name that ends in {' or '.join(endings)}")
+    run = read_run(options.run)
+    choice = Choice(options.scenario, options.scheduler, options.episode)
+    stored, results = chosen_results(run, choice)
+    if options.video is not None:
+        from collapipe_env.evaluation.view.video import write_video
+
+        if len(options.scheduler) > 1:
+            raise DataError("--video shows one scheduler: name one with --scheduler")
+        shown = min(options.frames, stored.rounds)
+        with progress_bar(shown, "drawing", "frames") as bar:
+            write_video(stored, results[0], options.video, shown, options.fps, partial(_one_more, bar))
+        size = options.video.stat().st_size
+        print(f"{results[0].title}, episode {options.episode}, {shown} frames, {size / 1e6:.1f} MB")
+        print(f"video: {options.video}")
+        return
+    names = ", ".join(result.title for result in results)
+    print(f"playing episode {options.episode} of {names} on {stored.scenario.name} again")
+    with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
+        text = page_of(run, choice, partial(_one_more, bar))
+    out = options.out or RunDirectory(run.path).view
+    write_text(out, text)
+    print(f"page, {out.stat().st_size / 1e6:.2f} MB, to open in any browser: {out}")
+
+
+def _one_more(bar: tqdm[Any]) -> None:
+    bar.update(1)

@@ -1,0 +1,254 @@
+"""Finished runs, read from their folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.errors import DataError, nearest_name, shortened, shown
+from collapipe_env.evaluation.episode_files import EPISODE_BYTES, EpisodeFiles
+from collapipe_env.evaluation.episode_result import EpisodeResult
+from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.files import read_json, read_regular
+from collapipe_env.learners.factory import present_name
+from collapipe_env.scenario import Scenario, load_scenario
+
+AGAIN = "run its command again, which goes on from there"
+"""Remedy for a run that is not finished or has lost files."""
+_TABLE_BYTES = 256 * 1024**2
+"""Largest table of episodes that is read; a line has some 200 bytes."""
+_OTHER_REPORTS = {
+    "tuning": "its report is tuning.json, and its best scalars can be played with collapipe evaluate",
+    "execution": "its operations are in trace.json, which trace viewers such as ui.perfetto.dev show",
+}
+"""Kinds of runs without episodes, and where to look instead."""
+
+
+@dataclass(frozen=True)
+class StoredScenario:
+    """Everything that a run played on one scenario.
+
+    Attributes:
+        scenario: The scenario as it was played.
+        folder: Where its episodes are kept.
+        rounds: Rounds of an episode.
+        results: Each scheduler's episodes, run by run, in the order of the table.
+    """
+
+    scenario: Scenario
+    folder: Path
+    rounds: int
+    results: Mapping[str, Sequence[EpisodeResult]]
+
+    def result(self, scheduler: str, episode: int) -> EpisodeResult:
+        """An episode of a scheduler, of its first training run.
+
+        Args:
+            scheduler: Name that it was asked for by.
+            episode: Number of the episode, from 0.
+
+        Raises:
+            DataError: If it did not play, or not that episode.
+        """
+        if scheduler not in self.results:
+            raise DataError(
+                f"--scheduler {shown(scheduler, 80)} did not play {self.scenario.name!r} in this run: "
+                f"{nearest_name(scheduler, tuple(self.results))}"
+            )
+        found = [r for r in self.results[scheduler] if r.episode == episode and r.run == 0]
+        if not found:
+            last = max(r.episode for r in self.results[scheduler])
+            raise DataError(
+                f"--episode {episode} was not played by {scheduler!r}: use a number from 0 to {last}"
+            )
+        return found[0]
+
+    def decisions(self, result: EpisodeResult) -> list[Allocation]:
+        """The decisions of an episode, one for each round.
+
+        Raises:
+            DataError: If their file is missing or damaged.
+        """
+        files = EpisodeFiles(self.folder, result.scheduler, result.episode, result.run)
+        return files.read_decisions(self.scenario, self.rounds)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run.
+
+    Attributes:
+        path: Its folder.
+        command: The command that made it; empty for an evaluation in Python.
+        finished: When it ended, in words.
+        reference: Scheduler that the others are held against; empty where there is none.
+        scenarios: What was played, by the scenarios' names.
+        history: Validations of the agent that was trained there; may be empty.
+    """
+
+    path: Path
+    command: str
+    finished: str
+    reference: str
+    scenarios: Mapping[str, StoredScenario]
+    history: Sequence[Mapping[str, float]] = ()
+
+    def scenario(self, name: str | None) -> StoredScenario:
+        """One of its scenarios, the first by default.
+
+        Args:
+            name: Its name, or ``None``.
+
+        Raises:
+            DataError: If it was not played.
+        """
+        if name is None:
+            return next(iter(self.scenarios.values()))
+        if name not in self.scenarios:
+            raise DataError(
+                f"--scenario {shown(name, 80)} is not in {self.path}: "
+                f"{nearest_name(name, tuple(self.scenarios))}"
+            )
+        return self.scenarios[name]
+
+
+def read_run(path: Path) -> StoredRun:
+    """Read a finished run of ``train``, ``evaluate``, ``compare`` or :func:`collapipe_env.evaluate`.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        DataError: If there is no such run, it is not finished, or a file is missing or damaged.
+    """
+    run = RunDirectory(path, out_option="RUN")
+    about = _request(run)
+    kind = about.get("kind")
+    if kind in _OTHER_REPORTS:
+        raise DataError(f"{run.path} holds no episodes, but a run of {kind}: {_OTHER_REPORTS[kind]}")
+    several = kind == "comparison"
+    report = run.summary if several else run.results
+    missing = [file.name for file in (report, run.episode_table) if not os.path.isfile(file)]
+    if missing:
+        raise DataError(f"the run in {run.path} is not finished ({missing[0]} is missing): {AGAIN}")
+    content = read_json(report, AGAIN, EPISODE_BYTES)
+    learner = _learner(about, content)
+    scenarios = {}
+    for name, lines in _episode_lines(run.episode_table).items():
+        rounds = lines[0][3]
+        file = run.scenarios / f"{folder_name(name)}.yaml" if several else run.scenario
+        if not os.path.isfile(file):
+            raise DataError(f"{file} is missing: {AGAIN}")
+        folder = run.episodes / folder_name(name) if several else _folder(run, learner, rounds)
+        results: dict[str, list[EpisodeResult]] = {}
+        titles = _titles(content, name if several else None)
+        for scheduler, number, episode, length in lines:
+            files = EpisodeFiles(folder, scheduler, episode, number)
+            read = files.read()
+            if len(read.delay) != length or length != rounds:
+                raise DataError(
+                    f"{files.figures} has {len(read.delay)} rounds, but {run.episode_table} {length}: {AGAIN}"
+                )
+            results.setdefault(scheduler, []).append(replace(read, title=titles.get(scheduler, read.title)))
+        scenarios[name] = StoredScenario(lasting(load_scenario(str(file)), rounds), folder, rounds, results)
+    return StoredRun(
+        path=run.path,
+        command=_text(content, "command"),
+        finished=_text(content, "finished"),
+        reference=_text(content, "reference"),
+        scenarios=scenarios,
+        history=_history(content.get("training")),
+    )
+
+
+def _request(run: RunDirectory) -> dict[str, Any]:
+    """What the folder was made for."""
+    place = shortened(str(run.path), 100)
+    if not os.path.isdir(run.path):
+        raise DataError(
+            f"there is no folder {place}: give the folder of a run, which collapipe train, evaluate and "
+            "compare print at their end"
+        )
+    if not os.path.isfile(run.options):
+        raise DataError(
+            f"{place} is no run's folder (it has no run.json): give the one that collapipe train, evaluate "
+            "or compare printed"
+        )
+    return read_json(run.options, AGAIN)
+
+
+def _learner(about: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
+    """Name of the learner of an evaluation; ``None`` where the report does not say."""
+    options = content.get("options")
+    for part in ("play", "evaluation"):
+        if isinstance(options, Mapping) and isinstance(options.get(part), Mapping):
+            options = {**options, **options[part]}
+    found = options.get("learner") if isinstance(options, Mapping) else about.get("learner")
+    return present_name(found) if isinstance(found, str) and ":" not in found else None
+
+
+def _folder(run: RunDirectory, learner: str | None, rounds: int) -> Path:
+    """Folder of the episodes of a single scenario."""
+    if learner is not None and os.path.isdir(folder := run.episodes_of(learner, rounds)):
+        return folder
+    found = sorted(run.episodes.glob(f"*-{rounds}")) if os.path.isdir(run.episodes) else []
+    if len(found) != 1:
+        what = "is missing" if not found else "is there for several learners"
+        raise DataError(f"{run.episodes}/*-{rounds}, the folder of the episodes, {what}: {AGAIN}")
+    return found[0]
+
+
+def _episode_lines(path: Path) -> dict[str, list[tuple[str, int, int, int]]]:
+    """Scheduler, run, episode and rounds of each line of the table of episodes, by scenario."""
+    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    try:
+        reader = csv.DictReader(io.StringIO(read_regular(path, _TABLE_BYTES).decode("utf-8")))
+        for line in reader:
+            whole = (int(line["run"]), int(line["episode"]), int(line["rounds"]))
+            if min(whole) < 0 or not whole[2]:
+                raise ValueError(f"line {reader.line_num} has a number out of range")
+            found.setdefault(line["scenario"], []).append((line["scheduler"], *whole))
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}): {AGAIN}") from None
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} is damaged ({shortened(str(error), 80)}): {AGAIN}") from None
+    if not found:
+        raise DataError(f"{path} holds no episodes: {AGAIN}")
+    return found
+
+
+def _titles(content: Mapping[str, Any], scenario: str | None) -> dict[str, str]:
+    """Titles of the schedulers, as the run's tables have them."""
+    if scenario is not None:
+        scenarios = content.get("scenarios")
+        content = scenarios.get(scenario, {}) if isinstance(scenarios, Mapping) else {}
+    summary = content.get("summary") if isinstance(content, Mapping) else None
+    return {
+        line["scheduler"]: line["title"]
+        for line in (summary if isinstance(summary, list) else ())
+        if isinstance(line, Mapping)
+        and isinstance(line.get("title"), str)
+        and isinstance(line.get("scheduler"), str)
+    }
+
+
+def _text(content: Mapping[str, Any], name: str) -> str:
+    value = content.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _history(value: Any) -> list[dict[str, float]]:
+    """Validations of a training, without what is no number."""
+    wanted = ("steps", "mean_delay", "energy_ratio")
+    return [
+        {name: float(score[name]) for name in wanted}
+        for score in (value if isinstance(value, list) else ())
+        if isinstance(score, Mapping) and all(isinstance(score.get(name), int | float) for name in wanted)
+    ]
