@@ -27,7 +27,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """What a round was like; bytes are those of arrays, of all clusters together.
+    """Figures of a round; bytes are those of arrays, of all clusters together.
 
     Attributes:
         round: Round, from 1.
