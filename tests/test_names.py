@@ -22,6 +22,7 @@ SHARED = {
     "scenario": "scenarios, and their command",
     "surrogate": "the surrogate learner, and its compiled loop",
     "zoo": "agents that come with the package, and their command",
+    "view": "the page of a run, and its command",
 }
 """Names that several modules or folders have, with the one meaning that they share."""
 

@@ -47,7 +47,7 @@ Examples:
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
   {program} --task translation  # or ner, language-modelling: another task
-  {program} --runs 5            # five seeds, one row; with --executor ray or slurm elsewhere
+  {program} --runs 5            # five seeds, one row
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   {program} --agent zoo:NAME     # one of collapipe zoo

@@ -41,7 +41,7 @@ Examples:
   collapipe tune boards
   collapipe tune mine.yaml --candidates 24 --episodes 4
   collapipe tune mine.yaml --write mine.yaml
-  collapipe tune boards --processes 4       # candidates side by side; or --executor ray, slurm
+  collapipe tune boards --processes 4       # candidates side by side
 """
 
 

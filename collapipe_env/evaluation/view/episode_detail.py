@@ -36,7 +36,7 @@ PHASES = (
 DIRECTIONS = ("forward", "backward", "weight")
 """Directions of events, as the page numbers them."""
 HATCHED, REBUILT, LISTED, LEFT_OUT = range(4)
-"""Where a cluster's events come from: there are none; from the elements' times; from the page; they were left
+"""Sources of a cluster's events: there are none; from the elements' times; from the page; they were left
 out of this round for want of room."""
 EVENT_BYTES = 9
 """Of an event in the page, before base64."""

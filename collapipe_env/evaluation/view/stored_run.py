@@ -169,7 +169,7 @@ def read_run(path: Path) -> StoredRun:
 
 
 def _request(run: RunDirectory) -> dict[str, Any]:
-    """What the folder was made for."""
+    """Purpose of the folder."""
     place = shortened(str(run.path), 100)
     if not os.path.isdir(run.path):
         raise DataError(

@@ -58,7 +58,7 @@ _EPISODE_COLUMNS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What of a run the page shows round by round.
+    """Part of a run that the page shows round by round.
 
     Attributes:
         scenario: The scenario; the first by default.
@@ -178,7 +178,7 @@ def _facts(run: StoredRun, stored: StoredScenario, choice: Choice) -> list[tuple
 def _notes(
     run: StoredRun, stored: StoredScenario, details: Sequence[Mapping[str, Any]], width: int
 ) -> list[str]:
-    """What the reader has to know about the page."""
+    """Notes for the reader of the page."""
     notes = [
         "Rounds are played again from the stored decisions, with the same channels and loads; their delays "
         "agree with those that were stored. Delay, loss, energy and queues over the rounds are the stored "

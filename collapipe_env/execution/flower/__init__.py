@@ -1,0 +1,4 @@
+"""Flower as an optional carrier of a round's models; the head's traffic goes beside it [X].
+
+Modules here can be imported without Flower, except :mod:`strategy` and :mod:`apps`.
+"""

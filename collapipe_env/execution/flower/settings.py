@@ -1,0 +1,151 @@
+"""Settings of a federation's apps, as Flower hands them over, checked [X]."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import shown
+from collapipe_env.execution.joining import ExecutionError
+from collapipe_env.execution.transport.tcp import Address
+from collapipe_env.files import read_regular
+
+RESULT_FILE, WEIGHTS_FILE, FAILED_FILE = "result.json", "weights.npz", "failed.json"
+"""Files of the folder ``out``: figures of the rounds, the weights at the end, and why a run has failed."""
+LARGEST_TOKEN = 1024
+"""Bytes of a token's file."""
+LAST_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """Settings of the run, from ``flwr run --run-config``; Flower itself refuses unknown ones.
+
+    Attributes:
+        scenario: Name or file of the scenario.
+        scheduler: Name of the scheduler.
+        seed: Seed of the episode.
+        rounds: Rounds to play.
+        bind: Host and port at which control units reach the head.
+        token: Secret of the server and of control units.
+        out: Folder of the results.
+        patience_s: Longest wait for nodes, and for a round [s].
+    """
+
+    scenario: str
+    scheduler: str
+    seed: int
+    rounds: int
+    bind: Address
+    token: str
+    out: Path
+    patience_s: float
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> ServerSettings:
+        """Read the settings.
+
+        Raises:
+            ExecutionError: One is unknown, missing or wrong.
+        """
+        usual = {
+            "scenario": "small",
+            "scheduler": "dssra",
+            "seed": 0,
+            "rounds": 3,
+            "bind": "127.0.0.1:0",
+            "token-file": "",
+            "out": "",
+            "patience": 600.0,
+        }
+        given = _merged(usual, config, "--run-config")
+        if not given["out"]:
+            raise ExecutionError("--run-config has no out: name the folder for the results")
+        host, port = _address(given["bind"], "--run-config")
+        if not (given["rounds"] > 0 and given["patience"] > 0.0):
+            raise ExecutionError(
+                f"--run-config has rounds = {given['rounds']} and patience = {given['patience']}: use "
+                "positive numbers"
+            )
+        return cls(
+            scenario=given["scenario"],
+            scheduler=given["scheduler"],
+            seed=given["seed"],
+            rounds=given["rounds"],
+            bind=(host, port),
+            token=_token(given["token-file"]),
+            out=Path(given["out"]),
+            patience_s=float(given["patience"]),
+        )
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """Settings of a node, from ``flower-supernode --node-config``.
+
+    Attributes:
+        cluster: Its cluster, from 0.
+        bind: Host to listen at, at which the server reaches it.
+        token: Secret of the server and of control units.
+    """
+
+    cluster: int
+    bind: str
+    token: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> ClientSettings:
+        """Read the settings.
+
+        Raises:
+            ExecutionError: One is unknown, missing or wrong.
+        """
+        given = _merged({"cluster": -1, "bind": "127.0.0.1", "token-file": ""}, config, "--node-config")
+        if given["cluster"] < 0:
+            raise ExecutionError("--node-config has no cluster: write cluster=0 for the first one, and so on")
+        host, _ = _address(f"{given['bind']}:0", "--node-config")
+        return cls(given["cluster"], host, _token(given["token-file"]))
+
+
+def _merged(usual: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return settings with the usual ones where nothing is given; a node may have others for other apps."""
+    known = {name: given[name] for name in usual if name in given}
+    for name, value in known.items():
+        wanted = type(usual[name])
+        number = wanted is float and type(value) is int
+        if type(value) is not wanted and not number:
+            raise ExecutionError(f"{where} has {name} = {shown(value)}: use a value such as {usual[name]!r}")
+    return {**usual, **known}
+
+
+def _address(text: str, where: str) -> Address:
+    """Host and port of ``HOST:PORT``."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > LAST_PORT:
+        raise ExecutionError(f"{where} has bind = {shown(text)}: HOST:PORT is one, such as 192.168.1.5:29500")
+    try:
+        anywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        anywhere = False
+    if anywhere:
+        raise ExecutionError(
+            f"{where} has bind = {shown(text)}, which is no address to call back at: name the one by which "
+            "the other machines reach this one"
+        )
+    return host, int(port)
+
+
+def _token(path: str) -> str:
+    """Secret of a file; empty without one."""
+    if not path:
+        return ""
+    try:
+        return read_regular(Path(path), LARGEST_TOKEN).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ExecutionError(f"token-file {path} is no text: put 32 letters or more in it") from None
+    except OSError as error:
+        raise ExecutionError(f"token-file {path} cannot be read: {error}") from None
