@@ -73,6 +73,10 @@ class Options:
         float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
     ] = None
     """Seconds of wall time for a priced second."""
+    full_size: bool = False
+    """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
+    slow_down: float = 1.0
+    """How many times slower than this machine devices compute, for --clock none: the rest is slept."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -111,6 +115,10 @@ class Options:
         require_within(("--rounds", self.rounds, 1, 100_000), ("--seed", self.seed, 0, 2**31 - 1))
         if self.time_scale is not None and not 1e-3 <= self.time_scale <= 1e4:
             raise ScenarioError(f"--time-scale {self.time_scale!r}: use a number from 0.001 to 10000")
+        if not 1.0 <= self.slow_down <= 1e3:
+            raise ScenarioError(f"--slow-down {self.slow_down!r}: use a number from 1 to 1000")
+        if self.slow_down != 1.0 and self.clock != "none":
+            raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
         if self.fault and self.clock != "virtual":
             raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
         for option, given in (("--kill", self.kill), ("--hang", self.hang)):
@@ -152,6 +160,8 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
         _join(options)
         return
     scenario = chosen_scenario(options.scenario, None, None)
+    if options.full_size:
+        scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
     scheduler = Replanned.of(load_scheduler(name, scenario, None), scenario, options)
@@ -168,7 +178,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             how = {"bind": _address(options.serve), "token": _token(options)}
         with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             scale = options.time_scale or usual_scale(launcher.upcoming.script)
-            launcher.scale = scale if options.clock == "wall" else 1.0
+            launcher.scale = scale if options.clock == "wall" else options.slow_down
             _say_what_begins(options, scenario, launcher)
             if options.serve is None:
                 launcher.start_local()
@@ -252,7 +262,8 @@ def _play(
             begun = time.monotonic()
             planned, result = launcher.play(failures if number == 1 else NO_FAILURES)
             rounds.append((planned, result))
-            compared.append(compare_round(number, planned, result))
+            scale = launcher.scale if options.clock == "wall" else 1.0
+            compared.append(compare_round(number, planned, result, scale))
             one = compared[-1]
             lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
             print(

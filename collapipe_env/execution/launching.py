@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, play_role, role_names
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, is_device, play_role, role_names
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
@@ -60,7 +60,8 @@ class Launcher:
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
-        scale: Seconds of wall time for a priced second.
+        scale: Seconds of wall time for a priced second; by the clock ``none`` how many times slower than
+            this machine devices compute.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
     """
@@ -129,6 +130,7 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
+            "one_machine": self._context is not None,
         }
 
     def start_local(self) -> None:
@@ -225,7 +227,7 @@ class Launcher:
         failing = [*planned.failures, *failures.faults] if self._virtual else []
         meta = {
             "script": to_json(planned.script),
-            "machine_begins": time.monotonic() + LEAD_S,
+            "machine_begins": time.monotonic() + (LEAD_S if self._clock == "wall" else 0.0),
             "drawn": self._drawn,
             "names": [{str(k): name for k, name in names.items()} for names in self._names],
             "faults": [[[k, at] for m, k, at in failing if m == n] for n in range(len(self._names))],
@@ -360,11 +362,6 @@ def _play(name: str, launcher: Address, token: str) -> None:
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     play_role(name, launcher, token)
-
-
-def is_device(name: str) -> bool:
-    """Whether a name is a device's, rather than the server's or a control unit's."""
-    return name[:1] == "c" and "d" in name
 
 
 def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:
