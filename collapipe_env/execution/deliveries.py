@@ -1,8 +1,8 @@
-"""Deliveries: messages are handed out when their priced transfer ends, and when that was is read off the clock ([X]).
+"""Deliveries: messages are handed out when their priced transfers end, and the clock is read when they are ([X]).
 
-A message is sent at once and carries the time at which it arrives by its price. By the wall clock its receiver
-keeps it until then, so that nobody can use what has not arrived yet. The time at which it is handed out is a
-reading of the machine's clock: it shows when the message was really late, and how late waits end.
+A message is sent at once and carries the time at which it arrives by its price. By the wall clock its
+receiver keeps it until then, so that nobody can use what has not arrived yet. The time at which it is handed
+out is a reading of the machine's clock: it shows whether the message was late, and how late waits end.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
-from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
 from collapipe_env.execution.mailbox import Wanted
+from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
 from collapipe_env.execution.role import Recorded, line_of, received
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
@@ -230,12 +230,10 @@ class DeviceRound:
         worked = time.perf_counter() - begun
         end = clock.finish(start_s + self._stage.seconds(kind, chunk))
         if self._mine == 0:
-            times = start_s, end, clock.now(end)
-            rest = worked, began, 0.0, self._rows[m][1] - self._rows[m][0]
-            element = 2 * self._place + 1
-            self._device.recorded.append(
-                Recorded(self._device.cluster, step, element, m, kind, chunk, *times, *rest)
-            )
+            times = start_s, end, clock.now(end), worked, began
+            place = self._device.cluster, step, 2 * self._place + 1, m, kind, chunk
+            samples = self._rows[m][1] - self._rows[m][0]
+            self._device.recorded.append(Recorded(*place, *times, samples=samples))
         if kind != WEIGHT:
             self._output(kind, step, m, chunk, end, given)
         return end
@@ -327,7 +325,7 @@ class DeviceRound:
             meta = {}  # the first piece says it
 
     def _speaks(self, m: int) -> bool:
-        """Whether this device's messages say when the stage's transfer was due: the first that has samples."""
+        """Whether this device speaks for its stage's transfer: the first one that has samples does."""
         first, end = self._rows[m]
         rows = device_rows(end - first, self._stage.shares)
         return self._mine == next((i for i, (a, b) in enumerate(rows) if a < b), 0)

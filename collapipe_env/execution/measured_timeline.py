@@ -27,8 +27,9 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster: int) -> RoundTimeline:
     """Timeline of a cluster's round as it was executed.
 
-    Phases are those of the price, but measured where prices were not waited for. After a loss they are that loss, its recovery and the replay, and events
-    and rows are those of the plan that was left; what the attempts before did is not kept.
+    Phases are those of the price, but measured where prices were not waited for. After a loss they are that
+    loss, its recovery and the replay, and events and rows are those of the plan that was left; what the
+    attempts before did is not kept.
 
     Args:
         planned: What was planned.
@@ -106,7 +107,7 @@ def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
 
 
 def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
-    """Phases by what is known of their ends; the hand-out of the blocks is what comes before the first step."""
+    """Phases by what is known of their ends; blocks are handed out before the first step."""
     ends = max(max(e.measured_end_s, e.there_s) for e in done)
     marks: list[tuple[PhaseLabel, float]] = [
         ("relay", min(e.began_s for e in done)),

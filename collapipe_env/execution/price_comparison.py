@@ -18,11 +18,11 @@ OVERRUN_S = 1e-3
 """Lateness from which on an event counts as an overrun [s]."""
 CAPTION = (
     "Priced: by the simulator. Measured: readings of the machine's monotonic clock, over the time scale. "
-    "T_step: from when the first message of a local step is sent until its last gradient was handed to the "
-    "control unit or its last operation ended, mean over the local steps. T_n: to the end of "
+    "T_step: from when the first message of a local step may leave until its last gradient was handed to "
+    "the control unit or its last operation ended, mean over the local steps. T_n: to the end of "
     "the upload; where devices were lost, priced with their recoveries. Late: ends of operations and "
-    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins of "
-    "operations likewise, which a wait for the priced end makes up for; overruns: ends more than 1 ms late."
+    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
+    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
 )
 
 
@@ -39,7 +39,7 @@ class ComparedCluster:
         step_measured_s: The same, measured [s]; ``None`` where nothing was recorded.
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
-        late_mean_s: Mean lateness of the ends of operations and of the arrivals of messages, in wall time [s];
+        late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
             ``None``, as the next four, where nothing was due because prices were not waited for.
         late_most_s: Largest lateness [s].
         begun_late_mean_s: Mean lateness of the begins of operations [s].
@@ -168,8 +168,8 @@ def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[st
 def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:
     """Mean length of the local steps of a cluster as they were measured [s]; ``None`` without events.
 
-    From when the first message leaves the control unit to the last end of an operation, or until the last
-    message was handed to its receiver: all of them readings of the clock, none of them times that were due.
+    From when the first message may leave the control unit, so that a late begin counts, to the last end of an
+    operation, or until the last message was handed to its receiver. These ends are readings of the clock.
 
     Args:
         script: Script of the cluster.
@@ -178,7 +178,7 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
     lengths = []
     for step in sorted({e.step for e in events if e.cluster == script.cluster}):
         mine = [e for e in events if e.step == step and e.cluster == script.cluster]
-        begin = min(e.began_s for e in mine)
+        begin = min(e.start_s for e in mine)
         lengths.append(max(max(e.measured_end_s, e.there_s) for e in mine) - begin)
     return float(np.mean(lengths)) if lengths else None
 

@@ -91,9 +91,8 @@ def received(cluster: int, frame: Frame) -> list[Recorded]:
         return []
     element, direction, start_s, end_s, sent_s, samples = line
     measured = end_s + (frame.here_s - frame.at_s)
-    tag, rest = frame.tag, (0.0, sent_s, frame.here_s, samples)
-    times = start_s, end_s, measured
-    return [Recorded(cluster, tag.step, element, tag.micro_batch, direction, 0, *times, *rest)]
+    tag, times = frame.tag, (start_s, end_s, measured, 0.0, sent_s, frame.here_s)
+    return [Recorded(cluster, tag.step, element, tag.micro_batch, direction, 0, *times, samples=samples)]
 
 
 @dataclass

@@ -131,7 +131,7 @@ class ServedCluster:
         worked = time.perf_counter() - begun
         ends = clock.finish(start_s + self._script.server.seconds(kind, 0))
         element = 2 * len(self._script.stages) + 2
-        times = start_s, ends, clock.now(ends)
-        rest = worked, began, 0.0, self._rows[m][1] - self._rows[m][0]
-        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, *rest))
+        times = start_s, ends, clock.now(ends), worked, began
+        samples = self._rows[m][1] - self._rows[m][0]
+        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, samples=samples))
         return ends, given
