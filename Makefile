@@ -15,6 +15,7 @@ SCALING_ARGS ?=
 # `python -m`: the interpreter lines of scripts in .venv/bin would break in such a folder.
 VENV := .venv
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 RUN := $(VENV)/bin/python
 
 # The arrays of a round are small: threads of the numerical libraries would only get into each other's way.
@@ -25,7 +26,7 @@ test-slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow lint format bench scaling results learning golden clean distclean
+.PHONY: help install demo test test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -77,8 +78,20 @@ learning: $(STAMP) ## Train every task on its data and write docs/learning.md an
 golden: $(STAMP) ## Write the golden trajectories anew, after an intended change of behaviour
 	$(RUN) tests/golden/make_golden.py
 
+$(DOCS_STAMP): pyproject.toml $(STAMP)
+	@echo "== Installing what builds the documentation"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[docs]"
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the documentation as a site in site/; every link and anchor is checked
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+	@echo "the site is in site/index.html; make docs-serve shows it with its search"
+
+docs-serve: $(DOCS_STAMP) ## Show the documentation on http://127.0.0.1:8000 and build it anew when a page changes
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs serve
+
 clean: ## Remove build outputs and caches
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the virtual environments, too

@@ -13,11 +13,12 @@ import json
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from collapipe_env.errors import LARGEST_BITS, DataError
+from collapipe_env.errors import LARGEST_BITS, DataError, shown
 
 JSON_BYTES = 64 * 1024**2
 """Largest JSON file that is read, unless its reader says otherwise."""
@@ -180,19 +181,34 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
     except ValueError as error:  # covers text that is no UTF-8, too
         raise DataError(f"{path} is damaged ({error}): {remedy}") from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} holds a {type(content).__name__} instead of an object: {remedy}")
+        raise DataError(f"{path} holds {_named(content)} instead of an object: {remedy}")
     return content
+
+
+def _named(content: Any) -> str:
+    """A value that is no object, in the words of JSON."""
+    kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return kinds.get(type(content), "a number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, without the silent loss of a name's former value where it stands there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {shown(twice)} stands {times} times in an object")
+    return found
 
 
 def parse_json(content: bytes) -> Any:
     """Return the value of JSON text in UTF-8.
 
     Raises:
-        ValueError: If it is no JSON, is nested deeper than :data:`JSON_DEPTH`, or holds an integer beyond all
-            floating-point numbers, which would overflow wherever it is used.
+        ValueError: If it is no JSON, is nested deeper than :data:`JSON_DEPTH`, holds a name twice in one
+            object, or an integer beyond all floating-point numbers, which would overflow wherever it is used.
     """
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = json.loads(content.decode("utf-8"), object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(f"nested deeper than {JSON_DEPTH} levels") from None
     level: list[Any] = [[value]]

@@ -20,6 +20,8 @@ from collapipe_env.errors import StateError, reason, shown
 from collapipe_env.files import parse_json, read_regular, write_bytes
 from collapipe_env.state_trees import Tree
 
+REMEDY = "use a file that save_state(path) has written"
+"""Remedy for a bad file, unless its reader says otherwise."""
 TEXT = "tree"
 """Name of the array that holds the JSON text, as bytes."""
 STATE_BYTES = 16 * 1024**3
@@ -44,6 +46,18 @@ def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
         DataError: If the place cannot be written to.
         StateError: If :func:`read_tree` would refuse the file for its size.
     """
+    write_bytes(Path(path), tree_bytes(tree))
+
+
+def tree_bytes(tree: Tree) -> bytes:
+    """Return the content of a tree's file.
+
+    Args:
+        tree: The tree.
+
+    Raises:
+        StateError: If :func:`read_tree` would refuse the file for its size.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
     text = json.dumps(_without_arrays(tree, "", arrays))
     arrays[TEXT] = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
@@ -55,21 +69,38 @@ def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
             )
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type] # the names are no option of savez
-    write_bytes(Path(path), buffer.getvalue())
+    return buffer.getvalue()
 
 
-def read_tree(path: str | os.PathLike[str]) -> Tree:
+def read_tree(path: str | os.PathLike[str], remedy: str = REMEDY) -> Tree:
     """Read a tree; nothing is unpickled or executed, and arrays take no more memory than the file is long.
 
     Args:
         path: A file of :func:`write_tree`.
+        remedy: What to do about a bad one, for the error.
 
     Raises:
         StateError: If the file cannot be read, is damaged, or is beyond the limits.
     """
-    remedy = "use a file that save_state(path) has written"
     try:
         content = read_regular(Path(path), STATE_BYTES)
+    except OSError as error:
+        raise StateError(f"cannot read {path} ({error.strerror or error}): {remedy}") from None
+    return tree_of(content, path, remedy)
+
+
+def tree_of(content: bytes, place: object, remedy: str = REMEDY) -> Tree:
+    """Return the tree that the content of a file holds; see :func:`read_tree`.
+
+    Args:
+        content: All of the file.
+        place: Where it is from, for the error.
+        remedy: What to do about a bad one, for the error.
+
+    Raises:
+        StateError: If it is damaged, or beyond the limits.
+    """
+    try:
         with open_zip(content, most_members=STATE_ARRAYS) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > len(content):
@@ -78,8 +109,6 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
         tree = _with_arrays(parse_json(arrays.pop(TEXT).tobytes()), arrays)
         if not isinstance(tree, dict) or arrays:
             raise ValueError("arrays and text do not agree")
-    except OSError as error:
-        raise StateError(f"cannot read {path} ({error.strerror or error}): {remedy}") from None
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -90,7 +119,7 @@ def read_tree(path: str | os.PathLike[str]) -> Tree:
         NotImplementedError,
         RuntimeError,
     ) as error:
-        raise StateError(f"{path} is damaged or no state ({reason(error)}): {remedy}") from None
+        raise StateError(f"{place} is damaged or no state ({reason(error)}): {remedy}") from None
     return tree
 
 

@@ -80,8 +80,8 @@ def test_the_docs_name_every_registration():
             assert f"`collapipe_env.{name}" in text or f"`{name}`" in text
 
 
-def test_the_readme_names_every_shipped_scenario_and_every_id():
-    text = (ROOT / "README.md").read_text()
+def test_the_docs_name_every_shipped_scenario_and_every_id():
+    text = (ROOT / "docs" / "environments.md").read_text()
     for name in PRESETS:
         assert f"`{name}`" in text
     told = set()

@@ -145,7 +145,7 @@ def test_source_distribution_holds_the_checkout(unpacked):
     tracked = {re.sub(rf"^({'|'.join(LINKS)})/", r"collapipe_env/\1/", name) for name in tracked}
     held = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     assert tracked <= held
-    assert {"Makefile", "CONTRIBUTING.md", "CITATION.cff", ".ci/run", "PKG-INFO"} <= held
+    assert {"Makefile", "mkdocs.yml", "CONTRIBUTING.md", "CITATION.cff", ".ci/run", "PKG-INFO"} <= held
     assert not [path for path in unpacked.rglob("*") if path.is_symlink()]
     assert (unpacked / ".ci/run").stat().st_mode & stat.S_IXUSR
 
@@ -175,7 +175,7 @@ def test_description_is_the_readme_but_for_its_links(wheel):
     code = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
     assert code.findall(description) == code.findall(readme)
     untouched = [line for line in readme.splitlines() if not re.search(r"\[|\]\(", line)]
-    assert len(untouched) > 100
+    assert len(untouched) > 60
     assert set(untouched) <= set(description.splitlines())
 
 

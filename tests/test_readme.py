@@ -1,6 +1,6 @@
-"""The README's examples of own schedulers run as they stand there, only shorter.
+"""The README is short, and its examples and those of own schedulers run as they stand there, only shorter.
 
-DSSRA is left out: the README's point is the others, and its loops take long to compile.
+DSSRA is left out: the examples' point is the others, and its loops take long to compile.
 """
 
 import json
@@ -9,11 +9,11 @@ import runpy
 import shlex
 from pathlib import Path
 
-import pytest
+from collapipe_env.cli.main import COMMANDS, main
 
-from collapipe_env.cli.main import main
-
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SCHEDULERS = ROOT / "docs" / "how_to_scheduler.md"
 SHORTER = {
     "dssra": "random",
     "seeds=3": "seeds=1, rounds=2",
@@ -24,20 +24,46 @@ SHORTER = {
 QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
 
 
-@pytest.fixture
-def blocks() -> list[tuple[str, str]]:
-    section = re.search(r"^## Writing a scheduler\n(.*?)^## ", README.read_text(), re.DOTALL | re.MULTILINE)
-    assert section is not None
-    return re.findall(r"^```(\w+)\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of a page's code."""
+    return re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def test_own_schedulers_of_the_readme_are_played_and_compared(
-    blocks, tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_the_examples_of_the_readme_run(capsys) -> None:
+    first, second = (text for language, text in blocks(README) if language == "python")
+    assert len(first.strip().splitlines()) <= 12
+    names: dict = {}
+    exec(first, names)
+    printed = capsys.readouterr().out
+    assert "'rounds': 100" in printed
+    assert "'mean_delay'" in printed
+    for shown, run in (("num_envs=64", "num_envs=2"), ("batch_size=512", "n_steps=4, batch_size=8")):
+        assert shown in second
+        second = second.replace(shown, run)
+    exec(second.replace("100_000", "1"), names)
+    assert names["env"].num_envs == 2
+
+
+def test_the_readme_names_commands_and_targets_that_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for language, text in blocks(README):
+        if language != "bash":
+            continue
+        for line in text.splitlines():
+            program, argument, *_ = shlex.split(line, comments=True)
+            assert program in ("make", "collapipe"), line
+            assert argument in (targets if program == "make" else (*COMMANDS, "--help")), line
+
+
+def test_own_schedulers_are_played_and_compared(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     commands: list[list[str]] = []
-    for number, (language, text) in enumerate(blocks):
+    for number, (language, text) in enumerate(blocks(SCHEDULERS)):
         if language == "bash":
             for line in text.splitlines():
                 program, *arguments = shlex.split(line.replace("dssra", "random"))

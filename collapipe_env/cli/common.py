@@ -121,8 +121,8 @@ def run_command(
         The exit status, as of :func:`guarded`.
     """
     given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
-    options = parse(kind, program, description, given)
-    return guarded(lambda: run(options, program, given), program, given)
+    # Parsed in there too: nobody may read all of --help.
+    return guarded(lambda: run(parse(kind, program, description, given), program, given), program, given)
 
 
 def given_options(arguments: Sequence[str]) -> set[str]:

@@ -23,6 +23,7 @@ from collapipe_env.cli.common import (
     require_schedulers,
     run_command,
 )
+from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.agent_runs import require_runs
@@ -49,6 +50,7 @@ Examples:
   collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
   collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
+  collapipe compare --seeds 50 --executor ray    # or slurm: on other machines
 """
 
 ALL = "all"
@@ -98,6 +100,7 @@ class Options:
     """Schedulers whose typical rounds are drawn side by side."""
 
     play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(seeds=10))
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,6 +150,7 @@ class Options:
         if not self.scenarios:
             raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
         self.play.check()
+        self.where.check()
         asked = self.names if self.schedulers in (None, (ALL,)) else self.schedulers or ()
         require_schedulers(asked)
         if LEARNED in asked and not self.agent:
@@ -201,7 +205,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             plans,
             run,
             lambda: record(program, given, **more),
-            processes=play.workers,
+            executor=options.where.build(run, play.processes, threads=play.threads),
             figures=not play.no_figures,
             several=True,
             reference=options.held_against,

@@ -25,6 +25,7 @@ from collapipe_env.cli.common import (
     require_schedulers,
     run_command,
 )
+from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.agent_runs import require_runs
@@ -107,6 +108,7 @@ class Options:
     ] = None
     """One folder for episodes, figures and results."""
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ class Options:
             CollaPipeError: Names the option, its value and what is possible.
         """
         self.play.check()
+        self.where.check()
         require_schedulers(self.names)
         if self.agent and LEARNED not in self.names:
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
@@ -160,6 +163,6 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],
             run,
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
-            processes=play.workers,
+            executor=options.where.build(run, play.processes, threads=play.threads),
             figures=not play.no_figures,
         )

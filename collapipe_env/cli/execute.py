@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,31 +17,36 @@ from collapipe_env.cli.common import (
     SCENARIO_OPTION,
     chosen_scenario,
     command_line,
+    guarded,
     hint,
+    parse,
     record,
     require_within,
     run_command,
 )
-from collapipe_env.errors import ScenarioError
+from collapipe_env.cli.executed_rounds import Execution, finished, say_where
+from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.provenance import started
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
-from collapipe_env.files import read_regular, write_json, write_text
+from collapipe_env.execution.committed_rounds import committed, reports
+from collapipe_env.files import read_regular, write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
-    from collapipe_env.execution.launching import Failures, Launcher
-    from collapipe_env.execution.planned_rounds import PlannedRound
-    from collapipe_env.execution.price_comparison import ComparedRound
+    from collapipe_env.execution.launching import Launcher
+    from collapipe_env.execution.ranks import MeetingPlace, Rank
 
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
 the real segments over TCP, and the times are held against the simulator's. By the wall clock, operations and
 transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
-simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C stops all
-processes, and what is finished stays.
+simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
+stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
+from there, also with more --rounds.
 
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
@@ -51,6 +57,7 @@ Examples:
 """
 
 LAST_PORT = 65_535
+LOOPBACK = "127.0.0.1"
 LARGEST_TOKEN = 4096
 """Bytes of a token's file."""
 
@@ -77,6 +84,8 @@ class Options:
     """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
     slow_down: float = 1.0
     """How many times slower than this machine devices compute, for --clock none: the rest is slept."""
+    transport: Literal["tcp", "gloo"] = "tcp"
+    """Way of the data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -97,7 +106,7 @@ class Options:
     """Join the execution that waits at this address, as --role; it says everything else."""
     role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
     """Role to join as: server, c0, c0d1 and so on."""
-    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = "127.0.0.1"
+    bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
     """Address of this machine at which a process that joins listens."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
     """File with the secret that all processes share; needed with --serve and --join."""
@@ -105,6 +114,8 @@ class Options:
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
     ] = None
     """Folder for everything that is written."""
+    fresh: bool = False
+    """Start over in the folder instead of going on after its last finished round."""
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -147,7 +158,44 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ex
     return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
-def _run(options: Options, program: str, given: Sequence[str]) -> None:
+def main_of_rank(arguments: Sequence[str] | None = None) -> int:
+    """Run a process that torchrun or Slurm has started: the launcher as rank 0, else a role.
+
+    Args:
+        arguments: Options, as of ``collapipe execute``; those of this process by default.
+
+    Returns:
+        The exit status, as of :func:`~collapipe_env.cli.common.guarded`; 2 where rank 0 has ended early.
+    """
+    from collapipe_env.execution.ranks import MeetingPlace, Rank, play_rank
+
+    program, given = "python -m collapipe_env.execution", sys.argv[1:] if arguments is None else arguments
+    options = parse(Options, program, DESCRIPTION, given)
+    try:
+        rank = Rank.of(os.environ)
+        if rank.number > 0:
+            # Ctrl-C is for rank 0, which then stops everybody.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            token = "" if options.token_file is None else _token(options)
+            return 0 if play_rank(rank, _bind(options, rank), token) else 2
+        place = MeetingPlace(rank)
+    except CollaPipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
+        return guarded(lambda: _run(options, program, given, (rank, place)), program, given)
+    finally:
+        place.end()
+
+
+def _bind(options: Options, rank: Rank) -> str:
+    """Host at which a rank listens."""
+    return rank.host() if options.bind == LOOPBACK else options.bind
+
+
+def _run(
+    options: Options, program: str, given: Sequence[str], ranked: tuple[Rank, MeetingPlace] | None = None
+) -> None:
     # Imported late, so that --help and typing errors are answered at once.
     import torch
 
@@ -155,11 +203,13 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     from collapipe_env.execution.time_scale import usual_scale
 
     options.check()
+    if ranked is not None:
+        _require_ranked(options, ranked[0])
     torch.set_num_threads(1)
     if options.join is not None:
         _join(options)
         return
-    scenario = chosen_scenario(options.scenario, None, None)
+    scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
@@ -168,26 +218,79 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
-    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name}
+    asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     command = command_line(program, given)
-    with started(run, command, asked, fresh=True):
-        print(f"writing to {run.path}")
+    with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
         write_text(run.scenario, scenario.to_yaml())
-        how: dict[str, Any] = {}
+        state = committed(run, scenario)
+        past = [] if state is None else reports(run, state.rounds)
+        if past and finished(run, options.rounds):
+            print(f"all {options.rounds} rounds have been played: more --rounds go on, --fresh starts over")
+            say_where(run)
+            return
+        run.weights.unlink(missing_ok=True)  # of fewer rounds
+        if past:
+            print(
+                f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
+            )
+        how: dict[str, Any] = {"committed": state, "transport": options.transport}
         if options.serve is not None:
-            how = {"bind": _address(options.serve), "token": _token(options)}
-        with Launcher(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
-            scale = options.time_scale or usual_scale(launcher.upcoming.script)
-            launcher.scale = scale if options.clock == "wall" else options.slow_down
+            how |= {"bind": _address(options.serve), "token": _token(options)}
+        launches: Callable[..., Launcher] = Launcher
+        if ranked is not None:
+            launches, more = _of_ranks(options, *ranked)
+            how |= more
+        with launches(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
+            if state is None and options.clock == "wall":
+                launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
+            elif options.clock == "none":
+                launcher.scale = options.slow_down
             _say_what_begins(options, scenario, launcher)
-            if options.serve is None:
+            if ranked is not None:
+                launcher.wait_for_others()
+            elif options.serve is None:
                 launcher.start_local()
             else:
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
                 launcher.wait_for_others()
             failures = Failures(faults, kills, _failures(options.hang, scenario))
-            _play(options, launcher, run, failures, record(program, given))
+            execution = Execution(options, launcher, run, scenario, record(program, given))
+            execution.take_up(past)
+            execution.play(failures)
+
+
+def _require_ranked(options: Options, rank: Rank) -> None:
+    """Refuse options that ranks do not have.
+
+    Raises:
+        ScenarioError: Names the option.
+    """
+    for name, value in (("--serve", options.serve), ("--join", options.join), ("--role", options.role)):
+        if value is not None:
+            raise ScenarioError(f"{name} is not for ranks: torchrun or srun starts all processes")
+    for name, asked in (("--kill", options.kill), ("--hang", options.hang)):
+        if asked:
+            raise ScenarioError(
+                f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
+                "with --clock virtual"
+            )
+    if options.clock == "wall" and not rank.one_machine:
+        raise ScenarioError(
+            "ranks on several machines need --clock virtual or none: their clocks are not brought together"
+        )
+
+
+def _of_ranks(
+    options: Options, rank: Rank, place: MeetingPlace
+) -> tuple[Callable[..., Launcher], dict[str, Any]]:
+    """Launcher of rank 0, and its further arguments."""
+    from collapipe_env.execution.ranked_launching import RankedLauncher
+
+    in_file = options.token_file is not None
+    how = {"rank": rank, "place": place, "token_in_file": in_file, "bind": (_bind(options, rank), 0)}
+    return RankedLauncher, how | ({"token": _token(options)} if in_file else {})
 
 
 def _join(options: Options) -> None:
@@ -237,74 +340,14 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
         print("no clock: everything takes as long as it takes here")
 
 
-def _play(
-    options: Options,
-    launcher: Launcher,
-    run: RunDirectory,
-    failures: Failures,
-    head: dict[str, Any],
-) -> None:
-    """Play the rounds, and write what is known after each."""
-    from rich.console import Console
-
-    from collapipe_env.execution.chrome_trace import write_trace
-    from collapipe_env.execution.launching import NO_FAILURES
-    from collapipe_env.execution.pictures import write_picture
-    from collapipe_env.execution.price_comparison import compare_round, comparison_page
-
-    run.figures.mkdir(exist_ok=True)
-    rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
-    compared: list[ComparedRound] = []
-    title = f"{launcher.name}, {options.scheduler}"
-    load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    try:
-        for number in range(1, options.rounds + 1):
-            begun = time.monotonic()
-            planned, result = launcher.play(failures if number == 1 else NO_FAILURES)
-            rounds.append((planned, result))
-            scale = launcher.scale if options.clock == "wall" else 1.0
-            compared.append(compare_round(number, planned, result, scale))
-            one = compared[-1]
-            lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
-            print(
-                f"round {number} of {options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
-                f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
-                f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
-                flush=True,
-            )
-            write_picture(run.figures / f"round-{number}.png", planned, result, title)
-        _write_weights(run.weights, launcher.weights())
-    finally:
-        if rounds:
-            load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
-            below = [f"clock {options.clock}, scale {launcher.scale:.3g}; {load}"]
-            page = comparison_page(f"Priced and measured: {title}", compared, below)
-            write_json(run.execution, {**head, "rounds": [one.to_dict() for one in compared]})
-            write_text(run.table, page.markdown())
-            write_trace(run.trace, rounds)
-            console = Console(highlight=False)
-            console.print()
-            page.print(console)
-            console.print()
-            for what, path in (
-                ("table", run.table),
-                ("numbers", run.execution),
-                ("pictures", run.figures),
-                ("trace", run.trace),
-                ("weights", run.weights),
-            ):
-                if what != "weights" or path.exists():
-                    console.print(f"{what + ':':<10} {path}", markup=False, soft_wrap=True)
-
-
-def _write_weights(path: Path, weights: dict[str, np.ndarray[Any, Any]]) -> None:
-    import io
-
-    from collapipe_env.files import write_bytes
-
-    content = io.BytesIO()
-    np.savez(content, **weights)  # type: ignore[arg-type] # the names are no option of savez
-    write_bytes(path, content.getvalue())
+def _deciding(options: Options) -> dict[str, Any]:
+    """Options that decide what is measured, for the record of the run."""
+    names = (
+        *("rounds", "seed", "clock", "time_scale", "slow_down"),
+        *("schedule", "micro_batches", "fault", "kill", "hang"),
+    )
+    values = {name: getattr(options, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _failures(given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:

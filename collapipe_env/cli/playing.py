@@ -18,6 +18,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.task_registry import task_traits
 
 if TYPE_CHECKING:
+    from collapipe_env.evaluation.executor import Executor
     from collapipe_env.evaluation.runner import EvaluationPlan
 
 USUAL_SAMPLES = 2
@@ -34,9 +35,11 @@ class EpisodeOptions:
     """Rounds of an episode; may be more than the scenario's."""
     learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")
+        int | None,
+        tyro.conf.arg(metavar="INT"),
+        hint("default: 2, or 1 on a single core; other engines: what suits them"),
     ] = None
-    """Episodes played at once, each in a process."""
+    """Episodes played at once, each in a process or job."""
     samples: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
@@ -191,7 +194,7 @@ def play_and_report(
     run: RunDirectory,
     record: Callable[[], Mapping[str, Any]],
     *,
-    processes: int,
+    executor: Executor,
     figures: bool,
     several: bool = False,
     reference: str | None = None,
@@ -204,7 +207,7 @@ def play_and_report(
         plans: What to play, one for each scenario.
         run: The folder, open already.
         record: Gives further contents of the JSON file, asked for at the end.
-        processes: Worker processes.
+        executor: Plays the episodes.
         figures: Whether to draw.
         several: Whether there may be several scenarios. Then a scheduler that cannot play one is reported
             and the rest goes on, and ``summary.json`` is written; else ``results.json``.
@@ -223,9 +226,9 @@ def play_and_report(
     sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
     print(
         f"playing {', '.join(names)} on {', '.join(plan.scenario.name for plan in plans)}: {sizes} each, "
-        f"{plans[0].learner} learner, {processes} process{'es' if processes > 1 else ''}"
+        f"{plans[0].learner} learner, {executor.where}"
     )
-    outcomes = evaluate_all(plans, processes, tolerant=several)
+    outcomes = evaluate_all(plans, executor, tolerant=several)
     comparisons = [
         summarise_scenario(plan, outcome, reference) for plan, outcome in zip(plans, outcomes, strict=True)
     ]

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapipe_env.agents.learned.graph.graph_run import GraphFiles
 from collapipe_env.cli.common import (
     chosen_learners,
     chosen_scenario,
@@ -20,6 +19,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
+from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CheckpointError
@@ -33,6 +33,7 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_training import TrainingFiles
+    from collapipe_env.agents.learned.graph.graph_run import GraphFiles
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
@@ -46,6 +47,7 @@ Examples:
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
   {program} --task translation  # or ner, language-modelling: another task
+  {program} --runs 5            # five seeds, one row; with --executor ray or slurm elsewhere
   {program} --evaluate-only --seeds 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   {program} --agent zoo:NAME     # one of collapipe zoo
@@ -137,7 +139,14 @@ class Job:
         if agent is not None:
             return Path("runs") / f"{name}-agent-{file_digest(agent)[:8]}"
         training = self._options.training
-        return Path("runs") / f"{name}-{training.algo}-seed{training.seed}"
+        last = training.seed + training.runs - 1
+        seeds = f"seed{training.seed}" if self._one else f"seeds{training.seed}-{last}"
+        return Path("runs") / f"{name}-{training.algo}-{seeds}"
+
+    @property
+    def _one(self) -> bool:
+        """Whether there is a single training, which lies in the folder itself."""
+        return self._options.training.runs == 1
 
     def _usual_schedulers(self) -> tuple[str, ...]:
         """The schedulers of a comparison in which none are asked for."""
@@ -176,7 +185,7 @@ class Job:
                     play_episode(name, scheduler, self._scenario, 0, 1, quick)
                     scheduler.fingerprint()
             elif not options.trains:
-                agent = self._agent_file()
+                agent = self._agent_files()[0]
                 if options.evaluation.agent is None and not agent.exists():
                     self._require_finished_part()
                     raise CheckpointError(
@@ -203,7 +212,7 @@ class Job:
         """Refuse to start over where that would delete the very agent that is to be evaluated."""
         if self._options.trains:
             return
-        agent, folder = self._agent_file().resolve(), self._run.path.resolve()
+        agent, folder = self._agent_files()[0].resolve(), self._run.path.resolve()
         if agent.exists() and agent.is_relative_to(folder):
             raise CheckpointError(
                 f"--fresh would delete the agent {agent} that is to be evaluated: leave it out, or choose "
@@ -226,28 +235,58 @@ class Job:
             "reward": self._reward,
             "seed": training.seed,
             training.algo: asdict(options.parameters),
+            # More of them may be asked for later.
+            **({} if self._one else {"several": True}),
         }
 
     @property
     def _files(self) -> TrainingFiles | GraphFiles:
-        if self._options.training.algo == "graph":
-            return GraphFiles(self._run.path)
-        from collapipe_env.agents.learned.agent_training import TrainingFiles
+        """Files of the training, or of the first of several."""
+        return files_of(self._options, self._folders()[0])
 
-        return TrainingFiles(self._run.path)
+    def _folders(self) -> list[Path]:
+        """Folders of the trainings."""
+        training = self._options.training
+        if self._one:
+            return [self._run.path]
+        return [self._run.trainings / f"seed{training.seed + number}" for number in range(training.runs)]
 
-    def _agent_file(self) -> Path:
-        return self._agent or self._files.best
+    def _agent_files(self) -> tuple[Path, ...]:
+        if self._agent is not None:
+            return (self._agent,)
+        return tuple(files_of(self._options, folder).best for folder in self._folders())
+
+    def train_only(self) -> None:
+        """Train in the folder, without a comparison: one of several trainings."""
+        with started(
+            self._run,
+            command_line(self._program, self._given),
+            self._asked(),
+            fresh=False,
+            growing="steps",
+        ):
+            write_text(self._run.scenario, self._scenario.to_yaml())
+            self._train()
 
     def _train(self) -> None:
+        if not self._one:
+            from collapipe_env.cli.several_trainings import train_all
+
+            options = self._options
+            executor = options.where.build(
+                self._run, options.evaluation.processes, threads=options.training.threads, resumes=True
+            )
+            train_all(options, self._folders(), executor, self._program, self._given)
+            return
+        from collapipe_env.agents.learned.graph.graph_run import GraphFiles
         from collapipe_env.cli.trainings import train_agent, train_graph
 
-        command = command_line(self._program, self._given)
-        if isinstance(self._files, GraphFiles):
-            train_graph(self._options, self._scenario, self._files, command)
+        command, files = command_line(self._program, self._given), self._files
+        if isinstance(files, GraphFiles):
+            train_graph(self._options, self._scenario, files, command)
         else:
             options = self._options
-            train_agent(options, self._scenario, self._files, self._train_learner, self._reward, command)
+            train_agent(options, self._scenario, files, self._train_learner, self._reward, command)
 
     def _history(self) -> list[dict[str, Any]]:
         """Return the validations of the agent's training, if the agent is evaluated."""
@@ -255,9 +294,11 @@ class Job:
 
         if LEARNED not in self._schedulers:
             return []
+        if not self._one:
+            return []  # of one training, it would pass for all
         latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
-        return agent_history(latest if own else self._agent_file())
+        return agent_history(latest if own else self._agent_files()[0])
 
     def _evaluate(self, history: list[dict[str, Any]]) -> None:
 
@@ -265,7 +306,7 @@ class Job:
         plan = asked.plan(
             self._scenario,
             self._schedulers,
-            (self._agent_file(),) if LEARNED in self._schedulers else (),
+            self._agent_files() if LEARNED in self._schedulers else (),
             self._learner,
             self._run.episodes_of,
             options.training.threads,
@@ -281,7 +322,7 @@ class Job:
                 made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
-            processes=asked.workers,
+            executor=options.where.build(self._run, asked.processes, threads=options.training.threads),
             figures=not options.output.no_figures,
             history=history,
         )

@@ -30,6 +30,7 @@ from collapipe_env.cli.common import (
     require_schedulers,
     require_within,
 )
+from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.errors import ScenarioError
@@ -81,6 +82,9 @@ class TrainingOptions:
     ] = None
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
+    runs: int = 1
+    """Trainings, with the seeds --seed, --seed + 1 and so on; --processes of them at once. They are one row
+    of the comparison."""
     threads: int = 1
     """Threads of PyTorch, in each process; one is fastest for models this small."""
 
@@ -112,7 +116,9 @@ class OutputOptions:
     """Folder of the results, and pictures."""
 
     out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/<scenario>-<algo>-seed<seed>")
+        Path | None,
+        tyro.conf.arg(metavar="FOLDER"),
+        hint("default: runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>"),
     ] = None
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
@@ -128,6 +134,7 @@ class Options:
     training: tyro.conf.OmitArgPrefixes[TrainingOptions] = field(default_factory=TrainingOptions)
     evaluation: tyro.conf.OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)
     output: tyro.conf.OmitArgPrefixes[OutputOptions] = field(default_factory=OutputOptions)
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
     ppo: PPOParameters = field(default_factory=PPOParameters)
     """Hyper-parameters of PPO. The defaults were measured on medium."""
     sac: SACParameters = field(default_factory=SACParameters)
@@ -201,9 +208,13 @@ class Options:
             ("--steps", self.steps, 1, 10**10),
             ("--envs", self.envs, 1, 4096),
             ("--seed", training.seed, 0, LARGEST_SEED),
+            ("--runs", training.runs, 1, 1000),
             ("--threads", training.threads, 1, 1024),
         )
         evaluation.check()
+        self.where.check()
+        if training.runs > 1 and evaluation.agent is not None:
+            raise ScenarioError(f"--runs {training.runs} with --agent, which trains nothing: leave one out")
         if evaluation.schedulers is not None:
             require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collapipe_env.cli.train_options import Options
@@ -17,6 +18,22 @@ VALIDATIONS = 20
 """Validations of a whole training."""
 LEAST_BETWEEN_VALIDATIONS = 100
 """Gradient steps of the graph net between two validations, at least: one takes as long as dozens of steps."""
+
+
+def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
+    """Return the files of a training.
+
+    Args:
+        options: The options.
+        folder: Its folder.
+    """
+    if options.training.algo == "graph":
+        from collapipe_env.agents.learned.graph.graph_run import GraphFiles
+
+        return GraphFiles(folder)
+    from collapipe_env.agents.learned.agent_training import TrainingFiles
+
+    return TrainingFiles(folder)
 
 
 def steps_kept(files: TrainingFiles | GraphFiles) -> int:

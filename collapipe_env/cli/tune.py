@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ from collapipe_env.cli.common import (
     require_within,
     run_command,
 )
+from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
@@ -40,6 +41,7 @@ Examples:
   collapipe tune boards
   collapipe tune mine.yaml --candidates 24 --episodes 4
   collapipe tune mine.yaml --write mine.yaml
+  collapipe tune boards --processes 4       # candidates side by side; or --executor ray, slurm
 """
 
 
@@ -71,6 +73,11 @@ class Options:
     """Folder for finished candidates and the report."""
     fresh: bool = False
     """Start over in the folder instead of going on where it stopped."""
+    processes: Annotated[
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; other engines: what suits them")
+    ] = None
+    """Candidates of a generation played at once, each in a process or job."""
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -84,7 +91,9 @@ class Options:
             ("--check-episodes", self.check_episodes, 1, 1000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--seed", self.seed, 0, 4999),
+            ("--processes", 1 if self.processes is None else self.processes, 1, 1024),
         )
+        self.where.check()
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tune") -> int:
@@ -141,8 +150,9 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
             f"{plan.episodes} episodes of {plan.rounds} rounds each"
         )
+        executor = options.where.build(run, options.processes, usual=1)
         with _Progress(plan) as progress:
-            tuned = tune(plan, progress.round, progress.trial)
+            tuned = tune(plan, progress.round, progress.trial, executor, progress.again)
         page = tuning_page(plan, tuned)
         lines = section_lines(tuned.chosen, [command])
         write_json(run.tuning, {**record(program, given, **tuning_record(tuned)), "section": lines})
@@ -187,6 +197,10 @@ class _Progress:
         if self._bar.n == self._bar.total:
             self._bar.total += 2 * self._rounds  # of the check
         self._bar.update(1)
+
+    def again(self, place: str, reason: str) -> None:
+        """Tell of a candidate that is begun anew."""
+        self._bar.write(f"{place:>17}  again, since {reason}")
 
     def trial(self, place: str, trial: Trial, known: bool) -> None:
         """Tell of a candidate that is finished."""

@@ -105,4 +105,4 @@ def gate_note(rounds: int) -> str:
     )
     if rounds < FROM_ROUNDS:
         return f"Energy gate ({rule}): not applied to {rounds} rounds, only from {FROM_ROUNDS} on."
-    return f"Energy gate over {rounds} rounds: {rule}. Who fails stands below the line and has no rank."
+    return f"Energy gate over {rounds} rounds: {rule}. Those that fail stand below the line, without a rank."

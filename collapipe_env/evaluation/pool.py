@@ -5,29 +5,26 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-from collapipe_env.errors import (
-    AllocationError,
-    CheckpointError,
-    CollaPipeError,
-    DataError,
-    ScenarioError,
-    SchedulerError,
-)
+from collapipe_env.errors import CollaPipeError
+from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, warn_again
 
-Task = TypeVar("Task")
 UNGUARDED = 87
 """Exit code of a worker process that ran the user's script a second time and found no guard in it."""
-Work = Callable[[Any, Callable[[], None]], None]
-"""Does one task; calls its second argument at every bit of progress."""
+RAISED = 1
+"""Exit code of a worker process in which Python raised something, as it would again."""
+REMEDY = (
+    "see the traceback above, or, if there is none, it may have run out of memory: try --processes 1 "
+    "(in Python: processes=1). Finished work is kept"
+)
 
 
 def leave_unless_guarded() -> None:
@@ -41,135 +38,173 @@ def leave_unless_guarded() -> None:
         raise SystemExit(UNGUARDED)
 
 
-def run_tasks(
-    work: Callable[[Task, Callable[[], None]], None],
-    tasks: Sequence[Task],
-    processes: int,
-    on_progress: Callable[[Task], None],
-    on_done: Callable[[Task], None],
-    on_failed: Callable[[Task, CollaPipeError], None] | None = None,
-    wanted: Callable[[Task], bool] = lambda _: True,
-) -> None:
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Does tasks on this machine; see :func:`run_tasks`.
+
+    Attributes:
+        jobs: Processes at once, at least 1; with 1 the tasks are done in this one.
+    """
+
+    jobs: int = 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether files have to travel: no, workers write to the same disk."""
+        return False
+
+    @property
+    def scratch(self) -> Path | None:
+        """No folder is needed."""
+        return None
+
+    @property
+    def where(self) -> str:
+        """The number of processes."""
+        return f"{self.jobs} process{'es' if self.jobs > 1 else ''}"
+
+    def run(self, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
+        """Do all tasks; see :meth:`~collapipe_env.evaluation.executor.Executor.run`."""
+        run_tasks(work, tasks, self.jobs, hooks)
+
+
+def run_tasks(work: Work, tasks: Sequence[Any], processes: int, hooks: Hooks) -> None:
     """Do all tasks, in this process if one is asked for, else in that many others.
 
     Processes are spawned, not forked: libraries with threads of their own survive that. They ignore Ctrl-C;
     it reaches this process, which stops them. Their warnings are raised here, with their
-    category where this process knows it.
+    category where this process knows it. A process that is killed is replaced, and its task done again.
 
     Args:
         work: Does a task; importable, as the tasks are, where several processes are asked for.
         tasks: What to do, in order.
         processes: How many at once, at least 1.
-        on_progress: Called here with the task for every bit of its progress.
-        on_done: Called here with each finished task.
-        on_failed: Called here with a task that raised and its error; the others go on unless it raises. By
-            default the first failure ends everything.
-        wanted: Asked right before a task would begin; one that is no longer wanted is left out.
+        hooks: Whom to tell what.
 
     Raises:
-        CollaPipeError: If a task fails, with its message, or a process dies.
+        CollaPipeError: If a task fails, with its message, or its process dies again and again.
         KeyboardInterrupt: If the user interrupts; tasks under way are lost.
     """
-    hooks = _Hooks(on_progress, on_done, on_failed or _raise)
     if processes == 1 or len(tasks) <= 1:
         for task in tasks:
-            if wanted(task):
+            if hooks.wanted(task):
                 _do_here(work, task, hooks)
         return
-    context = multiprocessing.get_context("spawn")
-    waiting = iter([*tasks])
-    workers: dict[Connection, tuple[BaseProcess, Any]] = {}
+    pool = _Pool(work, enumerate(tasks), hooks)
     try:
         for _ in range(min(processes, len(tasks))):
-            here, there = context.Pipe()
-            process: BaseProcess = context.Process(target=_serve, args=(there, work), daemon=True)
-            process.start()
-            there.close()
-            workers[here] = process, None
-            _hand_out(workers, here, waiting, wanted)
-        while any(task is not None for _, task in workers.values()):
-            for ready in wait([here for here, (_, task) in workers.items() if task is not None]):
-                assert isinstance(ready, Connection)
-                if _listen(workers, ready, hooks):
-                    _hand_out(workers, ready, waiting, wanted)
+            pool.add(pool.next())
+        pool.work_off()
     finally:
-        for here, (process, task) in workers.items():
-            if task is not None:
-                process.terminate()
-            here.close()  # an idle worker ends when its pipe does
-        for process, _ in workers.values():
-            process.join()
+        pool.end()
 
 
-@dataclass(frozen=True)
-class _Hooks:
-    """Whom to tell what."""
-
-    progress: Callable[[Any], None]
-    done: Callable[[Any], None]
-    failed: Callable[[Any, CollaPipeError], None]
-
-
-def _raise(_: object, error: CollaPipeError) -> None:
-    raise error
-
-
-def _do_here(work: Work, task: Any, hooks: _Hooks) -> None:
+def _do_here(work: Work, task: Any, hooks: Hooks) -> None:
     try:
-        work(task, lambda: hooks.progress(task))
+        result = work(task, lambda: hooks.progress(task))
     except CollaPipeError as error:
         hooks.failed(task, error)
     else:
-        hooks.done(task)
+        hooks.done(task, result)
 
 
-def _listen(workers: dict[Connection, tuple[BaseProcess, Any]], here: Connection, hooks: _Hooks) -> bool:
-    """Take one message of a worker; returns whether its task is over."""
-    process, task = workers[here]
-    try:
-        kind, content = here.recv()
-    except (EOFError, ConnectionResetError):
-        process.join()
-        if process.exitcode == UNGUARDED:
+_Numbered = tuple[int, Any]
+"""A task with its place among all."""
+
+
+class _Pool:
+    """The worker processes, by the connection to each, with what each works on.
+
+    Args:
+        work: Does a task.
+        waiting: The tasks.
+        hooks: Whom to tell what.
+    """
+
+    def __init__(self, work: Work, waiting: Iterator[_Numbered], hooks: Hooks) -> None:
+        self.workers: dict[Connection, tuple[BaseProcess, _Numbered | None]] = {}
+        self._work, self._waiting, self._hooks = work, waiting, hooks
+        self._losses = Losses(hooks, REMEDY)
+        self._context = multiprocessing.get_context("spawn")
+
+    def next(self) -> _Numbered | None:
+        """The next task that is wanted."""
+        return next((numbered for numbered in self._waiting if self._hooks.wanted(numbered[1])), None)
+
+    def add(self, numbered: _Numbered | None) -> None:
+        """Start a process for a task, if there is one."""
+        if numbered is None:
+            return
+        here, there = self._context.Pipe()
+        process: BaseProcess = self._context.Process(target=_serve, args=(there, self._work), daemon=True)
+        process.start()
+        there.close()
+        self.workers[here] = process, None
+        self.hand_out(here, numbered)
+
+    def hand_out(self, here: Connection, numbered: _Numbered | None) -> None:
+        """Give a task to an idle process."""
+        self.workers[here] = self.workers[here][0], numbered
+        if numbered is not None:
+            with contextlib.suppress(BrokenPipeError):  # of a worker that has died: listening to it says so
+                here.send(numbered[1])
+
+    def work_off(self) -> None:
+        """Listen to the processes until no task is left."""
+        while busy := [here for here, (_, task) in self.workers.items() if task is not None]:
+            for ready in wait(busy):
+                assert isinstance(ready, Connection)
+                self.listen(ready)
+
+    def listen(self, here: Connection) -> None:
+        """Take one message of a process; where its task is over, it gets the next one.
+
+        Raises:
+            CollaPipeError: If it ended and its task must not be done again.
+        """
+        process, numbered = self.workers[here]
+        assert numbered is not None
+        number, task = numbered
+        try:
+            kind, content = here.recv()
+        except (EOFError, ConnectionResetError):
+            process.join()
+            self._lost(here, process.exitcode, number, task)
+            return
+        if kind == "warning":
+            warn_again(*content)
+        elif kind == "progress":
+            self._hooks.progress(task)
+        elif kind == "failed":
+            self._hooks.failed(task, content)
+            self.hand_out(here, self.next())
+        else:
+            self._hooks.done(task, content)
+            self.hand_out(here, self.next())
+
+    def _lost(self, here: Connection, exitcode: int | None, number: int, task: Any) -> None:
+        """Replace a process that has ended."""
+        if exitcode == UNGUARDED:
             raise CollaPipeError(
                 "worker processes run this script once more when they start: put what it does below "
                 'if __name__ == "__main__":, or use processes=1'
-            ) from None
-        raise CollaPipeError(
-            f"a worker process ended with exit code {process.exitcode} while it worked on {task}: see the "
-            "traceback above, or, if there is none, it may have run out of memory: try --processes 1 "
-            "(in Python: processes=1). Finished episodes are kept"
-        ) from None
-    if kind == "warning":
-        text, category = content
-        warnings.warn_explicit(text, _category(*category), "a worker process", 0)
-    elif kind == "progress":
-        hooks.progress(task)
-    elif kind == "failed":
-        hooks.failed(task, content)
-    else:
-        hooks.done(task)
-    over: bool = kind in ("done", "failed")
-    return over
+            )
+        reason = f"a worker process ended with exit code {exitcode}"
+        if exitcode == RAISED:
+            raise CollaPipeError(f"{reason} while it worked on {task}: {REMEDY}")
+        self._losses.note(number, task, reason)
+        del self.workers[here]
+        here.close()
+        self.add((number, task))
 
-
-def _category(module: str, name: str) -> type[Warning]:
-    """The category of that name, as filters here know it; else the general one."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
-
-
-def _hand_out(
-    workers: dict[Connection, tuple[BaseProcess, Any]],
-    here: Connection,
-    waiting: Iterator[Any],
-    wanted: Callable[[Any], bool],
-) -> None:
-    task = next((task for task in waiting if wanted(task)), None)
-    workers[here] = workers[here][0], task
-    if task is not None:
-        with contextlib.suppress(BrokenPipeError):  # of a worker that has died: listening to it says so
-            here.send(task)
+    def end(self) -> None:
+        """Stop all processes."""
+        for here, (process, task) in self.workers.items():
+            if task is not None:
+                process.terminate()
+            here.close()  # an idle worker ends when its pipe does
+        for process, _ in self.workers.values():
+            process.join()
 
 
 def _serve(there: Connection, work: Work) -> None:
@@ -191,15 +226,8 @@ def _serve(there: Connection, work: Work) -> None:
         while True:
             task = there.recv()
             try:
-                work(task, lambda: tell("progress"))
+                result = work(task, lambda: tell("progress"))
             except CollaPipeError as error:
-                tell("failed", _portable(error))
+                tell("failed", portable(error))
             else:
-                tell("done")
-
-
-def _portable(error: CollaPipeError) -> CollaPipeError:
-    """The error as one of the package's own kinds, which every process can rebuild from its text."""
-    kinds = (ScenarioError, AllocationError, DataError, CheckpointError, SchedulerError)
-    kind = next((kind for kind in kinds if isinstance(error, kind)), CollaPipeError)
-    return kind(str(error))
+                tell("done", result)

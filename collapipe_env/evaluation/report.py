@@ -38,7 +38,7 @@ OVERALL_HEADERS: tuple[Cell, ...] = (
 OVERALL_CAPTION = (
     "Difference: interquartile mean over the episodes of all scenarios, 95 % bootstrap interval with each "
     "scenario resampled by itself. Compare schedulers only where they played the same scenarios. Below the "
-    "line: who fails the energy gate in any of them."
+    "line: those that fail the energy gate in any of them."
 )
 
 

@@ -92,10 +92,18 @@ class RunDirectory:
     """Everything measured in a tuning."""
     execution = _Entry("execution.json")
     """Everything measured in an execution."""
+    played = _Entry("played")
+    """Reports of its finished rounds."""
+    state = _Entry("state.npz")
+    """State after its last finished round, to go on from."""
     trace = _Entry("trace.json")
     """Its operations and transfers, for trace viewers."""
     weights = _Entry("weights.npz")
     """Weights that it trained."""
+    trainings = _Entry("trainings")
+    """Folders of several trainings, one for each seed."""
+    slurm = _Entry("slurm")
+    """Files of jobs that were submitted to Slurm."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 

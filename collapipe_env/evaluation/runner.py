@@ -6,13 +6,10 @@ import hashlib
 import pickle
 import secrets
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
@@ -21,17 +18,19 @@ from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, Sch
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
+from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_code import OwnCode, python_code
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_code, registered
 from collapipe_env.evaluation.titles import own_titles
+from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
+from collapipe_env.evaluation.unit_progress import UnitProgress
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import LEARNERS, former_name
 from collapipe_env.learners.surrogate_fits import fits_digest
-from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped
@@ -154,15 +153,15 @@ class Outcome:
 
 
 def evaluate_all(
-    plans: Sequence[EvaluationPlan], processes: int, *, tolerant: bool = False, lines: bool = True
+    plans: Sequence[EvaluationPlan], workers: int | Executor, *, tolerant: bool = False, lines: bool = True
 ) -> list[Outcome]:
-    """Play whatever of several plans is not finished yet, in one pool with one progress bar.
+    """Play whatever of several plans is not finished yet, episode by episode, with one progress bar.
 
     An episode whose files are damaged is measured again, with a note on standard error.
 
     Args:
         plans: What to evaluate, each in a folder of its own.
-        processes: Worker processes.
+        workers: Processes on this machine, or the executor that plays the episodes.
         tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
             stored of that, so the next run tries again. Data and files that cannot be used still end
             everything, but an agent of the zoo that does not fit a scenario does not.
@@ -180,14 +179,15 @@ def evaluate_all(
     # Episode by episode, so that an interrupted evaluation has something of everything.
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
+    executor: Executor = LocalExecutor(workers) if isinstance(workers, int) else workers
     if any(_own_processes(plan.scenario) for plan in plans):
         # Workers would not know processes of the user's own, which only this process has registered.
-        processes = 1
-    if processes > 1 and len(missing) > 1:
+        executor = LocalExecutor(1)
+    if executor.apart or (executor.jobs > 1 and len(missing) > 1):
         for plan in plans:
             _require_portable(plan.factories)
     impossible: dict[tuple[int, str], str] = {}
-    with _Progress(units, missing, len(plans) > 1, lines) as progress:
+    with UnitProgress(units, missing, len(plans) > 1, lines) as progress:
 
         def failed(unit: Unit, error: CollaPipeError) -> None:
             files = isinstance(error, DataError | CheckpointError) and not is_shipped(unit.scheduler)
@@ -202,7 +202,16 @@ def evaluate_all(
                 progress.skipped(unit)
             return possible
 
-        run_tasks(_work, missing, processes, progress.round, progress.done, failed, wanted)
+        def done(unit: Unit, episode: EpisodeParcel | None) -> None:
+            if episode is not None:
+                episode.store(unit)
+            progress.done(unit)
+
+        hooks = Hooks(done, progress.round, failed, progress.again, wanted)
+        if executor.apart:
+            execute_apart(_work, executor, missing, hooks)
+        else:
+            executor.run(_work, missing, hooks)
     return [_outcome(plan, units, impossible) for plan in plans]
 
 
@@ -236,47 +245,6 @@ def _outcome(
         if unit.plan is plan and unit.scheduler in results:
             results[unit.scheduler].append(unit.read())
     return Outcome(results, reasons)
-
-
-class _Progress:
-    """The progress bar over the rounds of all units, and a line for each that ends."""
-
-    def __init__(self, units: Sequence[Unit], missing: Sequence[Unit], several: bool, lines: bool) -> None:
-        self._several, self._lines = several, lines
-        self._rounds: Counter[str] = Counter()
-        total = sum(unit.plan.rounds for unit in units)
-        done = total - sum(unit.plan.rounds for unit in missing)
-        self._bar = progress_bar(total, "evaluating", "rounds", initial=done)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def round(self, unit: Unit) -> None:
-        self._rounds[unit.key] += 1
-        self._bar.update(1)
-
-    def done(self, unit: Unit) -> None:
-        if not self._lines:
-            return
-        result = unit.read()
-        self._bar.write(
-            f"{self._place(unit)}{result.title:>12}  {unit.place}  delay "
-            f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
-            f"loss {result.smoothed_loss[-1]:.4f}"
-        )
-
-    def failed(self, unit: Unit, error: CollaPipeError) -> None:
-        self._bar.update(unit.plan.rounds - self._rounds[unit.key])
-        self._bar.write(f"{self._place(unit)}{unit.scheduler:>12}  not possible: {error}")
-
-    def skipped(self, unit: Unit) -> None:
-        self._bar.update(unit.plan.rounds)
-
-    def _place(self, unit: Unit) -> str:
-        return f"{unit.plan.scenario.name:>8}  " if self._several else ""
 
 
 def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 0) -> list[Allocation]:

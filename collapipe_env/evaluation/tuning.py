@@ -19,7 +19,9 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, SchedulerError
+from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.gate import Gate, judge, late_slope
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
 from collapipe_env.evaluation.tuning_search import Scalars, Search
@@ -149,50 +151,104 @@ class Tuned:
         return self.trials[self.best if kept else 0].scalars
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate to be played: a task of its own.
+
+    Attributes:
+        place: ``"candidate 3"``, ``"check of the best"``.
+        scheduler: Name of the scheduler.
+        scenario: The scenario with the candidate's scalars.
+        scalars: These.
+        seed: Seed of the first episode.
+        episodes: Episodes at once.
+        rounds: Rounds of each.
+    """
+
+    place: str
+    scheduler: str
+    scenario: Scenario
+    scalars: Scalars
+    seed: int
+    episodes: int
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"{self.place} of scheduler {self.scheduler!r}"
+
+
+def _try(task: Candidate, on_round: Callable[[], None]) -> Trial:
+    return play_candidate(
+        task.scheduler, task.scenario, task.scalars, task.seed, task.episodes, task.rounds, on_round
+    )
+
+
 def tune(
     plan: TuningPlan,
     on_round: Callable[[], None] = lambda: None,
     on_trial: Callable[[str, Trial, bool], None] = lambda *_: None,
+    executor: Executor | None = None,
+    on_again: Callable[[str, str], None] = lambda *_: None,
 ) -> Tuned:
     """Search for scalars, and check the best ones; finished candidates are read from the plan's folder.
 
     Args:
         plan: What to search.
-        on_round: Called after each round that is played, of all episodes at once.
+        on_round: Called after each round that is played, of all episodes at once; not by engines on other
+            machines.
         on_trial: Called with each candidate's place (``"candidate 3"``, ``"check of the best"``), the
             candidate, and whether it was finished before.
+        executor: Plays the candidates of a generation; by default this process, one after the other.
+        on_again: Called with the place of a candidate that is begun anew, and the reason.
 
     Raises:
         CollaPipeError: The scheduler cannot play, or a file cannot be read or written.
     """
     identity = _identity(plan)
 
-    def tried(place: str, scalars: Scalars, seed: int, episodes: int) -> Trial:
-        file = plan.folder / f"{place.replace(' ', '-')}.json"
-        key = _key(plan, identity, scalars, seed, episodes)
-        known = _read(file, key, episodes)
-        found = known or play_candidate(
-            plan.scheduler, plan.with_scalars(scalars), scalars, seed, episodes, plan.rounds, on_round
+    where = executor or LocalExecutor(1)
+
+    def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
+        """The candidates by place; those that are not known yet are played, side by side where possible."""
+        found: dict[str, Trial] = {}
+        missing = []
+        keys = {place: _key(plan, identity, scalars, seed, episodes) for place, scalars in asked.items()}
+        for place, scalars in asked.items():
+            known = _read(_file(plan, place), keys[place], episodes)
+            if known is None:
+                scenario = plan.with_scalars(scalars)
+                missing.append(
+                    Candidate(place, plan.scheduler, scenario, scalars, seed, episodes, plan.rounds)
+                )
+            else:
+                found[place] = known
+                on_trial(place, known, True)
+
+        def done(task: Candidate, trial: Trial) -> None:
+            write_json(_file(plan, task.place), {"key": keys[task.place], **dataclasses.asdict(trial)})
+            found[task.place] = trial
+            on_trial(task.place, trial, False)
+
+        where.run(
+            _try,
+            missing,
+            Hooks(done, lambda _: on_round(), again=lambda task, reason: on_again(task.place, reason)),
         )
-        if known is None:
-            write_json(file, {"key": key, **dataclasses.asdict(found)})
-        on_trial(place, found, known is not None)
-        return found
+        return [found[place] for place in asked]
 
     first = TUNING_SEED + SEEDS_EACH * plan.seed
     trials: list[Trial] = []
     for candidates, scores in Search(plan.names, plan.candidates, plan.seed).generations():
-        for scalars in candidates:
-            trials.append(tried(f"candidate {len(trials)}", scalars, first, plan.episodes))
-            scores.append(trials[-1].score)
+        asked = {f"candidate {len(trials) + i}": scalars for i, scalars in enumerate(candidates)}
+        trials += tried(asked, first, plan.episodes)
+        scores += [trial.score for trial in trials[len(trials) - len(candidates) :]]
     best = int(np.argmin([trial.score for trial in trials]))
     check = None
     if trials[best].scalars != neutral_scalars(plan.names):
         fresh = CHECK_SEED + SEEDS_EACH * plan.seed
-        check = (
-            tried("check of the best", trials[best].scalars, fresh, plan.check_episodes),
-            tried("check of neutral", trials[0].scalars, fresh, plan.check_episodes),
-        )
+        pair = {"check of the best": trials[best].scalars, "check of neutral": trials[0].scalars}
+        of_best, of_neutral = tried(pair, fresh, plan.check_episodes)
+        check = (of_best, of_neutral)
     return Tuned(tuple(trials), best, check)
 
 
@@ -284,6 +340,11 @@ def _numbers(values: FloatArray) -> tuple[float, ...]:
 
 def _named(scalars: Mapping[str, float]) -> str:
     return ", ".join(f"{name} = {value:g}" for name, value in scalars.items())
+
+
+def _file(plan: TuningPlan, place: str) -> Path:
+    """File of a finished candidate."""
+    return plan.folder / f"{place.replace(' ', '-')}.json"
 
 
 def _identity(plan: TuningPlan) -> str:

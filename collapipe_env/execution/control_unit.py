@@ -129,8 +129,7 @@ class ControlUnit(Role):
     def on_lost(self, peer: str, reason: str) -> None:
         """Hear that a peer is gone; without the server or the launcher nothing can go on."""
         if peer in (SERVER, LAUNCHER):
-            self.mailbox.fail(ConnectionError(f"{peer} is gone ({reason})"))
-            self.stop()
+            self.cannot_go_on(peer, reason)
         else:
             self._hear(Loss(peer, None))
 

@@ -12,7 +12,7 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.heartbeats import Pulse
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.parts import Arrays, Part, block_name, under
-from collapipe_env.execution.role import Role, Stopped, control_unit_name
+from collapipe_env.execution.role import LAUNCHER, Role, Stopped, control_unit_name
 from collapipe_env.execution.segment import Segment
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.scenario.learning import LearningSpec
@@ -82,6 +82,11 @@ class Device(Role):
                 kept[block] = under(block_name(block), frame.arrays)
             return
         super().on_frame(sender, frame)
+
+    def on_lost(self, peer: str, reason: str) -> None:
+        """Hear that a peer is gone; without the control unit or the launcher there is nothing to do."""
+        if peer in (control_unit_name(self.cluster), LAUNCHER):
+            self.cannot_go_on(peer, reason)
 
     def send_heartbeats(self, period_s: float) -> None:
         """Tell the control unit in every period that the device is alive, from now on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,9 @@ from collapipe_env.training.training_setup import TrainingSetup
 _CONTROL_UNIT = re.compile(r"c[0-9]+")
 
 Evaluate = Callable[[Federation], dict[str, float]]
+Save = Callable[[Federation], bytes]
+STATE_PART = 2**26
+"""Bytes of a state in one frame."""
 
 
 class EdgeServer(Role):
@@ -40,6 +43,7 @@ class EdgeServer(Role):
         setup: Setup of the training.
         federation: The training run.
         evaluate: Returns figures of the common model after a round.
+        save: Returns the state of the training between rounds.
     """
 
     def __init__(
@@ -50,9 +54,10 @@ class EdgeServer(Role):
         setup: TrainingSetup,
         federation: Federation,
         evaluate: Evaluate,
+        save: Save,
     ) -> None:
         super().__init__(endpoint, clock)
-        self.setup, self.federation, self._evaluate = setup, federation, evaluate
+        self.setup, self.federation, self._evaluate, self._save = setup, federation, evaluate, save
         self.loss = partial(setup.task.loss, smoothing=setup.learning.label_smoothing)
         self._begun: set[int] = set()
         self.mailboxes = [Mailbox() for _ in range(setup.clusters)]
@@ -73,10 +78,10 @@ class EdgeServer(Role):
     def on_lost(self, peer: str, reason: str) -> None:
         """Hear that a peer is gone; a round cannot end without its control units."""
         if peer == LAUNCHER or _CONTROL_UNIT.fullmatch(peer):
-            for mailbox in self.mailboxes:
-                mailbox.fail(ConnectionError(f"{peer} is gone ({reason})"))
-            if peer == LAUNCHER:
-                self.stop()
+            self.cannot_go_on(peer, reason)
+
+    def _mailboxes(self) -> Sequence[Mailbox]:
+        return [self.mailbox, *self.mailboxes]
 
     def warm_up(self) -> None:
         """Train a copy of the head once."""
@@ -98,6 +103,8 @@ class EdgeServer(Role):
                     self._round(frame)
                 elif frame.kind == "weights":
                     self._send_weights(frame)
+                elif frame.kind == "state":
+                    self._send_state(frame)
         except Stopped:
             self.close()
         except BaseException as error:
@@ -112,6 +119,14 @@ class EdgeServer(Role):
             for name, parameter in module.named_parameters()
         }
         self.send(LAUNCHER, "weights", frame.tag, arrays=arrays)
+
+    def _send_state(self, frame: Frame) -> None:
+        """Send the launcher everything that decides how the training goes on."""
+        content = np.frombuffer(self._save(self.federation), dtype=np.uint8)
+        parts = [content[start : start + STATE_PART] for start in range(0, len(content), STATE_PART)]
+        for place, part in enumerate(parts):
+            tag, meta = frame.tag._replace(place=place), {"parts": len(parts)}
+            self.send(LAUNCHER, "state", tag, meta=meta, arrays={"content": part})
 
     def _round(self, frame: Frame) -> None:
         self.recorded = []

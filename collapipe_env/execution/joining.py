@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from collapipe_env.errors import CollaPipeError
@@ -25,7 +25,8 @@ from collapipe_env.execution.role import (
     node_name,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Channel, OnFrame, OnLost
+from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
+from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import generator_of
@@ -131,13 +132,26 @@ def role_names(scenario: Scenario) -> list[str]:
     return names
 
 
-def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
+def end_process() -> None:
+    """End this process as one that is lost: at once, and without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make_role(
+    name: str,
+    endpoint: Any,
+    spec: Mapping[str, Any],
+    state: bytes | None = None,
+    die: Callable[[], None] = end_process,
+) -> Role:
     """Build a role.
 
     Args:
         name: Its name.
         endpoint: Its way to the others.
         spec: What the launcher says: scenario, generator, clock and scale.
+        state: State of the training that the server goes on from; ``None`` at the beginning.
+        die: Called when a device is to fail.
 
     Raises:
         ExecutionError: There is no such role in the scenario.
@@ -163,7 +177,7 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
             build_block=setting.build_block,
             width=setting.architecture.width,
             learning=setting.learning,
-            die=lambda: os.kill(os.getpid(), signal.SIGKILL),
+            die=die,
         )
 
     def rng() -> Any:
@@ -171,16 +185,38 @@ def make_role(name: str, endpoint: Any, spec: Mapping[str, Any]) -> Role:
 
     training = TrainingSetting.of(scenario, rng)
     if name == SERVER:
+        if state is None:
+            federation = training.federation()
+        else:
+            training, federation = training.restored(state)
         return EdgeServer(
             endpoint,
             clock,
             setup=training.setup,
-            federation=training.federation(),
+            federation=federation,
             evaluate=training.evaluate,
+            save=training.save,
         )
     return ControlUnit(
         endpoint, clock, cluster=int(name[1:]), setup=training.setup, beginning=training.beginning()
     )
+
+
+def _received_state(endpoint: HeldEndpoint, parts: int, patience: float) -> bytes | None:
+    """State of the training that the launcher sends in parts; ``None`` if there are none."""
+    if not parts:
+        return None
+    return b"".join(endpoint.wait("state", patience).arrays["content"].tobytes() for _ in range(parts))
+
+
+def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
+    """Return the way by which a role's data go.
+
+    Args:
+        endpoint: Its endpoint of TCP.
+        transport: ``tcp`` or ``gloo``. The launcher is in no data path, and is reached by TCP in any case.
+    """
+    return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
 
 
 def _keep_in_touch(role: Role, scenario: Scenario) -> None:
@@ -193,7 +229,12 @@ def _keep_in_touch(role: Role, scenario: Scenario) -> None:
 
 
 def play_role(
-    name: str, launcher: Address, token: str, bind: str = "127.0.0.1", patience: float = 120.0
+    name: str,
+    launcher: Address,
+    token: str,
+    bind: str = "127.0.0.1",
+    patience: float = 120.0,
+    die: Callable[[], None] = end_process,
 ) -> None:
     """Join an execution, and play a role until the launcher says stop.
 
@@ -203,18 +244,26 @@ def play_role(
         token: Secret that all processes share.
         bind: Host to listen at.
         patience: Longest wait for the launcher [s].
+        die: Called when the role is a device that is to fail.
     """
     import torch
 
     torch.set_num_threads(1)
     endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
+    way: Endpoint = endpoint
     try:
         endpoint.connect({LAUNCHER: launcher})
         host, port = endpoint.address
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
-        role = make_role(name, endpoint, spec.meta)
-        role.warm_up()
+        state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)), patience)
+        way = data_way(endpoint, str(spec.meta["transport"]))
+        try:
+            role = make_role(name, way, spec.meta, state, die)
+            role.warm_up()
+        except CollaPipeError as error:
+            endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
+            raise
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
         role.begin()
@@ -222,4 +271,4 @@ def play_role(
             _keep_in_touch(role, load_scenario(spec.meta["scenario"]))
         role.run()
     finally:
-        endpoint.close()
+        way.close()

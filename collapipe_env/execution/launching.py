@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import queue
 import secrets
@@ -14,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collapipe_env.execution.committed_rounds import Committed
+from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, is_device, play_role, role_names
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, is_device, role_names
+from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
@@ -25,12 +27,12 @@ from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
-PRELOADED = ("collapipe_env.execution.joining",)
-"""Modules that processes share, as they are imported once."""
 LEAD_S = 0.5
 """Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
 LONG_S = 86_400.0
 """Longest wait for processes that somebody has to start by hand [s]."""
+MOST_TRIES = 5
+"""Times that devices are started anew before a round; those that are lost again then are lost in it."""
 PATIENCE_S = 120.0
 """Longest wait for processes to begin [s]."""
 
@@ -64,6 +66,11 @@ class Launcher:
             this machine devices compute.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
+        committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
+        transport: How data go between the roles: ``tcp`` or ``gloo``.
+
+    Raises:
+        StateError: The state is not one of this run.
     """
 
     def __init__(
@@ -76,9 +83,11 @@ class Launcher:
         scale: float = 1.0,
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
+        committed: Committed | None = None,
+        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
-        self._scenario = scenario
+        self._scenario, self._transport = scenario, transport
         self.token = secrets.token_hex(32) if token is None else token
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         self.scale, self._clock = scale, clock
@@ -92,14 +101,31 @@ class Launcher:
             lambda peer, why: self._events.put((peer, why)),
         )
         self._recoveries = Recoveries(scenario)
-        self._context: Any = None
-        self._processes: dict[str, Any] = {}
+        self._local: LocalProcesses | None = None
         self._names = [
             {k: node_name(n, k) for k in range(1, devices + 1)}
             for n, devices in enumerate(scenario.cluster.devices_per_cluster)
         ]
         self._gone: set[str] = set()
         self._round, self._drawn = 0, [0] * scenario.cluster.clusters
+        self._began, self._lives = False, 0
+        self._begins_with: bytes | None = None
+        self.replayed: list[PlannedRound] = []
+        if committed is not None:
+            self._go_on_from(committed)
+
+    def _go_on_from(self, committed: Committed) -> None:
+        """Go over the plans of the rounds that were played, so that scheduler and simulator are as then."""
+        self.replayed = self.rounds.replay(committed)
+        for planned in self.replayed:
+            self._count(planned)
+        self._begins_with, self.scale = committed.training, committed.scale
+
+    def _count(self, planned: PlannedRound) -> None:
+        """Count a round that was played."""
+        self._round += 1
+        for n, cluster in enumerate(planned.script.clusters):
+            self._drawn[n] += cluster.local_steps if cluster.plays else 0
 
     @property
     def address(self) -> Address:
@@ -109,7 +135,7 @@ class Launcher:
     @property
     def processes(self) -> Mapping[str, Any]:
         """Processes that were started here, by role."""
-        return self._processes
+        return {} if self._local is None else self._local.running
 
     @property
     def name(self) -> str:
@@ -123,6 +149,11 @@ class Launcher:
             self._upcoming = self.rounds.next()
         return self._upcoming
 
+    @property
+    def one_machine(self) -> bool:
+        """Whether all processes are known to be on this machine, and so have one monotonic clock."""
+        return self._local is not None
+
     def _spec(self) -> dict[str, Any]:
         """Terms of the execution, for a process that joins."""
         return {
@@ -130,8 +161,22 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
-            "one_machine": self._context is not None,
+            "one_machine": self.one_machine,
+            "transport": self._transport,
         }
+
+    def _send_spec(self, name: str) -> None:
+        """Tell a process that joins what it is; the server goes on from a state that was kept."""
+        parts: list[bytes] = []
+        if name == SERVER and self._begins_with is not None:
+            whole = self._begins_with
+            parts = [whole[start : start + STATE_PART] for start in range(0, len(whole), STATE_PART)]
+        self._endpoint.send(name, Frame("spec", meta={**self._spec(), "state_parts": len(parts)}))
+        for part in parts:
+            content = np.frombuffer(part, dtype=np.uint8)
+            self._endpoint.send(name, Frame("state", arrays={"content": content}))
+        if parts:
+            self._begins_with = None
 
     def start_local(self) -> None:
         """Start a process a role on this machine, and wait until all are ready.
@@ -139,12 +184,12 @@ class Launcher:
         Raises:
             ExecutionError: One ends or does not answer.
         """
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
+        self._local = LocalProcesses(self.address, self.token)
         names = role_names(self._scenario)
         for name in names:
-            self._start(name)
+            self._local.start(name)
         self.wait_until_ready(names)
+        self._began = True
 
     def wait_for_others(self, patience: float = 86_400.0) -> None:
         """Wait until a process a role has joined, from this machine or others.
@@ -156,16 +201,12 @@ class Launcher:
             ExecutionError: A role is missing after that time, or is lost.
         """
         self.wait_until_ready(role_names(self._scenario), patience)
-
-    def _start(self, name: str) -> None:
-        process = self._context.Process(
-            target=_play, args=(name, self.address, self.token), name=name, daemon=True
-        )
-        process.start()
-        self._processes[name] = process
+        self._began = True
 
     def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
+
+        Devices that are lost between two rounds are noted, and not waited for.
 
         Args:
             names: Those that are awaited.
@@ -176,17 +217,24 @@ class Launcher:
         """
         addresses = self._addresses
         ready: set[str] = set()
+        awaited = set(names)
         deadline = time.monotonic() + patience
-        while len(ready) < len(names):
-            sender, item = self._next(deadline, f"{', '.join(sorted(set(names) - ready))} to be ready")
+        while ready < awaited:
+            sender, item = self._next(deadline, f"{', '.join(sorted(awaited - ready))} to be ready")
             if isinstance(item, str) and sender not in (*names, *addresses):
                 continue  # a device that is replaced now
+            if isinstance(item, str) and self._may_be_lost(sender):
+                awaited.discard(sender)
+                ready.discard(sender)
+                continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join" and sender in names:
                 addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
                 self._endpoint.connect({sender: addresses[sender]})
-                self._endpoint.send(sender, Frame("spec", meta=self._spec()))
+                self._send_spec(sender)
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
         directory = {**addresses, LAUNCHER: self.address}
@@ -195,9 +243,9 @@ class Launcher:
             others = {n: list(a) for n, a in directory.items() if n != name}
             self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
         connected: set[str] = set()
-        while connected < set(addresses):
+        while not connected >= set(addresses):
             sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
-            if isinstance(item, str) and sender not in addresses:
+            if isinstance(item, str) and (sender not in addresses or self._may_be_lost(sender)):
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before the round: {item}")
@@ -221,13 +269,16 @@ class Launcher:
         Raises:
             ExecutionError: A process is lost, or the round does not end.
         """
-        self._bring_back()
+        for _ in range(MOST_TRIES):
+            if not self._bring_back():
+                break
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
         failing = [*planned.failures, *failures.faults] if self._virtual else []
+        lead = LEAD_S if self._clock == "wall" else 0.0
         meta = {
             "script": to_json(planned.script),
-            "machine_begins": time.monotonic() + (LEAD_S if self._clock == "wall" else 0.0),
+            "machine_begins": time.monotonic() + lead,
             "drawn": self._drawn,
             "names": [{str(k): name for k, name in names.items()} for names in self._names],
             "faults": [[[k, at] for m, k, at in failing if m == n] for n in range(len(self._names))],
@@ -236,7 +287,7 @@ class Launcher:
         arrays = {} if moments is None else {"moments": moments[0]}
         self._endpoint.send(SERVER, Frame("round", Tag(self._round), 0.0, meta, arrays))
         timers = [
-            threading.Timer(LEAD_S + self.scale * at, self.kill, (self._names[n][k], number))
+            threading.Timer(lead + self.scale * at, self.kill, (self._names[n][k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -246,7 +297,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, f"round {self._round}")
             if isinstance(item, str) and is_device(sender):
-                self._gone.add(sender)
+                self.lose_device(sender, item, failing)
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
@@ -261,10 +312,45 @@ class Launcher:
             timer.cancel()
         for name in failed_names(failing, self._names):
             self._gone.add(name)
-        self._round += 1
-        for n, cluster in enumerate(planned.script.clusters):
-            self._drawn[n] += cluster.local_steps if cluster.plays else 0
+        self._count(planned)
         return planned, dict(item.meta)
+
+    def committed(self, patience: float = PATIENCE_S) -> Committed:
+        """Ask the server for its state, and return everything that the execution can go on from.
+
+        Between rounds, before the next one is planned.
+
+        Raises:
+            ExecutionError: The server does not answer.
+        """
+        assert self._upcoming is None, "the next round is planned already"
+        self._endpoint.send(SERVER, Frame("state", Tag(self._round)))
+        deadline = time.monotonic() + patience
+        parts: list[bytes] = []
+        while True:
+            sender, item = self._next(deadline, "the state")
+            if isinstance(item, str):
+                self._note_loss(sender, item, "the state")
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} failed after round {self._round}: {item.meta['why']}")
+            elif item.kind == "state":
+                parts.append(item.arrays["content"].tobytes())
+                if len(parts) == item.meta["parts"]:
+                    return Committed(self._round, self.scale, self.rounds.get_state(), b"".join(parts))
+
+    def _may_be_lost(self, name: str) -> bool:
+        """Note a loss after the first start, if it is a device's: it is replaced before the next round."""
+        if not self._began or not is_device(name):
+            return False
+        self._gone.add(name)
+        self._addresses.pop(name, None)
+        return True
+
+    def _note_loss(self, name: str, why: str, what: str) -> None:
+        """Note the loss of a device between two rounds; of others, it ends the execution."""
+        if not is_device(name):
+            raise ExecutionError(f"{name} was lost before {what} came: {why}")
+        self._gone.add(name)
 
     def weights(self, patience: float = PATIENCE_S) -> dict[str, np.ndarray[Any, Any]]:
         """Ask the server for the weights of the common model and of the head.
@@ -277,8 +363,7 @@ class Launcher:
         while True:
             sender, item = self._next(deadline, "the weights")
             if isinstance(item, str):
-                if sender == SERVER:
-                    raise ExecutionError(f"{sender} was lost before it sent the weights: {item}")
+                self._note_loss(sender, item, "the weights")
             elif item.kind == "weights":
                 return {name: np.array(values) for name, values in item.arrays.items()}
 
@@ -289,40 +374,60 @@ class Launcher:
             name: The role's present name, see :attr:`names`.
             number: The signal.
         """
-        os.kill(self._processes[name].pid, number)
+        os.kill(self.processes[name].pid, number)
 
     @property
     def names(self) -> list[dict[int, str]]:
         """Present name of each device of each cluster: one that has come back has another."""
         return self._names
 
-    def _bring_back(self) -> None:
-        """Start devices anew that have failed; the simulator says which of them have work."""
-        again = []
+    def _bring_back(self) -> bool:
+        """Start devices anew that have failed; the simulator says which of them have work.
+
+        Returns:
+            Whether there were any: others may have failed meanwhile.
+        """
+        again, local = [], self._local
         for n, names in enumerate(self._names):
             for k, name in names.items():
-                if name in self._gone or self._ended(name):
+                if name in self._gone or (local is not None and local.ended(name)):
                     self._gone.discard(name)
-                    if name in self._processes:
-                        self._processes.pop(name).kill()
+                    if local is not None:
+                        local.end(name)
                     self._addresses.pop(name, None)
-                    names[k] = f"{node_name(n, k)}.{self._round}"
+                    self._lives += 1
+                    names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
-        if again and self._context is None:
-            print(
-                "lost for good; start them anew with collapipe execute --join and --role "
-                + ", --role ".join(again),
-                flush=True,
-            )
-            self.wait_until_ready(again, LONG_S)
-        elif again:
+        if again and local is None:
+            self.ask_for(again)
+        elif local is not None and again:
             for name in again:
-                self._start(name)
+                local.start(name)
             self.wait_until_ready(again)
+        return bool(again)
 
-    def _ended(self, name: str) -> bool:
-        process = self._processes.get(name)
-        return process is not None and process.exitcode is not None
+    def ask_for(self, names: Sequence[str]) -> None:
+        """Ask somebody to start devices anew that were not started here, and wait for them.
+
+        Args:
+            names: Their names from now on.
+        """
+        print(
+            "lost for good; start them anew with collapipe execute --join and --role "
+            + ", --role ".join(names),
+            flush=True,
+        )
+        self.wait_until_ready(names, LONG_S)
+
+    def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
+        """Hear in a round that a device's process is gone; it is started anew before the next one.
+
+        Args:
+            name: Its name.
+            why: The reason.
+            failing: Cluster, number and time of devices that were asked to fail.
+        """
+        self._gone.add(name)
 
     def close(self) -> None:
         """Stop all processes; those that do not end are killed."""
@@ -330,13 +435,8 @@ class Launcher:
             if name not in self._gone:
                 self._endpoint.send(name, Frame("stop"))
         self._endpoint.close()
-        deadline = time.monotonic() + 5.0
-        for process in self._processes.values():
-            process.join(max(deadline - time.monotonic(), 0.0))
-        for process in self._processes.values():
-            if process.is_alive():
-                process.kill()
-                process.join()
+        if self._local is not None:
+            self._local.end_all(self._gone)
 
     def __enter__(self) -> Launcher:
         return self
@@ -350,18 +450,11 @@ class Launcher:
             try:
                 return self._events.get(timeout=0.2)
             except queue.Empty:
-                for name, process in self._processes.items():
+                for name, process in self.processes.items():
                     if process.exitcode is not None and name not in self._gone:
                         self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
         raise ExecutionError(f"nothing was heard for too long while waiting for {what}")
-
-
-def _play(name: str, launcher: Address, token: str) -> None:
-    """Play a role in a process of its own."""
-    # Ctrl-C is for the launcher, which then stops everybody.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    play_role(name, launcher, token)
 
 
 def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:

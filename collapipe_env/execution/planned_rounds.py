@@ -9,6 +9,8 @@ import numpy as np
 
 from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import StateError
+from collapipe_env.execution.committed_rounds import Committed, same_trees
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.learners.base import LearningReport, RoundOutcome
@@ -113,3 +115,30 @@ class PlannedRounds:
         assert record is not None
         script = round_script(record, 0, self._parameters)
         return PlannedRound(script, record, outcome)
+
+    def get_state(self) -> Tree:
+        """Return the simulator's state, as copies."""
+        return self._env.get_state()
+
+    def replay(self, committed: Committed) -> list[PlannedRound]:
+        """Plan rounds once more that were played, so that the scheduler remembers what it did then.
+
+        Args:
+            committed: What was kept of the run.
+
+        Returns:
+            The rounds.
+
+        Raises:
+            StateError: The state is damaged or another run's, or the scheduler decides otherwise than then.
+        """
+        rounds = [self.next() for _ in range(committed.rounds)]
+        here = self.get_state()
+        if not same_trees(here, committed.simulator):
+            # Damaged and foreign states are told apart from schedulers that decide otherwise.
+            self._env.set_state(committed.simulator)
+            raise StateError(
+                f"scheduler {self._scheduler.name} decides otherwise than in the {committed.rounds} rounds "
+                "that were played: its decisions must follow from the seed alone; start over with --fresh"
+            )
+        return rounds

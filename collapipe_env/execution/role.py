@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.deliveries import Deliveries
 from collapipe_env.execution.frames import Frame, Tag
@@ -16,7 +17,7 @@ from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox, Wanted
 from collapipe_env.execution.transport import Endpoint
 
-COMMANDS = frozenset(("assign", "abort", "round", "weights", "stop"))
+COMMANDS = frozenset(("assign", "abort", "round", "weights", "state", "stop"))
 """Kinds of frames that start or end something; others wait in the mailbox until they are asked for."""
 LAUNCHER, SERVER = "launcher", "server"
 
@@ -100,6 +101,10 @@ class Stopped(Exception):  # noqa: N818 - no error: the work is done
     """The role has been told to stop."""
 
 
+class PeerGoneError(CollaPipeError):
+    """Another role is gone without which this one cannot go on."""
+
+
 class Connects(Protocol):
     """An endpoint that has to be told where its peers are."""
 
@@ -148,6 +153,7 @@ class Role:
         self.recorded: list[Recorded] = []
         self._endpoint = endpoint
         self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self._gone: PeerGoneError | None = None
 
     def warm_up(self) -> None:
         """Do everything once that takes longer the first time; nothing of the training changes."""
@@ -207,8 +213,11 @@ class Role:
 
         Raises:
             Stopped: It is to stop.
+            PeerGoneError: Somebody is gone without whom there is nothing to do.
         """
         frame = self._commands.get()
+        if self._gone is not None:
+            raise self._gone
         if frame.kind == "stop":
             raise Stopped
         return frame
@@ -230,13 +239,21 @@ class Role:
         """Close all connections with a peer."""
         self._endpoint.drop(peer)
 
-    def stop(self) -> None:
-        """End as if the launcher had said stop."""
+    def cannot_go_on(self, peer: str, reason: str) -> None:
+        """End all waits, and the role itself: it has lost a peer without which it cannot go on."""
+        self._gone = PeerGoneError(f"{self.name} cannot go on: {peer} is gone ({reason})")
+        for mailbox in self._mailboxes():
+            mailbox.fail(self._gone)
         self._commands.put(Frame("stop"))
+
+    def _mailboxes(self) -> Sequence[Mailbox]:
+        """Everything that this role waits at."""
+        return [self.mailbox]
 
     def tell_failure(self, error: BaseException) -> None:
         """Tell the launcher that this role cannot go on, and close."""
-        self.send(LAUNCHER, "failed", Tag(), meta={"why": f"{type(error).__name__}: {error}"[:2000]})
+        name = "" if isinstance(error, CollaPipeError) else f"{type(error).__name__}: "
+        self.send(LAUNCHER, "failed", Tag(), meta={"why": f"{name}{error}"[:2000]})
         self.close()
 
     def close(self) -> None:

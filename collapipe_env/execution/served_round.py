@@ -146,6 +146,10 @@ class ServedRound:
                 optimizer = self._server.optimizers()[n]
                 if (n, step) in self._snapshots:
                     self._snapshots[n, step].restore(module, optimizer)
+                    # Later ones are of steps with moments that are lost now.
+                    stale = [key for key in self._snapshots if key[0] == n and key[1] > step]
+                    for key in stale:
+                        del self._snapshots[key]
                 self._snapshots[n, step] = HeadState.of(module, optimizer)
                 return module, None
             self._turn.wait_for(lambda: self._stepped >= step or self._failure is not None)
@@ -154,7 +158,8 @@ class ServedRound:
             _, module = self._server.serve(n)
             if (0, step) not in self._snapshots:
                 self._snapshots[0, step] = HeadState.of(module, self._server.optimizers()[0])
-            return shadow_of(module, self._snapshots[0, step].values if self._stepped > step else None)
+            # A copy: a cluster that takes the step once more must not see it change as the others end it.
+            return shadow_of(module, self._snapshots[0, step].values)
 
     def end_step(self, n: int, step: int, work: HeadWork, gradients: torch.Tensor | None) -> None:
         """Use the gradients of a cluster's local step; those of one that is taken once more were used."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.blocks import build_block
 from collapipe_env.models.lora import adapt_block
@@ -18,6 +18,8 @@ from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.state_files import tree_bytes, tree_of
+from collapipe_env.state_trees import require_names
 from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.beginning import Beginning, begin_training
 from collapipe_env.training.federation import Federation
@@ -27,6 +29,8 @@ from collapipe_env.training.training_setup import TrainingSetup
 
 MOMENT_BITS = 32
 """Bits of moments that travel: parts keep theirs apart, and send them as they are."""
+REMEDY = "start over with --fresh"
+"""Remedy for a damaged state."""
 
 
 def require_executable(scenario: Scenario) -> None:
@@ -124,6 +128,38 @@ class TrainingSetting:
         run = Federation(self.setup, self.rng())
         self.desk.begin_run(0, *run.common_model)
         return run
+
+    def save(self, run: Federation) -> bytes:
+        """Return the state of a run between rounds, and that of its evaluation."""
+        return tree_bytes(
+            {
+                "data": self.setup.data_digest,
+                "run": run.get_state(),
+                "desk": self.desk.get_state(),
+                "steps": run.local_steps,
+            }
+        )
+
+    def restored(self, content: bytes) -> tuple[TrainingSetting, Federation]:
+        """Return a setting and a run that go on from a state.
+
+        Args:
+            content: What :meth:`save` has returned.
+
+        Raises:
+            StateError: If it is damaged, or of other data.
+        """
+        tree = tree_of(content, "the state of the training", REMEDY)
+        require_names(tree, ("data", "run", "desk", "steps"), "training")
+        if tree["data"] != self.setup.data_digest:
+            raise StateError(
+                "the state is of training with other data: use the very files that the run began with"
+            )
+        run = Federation.from_state(self.setup, tree["run"])
+        if type(tree["steps"]) is not int or tree["steps"] < 0:
+            raise StateError(f"training/steps is damaged: {REMEDY}")
+        run.local_steps = tree["steps"]
+        return replace(self, desk=self.desk.restored(tree["desk"])), run
 
     def evaluate(self, run: Federation) -> dict[str, Any]:
         """Return loss and metrics of the common model after a round."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from collapipe_env.physics.schedules.timeline import Element, Phase, PhaseLabel, RoundTimeline
 from collapipe_env.simulator.record import RoundRecord
+
+WIDEST = 16
+"""Letters that fit beside a row; a stage whose name takes more is not named."""
 
 
 def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
@@ -48,12 +53,23 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
     add("wait", float(costs.cluster_delay[row].max()))
     add("broadcast", now + float(costs.broadcast[row]))
     device = int(failed.device[at])
-    elements = tuple(_marked(element, device) for element in timeline.elements)
+    stage = record.allocation.stage
+    same = [device] if stage is None else np.flatnonzero(stage[at] == stage[at][device]).tolist()
+    elements = tuple(_marked(element, device, same) for element in timeline.elements)
     return RoundTimeline(elements, tuple(events), tuple(phases))
 
 
-def _marked(element: Element, device: int) -> Element:
-    """An element whose label says that its device failed."""
-    if element.kind != "compute" or element.node != device + 1:
+def _marked(element: Element, device: int, same: list[int]) -> Element:
+    """An element whose label says that its device failed, or which of its devices.
+
+    Args:
+        element: Any element of the cluster.
+        device: Device that failed.
+        same: Devices of its stage, the lead first.
+    """
+    if element.kind != "compute" or element.node != same[0] + 1:
         return element
-    return replace(element, label=f"{element.label.split(',')[0]} failed")
+    label = f"d{device} failed"
+    if len(same) > 1 and len(named := f"{element.label.split(',')[0]}, {label}") <= WIDEST:
+        label = named
+    return replace(element, label=label)

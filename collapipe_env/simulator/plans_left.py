@@ -146,13 +146,7 @@ class PlansLeft:
             longest = moving_time(owner.terms.kind, transfer.bits, self.seconds_per_bit[r, n])
             failed.move_s[row, n] = self.rest_s(r, n) + longest
         failed.blocks[self.rows], failed.stage[self.rows] = blocks, stage
-        plan = replace(self.plan, blocks=blocks, device_power=power)
-        if plan.caps is not None:
-            # Stages that join may have as many micro-batches in flight as the fullest of the others.
-            most = plan.caps.max(axis=-1, keepdims=True)
-            plan = replace(
-                plan, caps=np.where((blocks > 0) & (plan.caps == 0), np.maximum(most, 1), plan.caps)
-            )
+        plan = _with_caps(replace(self.plan, blocks=blocks, device_power=power))
         if self.plan.stage is not None:
             plan = replace(plan, stage=stage, sample_share=share)
         return plan, sent
@@ -286,16 +280,17 @@ class PlansLeft:
         if not found:
             return None
         plans = self.plan[np.full(len(found), r)]
-        blocks = plans.blocks.copy()
+        blocks, power = plans.blocks.copy(), plans.device_power.copy()
         blocks[:, n] = found
-        plans = replace(plans, blocks=blocks)
+        # As it is played: those that join send at full power.
+        held = np.where(stage >= 0, blocks[:, n, np.maximum(stage, 0)], 0)
+        joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
+        power[:, n] = np.where(joined, self._owner.parameters.power_max_w, power[:, n])
+        plans = _with_caps(replace(plans, blocks=blocks, device_power=power))
         if plans.stage is not None and plans.sample_share is not None:
             slots, share = plans.stage.copy(), plans.sample_share.copy()
             slots[:, n], share[:, n] = stage, np.where(stage >= 0, 1.0, 0.0)
             plans = replace(plans, stage=slots, sample_share=share)
-        if plans.caps is not None:
-            caps = np.where((blocks > 0) & (plans.caps == 0), 1, plans.caps)
-            plans = replace(plans, caps=caps)
         costs = self._owner.one_step(self.state[np.full(len(found), r)], plans)
         return found[int(costs.local_step[:, n].argmin())]
 
@@ -324,6 +319,14 @@ def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -
     segments = np.zeros(len(speeds), dtype=np.int64)
     segments[working] = found
     return segments
+
+
+def _with_caps(plan: Allocation) -> Allocation:
+    """A plan whose stages that join may have as many micro-batches in flight as the fullest of the others."""
+    if plan.caps is None:
+        return plan
+    most = np.maximum(plan.caps.max(axis=-1, keepdims=True), 1)
+    return replace(plan, caps=np.where((plan.blocks > 0) & (plan.caps == 0), most, plan.caps))
 
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:

@@ -17,6 +17,8 @@ from collapipe_env.trace_files.trace_sources import checksum, found_path
 
 MOST_BYTES = 1024**3
 """Bytes of a file of availabilities."""
+PERIODS_S = (1.0, 1e9)
+"""Shortest and longest period of a client, as of stays in ``presence`` [s]."""
 _REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is converted by its owner first"
 
 
@@ -28,7 +30,7 @@ class Availability:
         client: Its key in the file.
         begin_s: Begins of the windows (W,), ascending [s].
         end_s: Ends of the windows (W,), none before its begin or after the next one's [s].
-        period_s: Time after which all repeats, ``finish_time`` [s].
+        period_s: Time after which all repeats, ``finish_time``, 1 to 1e9 [s].
         model: Model of the device, as the file says.
     """
 
@@ -88,8 +90,9 @@ def _client(path: Path, name: str, fields: Any) -> Availability:
         if field not in FIELDS:
             raise DataError(f"{place} has a field {shown(field)}; {nearest_name(field, FIELDS)}")
     period = _seconds(fields["finish_time"], f"{place}: finish_time")
-    if period <= 0.0:
-        raise DataError(f"{place}: finish_time is {period:g} s; give the period, above 0")
+    low, high = PERIODS_S
+    if not low <= period <= high:
+        raise DataError(f"{place}: finish_time is {period:g} s; give the period, {low:g} to {high:g} s")
     _seconds(fields["duration"], f"{place}: duration")
     begin, end = (_times(fields[field], f"{place}: {field}") for field in ("active", "inactive"))
     if len(begin) != len(end) or not len(begin):
@@ -131,7 +134,7 @@ def availability_file(source: str) -> Path:
     Raises:
         DataError: It is not there, or no file.
     """
-    path = found_path(source)
+    path = found_path(source, "availability")
     if path.is_dir():
         raise DataError(f"availability: {path} is a folder: name the JSON file in it")
     return path

@@ -31,6 +31,8 @@ LEAST_MEASURED = 0.5
 """Share of rows with a value below which a trace would be made of gaps."""
 MOST_RATE = 1e12
 """Largest rate that is no mistake [bit/s]."""
+LONGEST_S = 1e9
+"""Longest trace that is no mistake; sums over longer ones would lose digits [s]."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ def _trace(
         raise DataError(
             f"{path}: {int(there.sum())} values over {duration:g} s are too short for a trace; give at least "
             f"{LEAST_S:g} s"
+        )
+    if duration > LONGEST_S:
+        raise DataError(
+            f"{path}: times go over {duration:g} s, over the {LONGEST_S:g} s that a trace may last; give "
+            "times in seconds"
         )
     found = np.array([value for value in values if value is not None])
     return Trace(name, times[there] - times[first], found, unit, duration, len(values) - first - len(found))

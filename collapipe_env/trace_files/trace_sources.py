@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from collapipe_env.errors import DataError, shortened
+from collapipe_env.errors import DataError, shortened, shown
 from collapipe_env.files import read_regular
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_traces
@@ -87,18 +87,19 @@ def _is_table(path: Path) -> bool:
     return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
 
 
-def found_path(text: str) -> Path:
+def found_path(text: str, what: str = "traces") -> Path:
     """Path of a file or folder that a scenario names.
 
     Args:
         text: The path. A relative one that is not there is looked for below the folder that the environment
             variable ``COLLAPIPE_DATA`` names, too.
+        what: What it is to hold, for errors.
 
     Raises:
         DataError: It is not there.
     """
     if not isinstance(text, str) or not text:
-        raise DataError(f"the source of traces {text!r} is no path: name a folder or a file")
+        raise DataError(f"the source of {what} {shown(text)} is no path: name a folder or a file")
     path = given_path(text)
     if path.exists():
         return path
@@ -110,7 +111,7 @@ def found_path(text: str) -> Path:
             return below
         places.append(str(below))
     raise DataError(
-        f"traces: {shortened(' and '.join(places))}: {why_unusable(path)}; check the path"
+        f"{what}: {shortened(' and '.join(places))}: {why_unusable(path)}; check the path"
         + ("" if data else f", or set {DATA_FOLDER} to the folder of data sets")
     )
 

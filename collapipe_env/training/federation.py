@@ -358,6 +358,15 @@ class Federation:
         return [self._step_sizes.next_factor() for _ in range(local_steps)]
 
     @property
+    def local_steps(self) -> int:
+        """Local steps that have begun, of all rounds; the schedule of step sizes goes by them."""
+        return self._step_sizes.step
+
+    @local_steps.setter
+    def local_steps(self, steps: int) -> None:
+        self._step_sizes.step = steps
+
+    @property
     def common_model(self) -> tuple[ClusterModel, nn.Module]:
         """The clusters' model (between rounds all are equal) and the server's head; not copies."""
         return self._models[0], self._head.module

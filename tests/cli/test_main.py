@@ -62,8 +62,8 @@ def test_help_names_every_shipped_scenario(command: list[str], capsys) -> None:
     assert [name for name in PRESETS if not re.search(rf"\b{name}\b", text)] == []
 
 
-def test_the_readme_names_every_shipped_scenario() -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_docs_name_every_shipped_scenario() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
     names = re.search(r"A scenario is a name \((.*?)\)", text, re.DOTALL)
     assert names is not None
     assert sorted(re.findall("`([a-z-]+)`", names[1])) == PRESETS

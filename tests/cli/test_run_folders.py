@@ -11,7 +11,7 @@ import collapipe_env
 from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.errors import DataError
-from collapipe_env.evaluation import provenance, runner
+from collapipe_env.evaluation import pool, provenance, runner
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_bytes
 from collapipe_env.learners.surrogate_fits import fits_file
@@ -112,7 +112,7 @@ def test_the_effective_scenario_and_the_versions_are_there_before_the_work(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "run_tasks", interrupted)
+    monkeypatch.setattr(pool, "run_tasks", interrupted)
     out = tmp_path / "run"
     assert main([*COMMANDS[name], "--out", str(out)]) == INTERRUPTED
     if name == "compare":

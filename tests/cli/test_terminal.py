@@ -182,7 +182,10 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
     assert (out / "evaluation" / "surrogate-2" / "pipeline-0.json").stat().st_mtime_ns == finished
 
 
-@pytest.mark.parametrize("command", [["scenario", "show", "xlarge"], ["scenario", "check", "small"]])
+@pytest.mark.parametrize(
+    "command",
+    [["scenario", "show", "xlarge"], ["scenario", "check", "small"], ["evaluate", "--help"]],
+)
 def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[str]) -> None:
     with unread() as stream:
         ended = subprocess.run(

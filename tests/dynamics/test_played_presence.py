@@ -398,7 +398,7 @@ def test_relative_files_are_found_below_the_folder_of_data(tmp_path, monkeypatch
 
 FAULTS = [
     ({"availability_checksum": "00"}, r"availability_checksum is given without a file"),
-    ({"availability": "no/such.json"}, r"no/such.json.*no such file"),
+    ({"availability": "no/such.json"}, r"presence: availability: no/such.json.*: no such file"),
     ({"availability": "."}, r"is a folder: name the JSON file"),
     ({"availability_split": "tset"}, r"availability_split: got 'tset'"),
 ]

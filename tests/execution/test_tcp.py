@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transport_support import Notes, open_sockets, require_no_transport_threads, transport_threads
+from transport_support import PATIENCE_S, Notes, open_sockets, require_no_transport_threads, transport_threads
 
 from collapipe_env.execution import tokens
 from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, decode, encode, read_frame
@@ -108,16 +108,18 @@ def test_a_killed_process_that_never_sends_is_lost_too(endpoints, processes) -> 
     other_notes = Notes(other)
     other.connect({"c0d1": parent._directory["c0d1"]})
     other.send("c0d1", Frame("forward"))
-    other_notes.until(lambda: _is_open(other, "c0d1"))
+    _until_open(other, "c0d1")
     victim.send_signal(signal.SIGKILL)
     assert [peer for peer, _ in other_notes.until_lost()] == ["c0d1"]
     assert [peer for peer, _ in notes.until_lost()] == ["c0d1"]
 
 
-def _is_open(endpoint: TcpEndpoint, peer: str) -> bool:
-    """Whether a connection to a peer has come through its handshake; asked again and again."""
-    time.sleep(0.001)
-    return any(connection._open for connection in endpoint._peers[peer].outgoing.values())
+def _until_open(endpoint: TcpEndpoint, peer: str) -> None:
+    """Wait until a connection to a peer has come through its handshake, of which nobody is told."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(connection._open for connection in [*endpoint._peers[peer].outgoing.values()]):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @needs_signals

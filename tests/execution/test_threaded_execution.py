@@ -13,6 +13,7 @@ from executed_support import (
     sorted_events,
 )
 from numpy.testing import assert_allclose
+from process_support import Twin
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.execution.threads import ThreadedExecution
@@ -83,7 +84,11 @@ def test_sums_in_another_order_differ_in_their_last_digits_only(plan, changes):
 
 @pytest.mark.parametrize("recovery", ["light", "heavy"])
 @pytest.mark.parametrize("replication", ["none", "next_stage", "cu"])
-@pytest.mark.parametrize("changes", [{}, {"workload.update_compression": "lora"}], ids=["all", "adapters"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, pytest.param({"workload.update_compression": "lora"}, marks=pytest.mark.slow)],
+    ids=["all", "adapters"],
+)
 def test_rounds_with_failures_are_those_of_the_simulator(recovery, replication, changes):
     scenario = failing(recovery=recovery, replication=replication)
     scenario = scenario.with_overrides({"workload.local_steps": 3, **changes})
@@ -142,6 +147,29 @@ def test_two_devices_of_a_cluster_may_fail_in_one_round():
     rounds.close()
     assert [one["device"] for one in result["recoveries"][0]] == [2, 3]
     assert same_weights(federation, twin.run)
+
+
+@pytest.mark.parametrize(
+    ("head", "replication", "most"),
+    [("copies", "none", 0.0), ("copies", "cu", 0.0), ("common", "cu", 0.0), ("common", "none", 1e-4)],
+)
+def test_local_steps_that_are_taken_again_meet_the_heads_that_belong_to_them(head, replication, most):
+    # One head for all is not taken back: the steps that it made with the moments before the loss stay.
+    changes = {"workload.local_steps": 3, "workload.head": head, "workload.batch_size": 16}
+    scenario = failing(on_mean_s=1e9, replication=replication).with_overrides(changes)
+    execution = ThreadedExecution(scenario, Changed(scenario))
+    twin = Twin(scenario, execution.rounds)
+    late = None
+    for _ in range(3):
+        planned, result = execution.play(faults=[] if late is None else [(1, 2, late)])
+        if late is not None:
+            (recovery,) = result["recoveries"][1]
+            assert recovery["credited"] == (0 if replication == "none" else 2)
+        script = planned.script.clusters[1]
+        late = 0.95 * (script.delay_s - script.upload_s - script.collect_s)
+        twin.play(planned, result)
+        assert largest_difference(execution.federation, twin.run) <= most
+    execution.close()
 
 
 @pytest.mark.parametrize(

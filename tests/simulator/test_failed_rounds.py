@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
+from collapipe_env.allocation import SCHEDULES as SCHEDULE_NAMES
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.migration import LOST
-from collapipe_env.physics.recovery import RecoveryTerms
+from collapipe_env.physics.recovery import RecoveryTerms, light_segments
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
@@ -184,6 +185,44 @@ def test_heavy_plans_go_over_the_cu_and_take_longer():
         assert delays["heavy"].replay_s[0, 0] <= delays["light"].replay_s[0, 0] * (1.0 + 1e-9)
 
 
+@pytest.mark.parametrize("schedule", [None, "1f1b"])
+@pytest.mark.parametrize("device", [0, 3])
+@pytest.mark.parametrize("micro_batches", [1, 2, 16])
+def test_heavy_plans_have_the_shortest_steps_as_they_are_played(schedule, device, micro_batches):
+    """Devices that join send at full power, with as many micro-batches in flight as the others."""
+    parameters, state, costs, failures = a_round("heavy")
+    total, plan = parameters.costs.blocks, costs.allocation
+    room = np.full_like(state.memory_cap, total)
+    state = dataclasses.replace(state, memory_cap=room, memory_bytes=1e12 * np.ones(room.shape))
+    blocks = np.zeros_like(plan.blocks)
+    blocks[..., 0] = blocks[..., 3] = total // 2
+    power = np.where(blocks > 0, plan.device_power, parameters.power_min_w)
+    count = np.full_like(plan.micro_batches, micro_batches)
+    plan = dataclasses.replace(plan, blocks=blocks, device_power=power, micro_batches=count)
+    if schedule is not None:
+        kinds, caps = np.full_like(count, SCHEDULE_NAMES.index(schedule)), np.where(blocks > 0, 8, 0)
+        plan = dataclasses.replace(plan, schedule=kinds, caps=caps, chunks=np.ones_like(kinds))
+    costs = round_costs(parameters, state, plan)
+    for row, n in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        failing = never(costs)
+        failing[row, n, device] = 1.0
+        found = failures.replayed(state, costs, failing).failed
+        steps = {}
+        order = sorted({0, 1, 2, 3} - {device}, key=lambda k: -state.speed[row, n, k])
+        for working in (sorted(order[:several]) for several in (1, 2, 3)):
+            split = np.zeros_like(blocks[row, n])
+            split[working] = light_segments(total, state.speed[row, n, working])
+            tried, sent, flights = blocks.copy(), power.copy(), None
+            tried[row, n] = split
+            sent[row, n, 1:3] = np.where(split[1:3] > 0, parameters.power_max_w, sent[row, n, 1:3])
+            if plan.caps is not None:
+                flights = np.where(tried > 0, 8, plan.caps)
+            left = dataclasses.replace(plan, blocks=tried, device_power=sent, caps=flights)
+            steps[tuple(split.tolist())] = float(round_costs(parameters, state, left).local_step[row, n])
+        assert tuple(found.blocks[row, n].tolist()) == min(steps, key=steps.get)
+        assert found.replay_s[row, n] == pytest.approx(min(steps.values()), rel=1e-12)
+
+
 def test_dropped_rounds_end_no_earlier_and_bring_nothing():
     _, state, costs, failures = a_round("drop-round")
     failing = never(costs)
@@ -305,6 +344,32 @@ def test_the_picture_shows_the_loss_and_the_replay():
                 assert ("replay" in phases) == (not failed.dropped[row, n])
                 shown += 1
     assert shown > 5
+
+
+@pytest.mark.parametrize("scheduler", ["pipeline", "vanilla_fl"])
+def test_the_picture_says_who_failed(scheduler):
+    """In a stage of several devices too, whichever of them it is."""
+    env = CollaPipeVectorEnv(16, scenario_of(), "surrogate")
+    observation, _ = env.reset(seed=2)
+    policy = SCHEDULERS.get(scheduler)(env.scenario)
+    shown = set()
+    for _ in range(6):
+        env.step_allocation(policy.act(observation, env.state))
+        record = env.last_round
+        failed = None if record.interruption is None else record.interruption.failed
+        for row, n in np.argwhere(failed.device >= 0).tolist() if failed is not None else ():
+            device = int(failed.device[row, n])
+            labels = [e.label for e in round_view(record, 1, "", row=row).clusters[n].timeline.elements]
+            marks = [label for label in labels if label.endswith("failed")]
+            together = record.allocation.stage is not None and np.count_nonzero(
+                record.allocation.stage[row, n] == record.allocation.stage[row, n, device]
+            )
+            lead = int(np.flatnonzero(record.allocation.device_blocks[row, n])[0])
+            expected = f"d{lead}+{together - 1}, d{device} failed" if together > 2 else f"d{device} failed"
+            assert marks == [expected] or (together == 2 and marks[0].endswith(f", d{device} failed"))
+            shown.add((device, together > 1))
+    assert len(shown) > 2
+    assert any(several for _, several in shown) == (scheduler == "vanilla_fl")
 
 
 @pytest.mark.parametrize("kind", ["light", "drop-round"])

@@ -77,7 +77,10 @@ def test_it_agrees_with_a_walk_that_keeps_its_place(gaps, draw):
         ({"active": [100, 800]}, "window 1 from 800 to 700 s"),
         ({"active": [-5, 400]}, "window 0 from -5 to 300 s"),
         ({"finish_time": 650}, "window 1 from 400 to 700 s .* within 0 to 650 s"),
-        ({"finish_time": 0}, "finish_time is 0 s; give the period"),
+        ({"finish_time": 0}, r"finish_time is 0 s; give the period, 1 to 1e\+09 s"),
+        # Shorter or longer ones lose all digits of the time, or make states that cannot be set again.
+        ({"finish_time": 1e-300, "active": [0], "inactive": [1e-301]}, "finish_time is 1e-300 s"),
+        ({"finish_time": 1e308}, r"finish_time is 1e\+308 s"),
         ({"duration": "long"}, "duration is 'long'"),
         ({"model": 7}, "model is 7, not a text"),
         ({"modle": "x"}, "has a field 'modle'; did you mean 'model'"),
@@ -103,6 +106,9 @@ def test_what_is_no_json_of_clients_is_refused_and_nothing_is_unpickled(tmp_path
     assert not (tmp_path / "sprung").exists()
     for content, message in (
         ([CLIENT], "holds a list instead of an object"),
+        (7, "holds a number instead of an object"),
+        (None, "holds null instead of an object"),
+        ('{"0": {"duration": 1}, "0": {"duration": 2}}', "the name '0' stands 2 times in an object"),
         ({}, "no clients"),
         ({"0": [1]}, r"client '0' is \[1\], not an object"),
         ({"0": {k: v for k, v in CLIENT.items() if k != "active"}}, "client '0' has no active"),

@@ -61,7 +61,8 @@ class Transition(NamedTuple):
         after: Those at its end, before a new episode begins (E, ...).
         delay: Its length (E,) [s].
         ended: Whether an episode ended with it (E,), bool.
-        own: Whether it was the net's own plan (E,), bool; what follows from others is not its value.
+        own: Whether all clusters played the net's own plan (E,), bool; what follows from others is not its
+            value.
     """
 
     before: CriticInputs
@@ -161,7 +162,7 @@ class Foresight:
             cu_power=same(plan.cu_power),
         )
         V = group.parameters.tradeoff_v
-        after = HeatAfter(self._heat(group), group.parameters, group.env.state, plans, worth / V)
+        after = HeatAfter(self._heat(group), group.parameters, group.truth, plans, worth / V)
         before = critic_inputs(group)
         present = group.env.state.present
         heat = heat_tensor(after.headroom, after.share, np.broadcast_to(present[:, None], after.share.shape))
@@ -173,7 +174,7 @@ class Foresight:
         with torch.no_grad():
             values = self.critic(many).double().numpy()
         played = CriticInputs(before.steady, heat[:, 0], before.present)
-        self._pending = before, played, after.delay, np.ones(E, dtype=np.bool_)
+        self._pending = before, played, after.delay, group.whole
         mean = self._means.get(_name(group), float(after.delay.mean()))
         rate = V * mean * np.exp(-after.delay / self.horizon_s)
         charged = np.moveaxis(rate[:, None, None] * values, 1, 2)
@@ -197,7 +198,7 @@ class Foresight:
         draws = self._rng.random(E)
         exploring = np.where(exploring, draws >= 1.0 / LASTS, draws < BEGINS)
         self._exploring[group] = exploring
-        self._pending = *self._pending[:3], ~exploring
+        self._pending = *self._pending[:3], group.whole & ~exploring
         shortest = group.choices[choice_cost.argmin(axis=-1)].astype(np.int64)
         return replace(plan, micro_batches=np.where(exploring[:, None], shortest, plan.micro_batches))
 

@@ -54,7 +54,7 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
         group: The environments.
         rng: Draws the samples from which the entropy is estimated.
     """
-    state, p = group.env.state, group.parameters
+    state, p = group.known, group.parameters
     wanted = DSSRA(group.scenario, threads=1).allocate(state)
     plan = planned(net, group, 2, rng, wanted.blocks)
     E, N, K = wanted.blocks.shape
@@ -69,8 +69,7 @@ def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Los
     micro_batches = torch.nn.functional.cross_entropy(
         plan.choice_logits.reshape(E * N, -1), torch.from_numpy(chosen).reshape(-1), reduction="sum"
     )
-    group.env.step_allocation(wanted)
-    group.age += 1
+    group.play(wanted)
     return Losses(
         total=(counts + POWER_WEIGHT * powers + micro_batches) / (E * N),
         objective=float(counts.detach()) / (E * N),

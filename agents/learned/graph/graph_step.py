@@ -22,7 +22,7 @@ import torch
 
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.simulator.costs import round_costs
 
@@ -102,7 +102,7 @@ def planned(
         rng: Draws them.
         given: Blocks (E, N, K) for which the rest is decided; by default the most likely ones.
     """
-    state, p = group.env.state, group.parameters
+    state, p = group.known, group.parameters
     graph = group.observer.build(state)
     inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
     heat = torch.from_numpy(heat_inputs(state)) if "heat" in state.processes else None
@@ -150,7 +150,7 @@ def _keep_what_pays(
     net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
 ) -> None:
     """Put the blocks of the round before where they cost less, as the compiled decision does."""
-    state, p = group.env.state, group.parameters
+    state, p = group.known, group.parameters
     row = round_input(p, state, np.ones(counts.shape[:2]), exact_drift=True)
     stay = np.empty_like(counts)
     if not staying_rows(state.processes["migration"]["blocks"], counts, row, p.costs.blocks, stay):
@@ -184,13 +184,16 @@ def learn_and_play(
         rng: Draws the samples.
         foresight: Charges counts and micro-batches with the heat that they leave; it learns from the round.
     """
-    state, p = group.env.state, group.parameters
+    p = group.parameters
     plan = planned(net, group, samples, rng)
     E, N, _ = plan.counts.shape
+    # A cluster that sits out leaves the others another round than the one that is priced.
+    whole = group.whole
+    counted = max(int(whole.sum()), 1)
     power = np.ascontiguousarray(plan.power.detach().numpy())
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
     sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, len(group.choices)))
-    inputs = round_input(p, state, plan.micro_batches, exact_drift=True)
+    inputs = round_input(p, group.truth, plan.micro_batches, exact_drift=True)
     compare_counts(
         inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
         share, worth, sample_cost, choice_cost,
@@ -206,40 +209,46 @@ def learn_and_play(
         of_samples, of_choices = foresight.charges(group, played, worth, plan.samples, group.choices)
         played = foresight.explored(group, played, choice_cost)
         sample_cost, choice_cost = sample_cost + of_samples, choice_cost + of_choices
-    objective, unit = _objective(plan, group, share, worth)
+    objective, unit = _objective(plan, group, share, worth, whole)
 
     relative = (sample_cost - sample_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
     # Rare and very bad samples must not drown the others.
     relative = np.minimum(relative, 2.0) + entropy * plan.log_chance
     advantage = (relative - relative.mean(axis=-1, keepdims=True)) * (1.0 / (samples - 1))
+    advantage[~whole] = 0.0
     taken = torch.gather(plan.logits, -1, torch.from_numpy(plan.samples).movedim(2, -1)).sum(dim=-2)
     counts = (torch.from_numpy(advantage).float() * taken).sum()
 
     regret = (choice_cost - choice_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
+    regret[~whole] = 0.0
     regrets = torch.from_numpy(np.minimum(regret, 3.0)).float()
     micro_batches = (plan.choice_logits.softmax(dim=-1) * regrets).sum()
 
-    total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (E * N)
+    total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (
+        counted * N
+    )
 
-    group.env.step_allocation(played)
-    group.age += 1
+    group.play(played)
     if foresight is not None:
         foresight.played(group)
     likeliest = plan.choice_logits.argmax(dim=-1, keepdim=True)
     return Losses(
         total=total,
-        objective=float(objective.detach()) / (E * N),
-        micro_batches=float(regrets.gather(-1, likeliest).mean()),
+        objective=float(objective.detach()) / (counted * N),
+        micro_batches=float(regrets.gather(-1, likeliest).sum()) / (counted * N),
         entropy=float(-plan.log_chance.mean()),
     )
 
 
 def _objective(
-    plan: Plan, group: Group, share: FloatArray, worth: FloatArray
+    plan: Plan, group: Group, share: FloatArray, worth: FloatArray, whole: BoolArray
 ) -> tuple[torch.Tensor, FloatArray]:
-    """Sum of the clusters' parts over the size of their environment's objective, and that size (E,)."""
+    """Sum of the clusters' parts over the size of their environment's objective, and that size (E,).
+
+    The sum is over the environments in which every cluster plays.
+    """
     p = group.parameters
-    state = group.env.state.map(torch.from_numpy)
+    state = group.truth.map(torch.from_numpy)
     costs = round_costs(
         p,
         state,
@@ -256,4 +265,4 @@ def _objective(
     priced = (state.backlog * costs.energy_ratio).sum(dim=(-2, -1))
     size = (p.tradeoff_v * costs.delay + priced + drift.sum(dim=-1)).detach() / p.clusters
     parts = torch.from_numpy(worth) * costs.cluster_delay + drift
-    return (parts / size[:, None]).sum(), size.numpy()
+    return (parts / size[:, None])[torch.from_numpy(whole)].sum(), size.numpy()

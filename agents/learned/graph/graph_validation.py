@@ -86,7 +86,7 @@ class GraphValidator:
             scheduler = GraphScheduler(env.scenario, weights, heads)
             rounds = env.scenario.dynamics.rounds
             for _ in range(rounds):
-                env.step_allocation(scheduler.allocate(env.state))
+                env.step_allocation(scheduler.act(None, env.state))
             summaries = [env.summary(row) for row in range(env.num_envs)]
             delay = float(np.mean([summary["mean_delay"] for summary in summaries]))
             lyapunov = 0.5 * float((env.state.backlog**2).sum(axis=(-2, -1)).mean())

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.agents.dssra.parallel_rounds import as_record
+from collapipe_env.allocation import Allocation
+from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
@@ -16,6 +18,8 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .graph_parameters import LONGEST_BACKLOG
 from .random_systems import random_system, with_new_layouts
@@ -61,6 +65,34 @@ class Group:
             )
         self.env.reset(seed=seed)
         self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
+
+    @property
+    def able(self) -> BoolArray:
+        """Clusters whose devices can hold the encoder (E, N); the others sit the round out."""
+        if self.parameters.idle_round_s is None:
+            return np.ones((self.env.num_envs, self.parameters.clusters), dtype=np.bool_)
+        return np.asarray(able_clusters(self.parameters, self.env.truth))
+
+    @property
+    def whole(self) -> BoolArray:
+        """Environments in which every cluster can hold the encoder (E,)."""
+        return np.all(self.able, axis=-1)  # type: ignore[no-any-return]
+
+    @property
+    def known(self) -> SystemState:
+        """Known state of the systems (E, ...), with room where clusters sit out: plans come of it."""
+        return with_room_everywhere(self.env.state, self.able, self.parameters.costs.blocks)
+
+    @property
+    def truth(self) -> SystemState:
+        """True state of the systems (E, ...), with room where clusters sit out: plans are priced by it."""
+        return with_room_everywhere(self.env.truth, self.able, self.parameters.costs.blocks)
+
+    def play(self, plan: Allocation) -> None:
+        """Play a plan (E, ...), which clusters without room sit out."""
+        able = self.able
+        self.env.step_allocation(plan if able.all() else sitting_out(plan, able))
+        self.age += 1
 
     @property
     def ended(self) -> bool:

@@ -16,7 +16,9 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights, learn_and_play
+from collapipe_env.agents.learned.graph.training_groups import Group
 from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
@@ -31,13 +33,16 @@ def group_of(scenario, state, rows=None):
     record: Any = as_record(p.numbers)
     observer = GraphObserver(p)
     return SimpleNamespace(
-        env=SimpleNamespace(state=state, step_allocation=played.append),
+        env=SimpleNamespace(state=state),
+        known=state,
+        truth=state,
+        whole=np.ones(len(state.present), np.bool_),
+        play=played.append,
         parameters=p,
         observer=observer,
         moves="migration" in state.processes,
         record=record,
         choices=np.asarray(p.micro_batch_choices, float),
-        age=0,
         played=played,
     )
 
@@ -191,7 +196,6 @@ def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     group = group_of(scenario, state)
     losses = learn(net, group, samples=3, entropy=0.01, weights=Weights())
     (played,) = group.played
-    assert group.age == 1
     # Without exact shares no cluster asks whether it should keep its blocks.
     exact = "migration" in state.processes
     wanted = GraphScheduler(scenario, support.packed(net), 4, exact_shares=exact).allocate(state)
@@ -225,3 +229,15 @@ def test_entropy_is_that_of_the_counts():
     scores = np.take_along_axis(logits, plans.T, axis=1).sum(axis=0)
     chance = np.exp(scores) / np.exp(scores).sum()
     assert found == pytest.approx(-(chance * np.log(chance)).sum(), abs=0.04)
+
+
+def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_teach_nothing():
+    scenario, net = load_scenario("small-churn"), support.random_net(6)
+    group = Group(scenario, 24, life=10, seed=0)
+    whole = group.whole
+    assert 0 < whole.sum() < len(whole)
+    able, alone = group.able, group_of(scenario, group.truth[np.flatnonzero(whole)])
+    losses, wanted = learn(net, group), learn(net, alone)
+    assert group.age == 1
+    np.testing.assert_array_equal(group.env.last_round.allocation.participates != 0, able)
+    assert float(losses.total.detach()) == pytest.approx(float(wanted.total.detach()), rel=1e-6)

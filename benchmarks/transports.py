@@ -1,0 +1,182 @@
+"""One way of a frame between two processes of an execution: TCP against gloo, and how fast either streams.
+
+The two take turns, so that a busy machine slows both alike. A frame goes to the other process and back; half
+of that is its one way, of which the median and the 95th percentile are given. Streaming sends frames one
+after the other until the last one is answered. Run::
+
+    python benchmarks/transports.py
+    python benchmarks/transports.py --sizes 4096 1048576 --seconds 5
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import RESULTS, Figure, command, publish, within
+
+from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.tokens import new_token
+from collapipe_env.execution.transport.gloo import GlooEndpoint
+from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
+
+WHAT = "one way of a frame between two processes on this machine"
+TRANSPORTS = ("tcp", "gloo")
+PATIENCE_S = 60.0
+STREAMED_BYTES = 2**28
+MOST_STREAMED = 2000
+WARM_UP = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    sizes: tuple[int, ...] = (4096, 65_536, 1_048_576, 4_194_304)
+    """Bytes of a frame's array."""
+    seconds: float = 3.0
+    """Time for the round trips of each transport and size."""
+    slices: int = 3
+    """Turns that each takes."""
+    output: Path = RESULTS / "transports.json"
+    """File for the figures."""
+
+    def check(self) -> None:
+        """Refuse values out of range."""
+        within(("--seconds", self.seconds, 0.01, 600), ("--slices", self.slices, 1, 100))
+        for size in self.sizes:
+            within(("--sizes", size, 1, 2**28))
+
+
+def endpoint(
+    transport: str, name: str, token: str, peer: Address | None = None
+) -> GlooEndpoint | TcpEndpoint:
+    """An endpoint, which knows its peer if that is there already."""
+    control = TcpEndpoint(name, token=token)
+    made = GlooEndpoint(control) if transport == "gloo" else control
+    if peer is not None:
+        made.connect({"parent": peer})
+    return made
+
+
+def echo(transport: str, token: str, parent: Address, told: Any) -> None:
+    """Answer every frame of the parent with the same, or the last one of a stream with a word."""
+    mine = endpoint(transport, "child", token, parent)
+    over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def on_frame(peer: str, frame: Frame) -> None:
+        if frame.kind == "there":
+            mine.send(peer, frame)
+        elif frame.kind == "last":
+            mine.send(peer, Frame("there"))
+
+    mine.listen(on_frame, lambda *_: over.put(None))
+    told.send(mine.address)
+    told.recv()
+    mine.close()
+
+
+class Link:
+    """This side of two processes that are connected."""
+
+    def __init__(self, transport: str) -> None:
+        token, context = new_token(), multiprocessing.get_context("spawn")
+        self._mine = endpoint(transport, "parent", token)
+        self._came: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self._told, theirs = context.Pipe()
+        self._process = context.Process(
+            target=echo, args=(transport, token, self._mine.address, theirs), daemon=True
+        )
+        self._process.start()
+        self._mine.listen(lambda _, frame: self._came.put(frame), lambda *_: None)
+        self._mine.connect({"child": self._told.recv()})
+
+    def there_and_back(self, array: np.ndarray[Any, Any]) -> float:
+        """Time of a frame to the other process and back [s]."""
+        begun = time.perf_counter()
+        self._mine.send("child", Frame("there", arrays={"x": array}))
+        self._came.get(timeout=PATIENCE_S)
+        return time.perf_counter() - begun
+
+    def stream(self, array: np.ndarray[Any, Any], count: int) -> float:
+        """Time until frames that are sent one after the other are there [s]."""
+        begun = time.perf_counter()
+        for number in range(count):
+            kind = "last" if number == count - 1 else "next"
+            self._mine.send("child", Frame(kind, Tag(step=number), arrays={"x": array}))
+        self._came.get(timeout=PATIENCE_S)
+        return time.perf_counter() - begun
+
+    def close(self) -> None:
+        """End the other process."""
+        self._told.send(None)
+        self._mine.close()
+        self._process.join()
+
+
+def repeated(once: Callable[[], float], seconds: float) -> list[float]:
+    """What something returns, again and again for some time."""
+    ends = time.perf_counter() + seconds
+    found: list[float] = []
+    while time.perf_counter() < ends or not found:
+        found.append(once())
+    return found
+
+
+def measured(options: Options, links: dict[str, Link]) -> list[Figure]:
+    """Figures of all sizes."""
+    figures = []
+    for size in options.sizes:
+        array = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+        count = max(1, min(MOST_STREAMED, STREAMED_BYTES // size // options.slices))
+        ways: dict[str, list[float]] = {name: [] for name in links}
+        rates: dict[str, list[float]] = {name: [] for name in links}
+        for link in links.values():
+            for _ in range(WARM_UP):
+                link.there_and_back(array)
+        for _ in range(options.slices):
+            for name, link in links.items():
+                seconds = options.seconds / options.slices
+                ways[name] += repeated(partial(link.there_and_back, array), seconds)
+                rates[name].append(count * size / link.stream(array, count) / 1e6)
+        for name in links:
+            low, middle, high = np.percentile(ways[name], [5, 50, 95]) / 2 * 1e3
+            figures.append(Figure(f"{name}, {size:,} bytes, one way", middle, "ms", low, high))
+            figures.append(
+                Figure(
+                    f"{name}, {size:,} bytes, streamed",
+                    float(np.median(rates[name])),
+                    "MB/s",
+                    min(rates[name]),
+                    max(rates[name]),
+                )
+            )
+    return figures
+
+
+def run(options: Options) -> None:
+    """Measure, and publish."""
+    links = {name: Link(name) for name in TRANSPORTS}
+    try:
+        figures = measured(options, links)
+    finally:
+        for link in links.values():
+            link.close()
+    publish(options, WHAT, figures)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark from its command line; returns the exit status."""
+    return command(Options, run, __doc__, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Rounds of ``collapipe execute``: played, kept in the run's folder, and reported at the end."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collapipe_env.errors import StateError, reason
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.execution.committed_rounds import commit, report_path
+from collapipe_env.files import read_json, write_bytes, write_json, write_text
+from collapipe_env.interrupts import uninterrupted
+from collapipe_env.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collapipe_env.cli.execute import Options
+    from collapipe_env.execution.launching import Failures, Launcher
+    from collapipe_env.execution.planned_rounds import PlannedRound
+    from collapipe_env.execution.price_comparison import ComparedRound
+
+
+def finished(run: RunDirectory, rounds: int) -> bool:
+    """Whether an earlier run has played so many rounds, and written everything."""
+    if not (run.execution.exists() and run.weights.exists()):
+        return False
+    written = read_json(run.execution, "start over with --fresh").get("rounds")
+    return isinstance(written, list) and len(written) == rounds
+
+
+class Execution:
+    """Rounds of a run: played, kept, and reported.
+
+    Args:
+        options: All options.
+        launcher: Its processes.
+        run: Its folder.
+        scenario: The scenario.
+        head: Origin of the results, for their file.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        launcher: Launcher,
+        run: RunDirectory,
+        scenario: Scenario,
+        head: dict[str, Any],
+    ) -> None:
+        self._options, self._launcher, self._run = options, launcher, run
+        self._scenario, self._head = scenario, head
+        self._rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
+        self._compared: list[ComparedRound] = []
+        self._title = f"{launcher.name}, {options.scheduler}"
+
+    def take_up(self, past: Sequence[dict[str, Any]]) -> None:
+        """Take up the rounds that were played before.
+
+        Args:
+            past: The server's report of each.
+
+        Raises:
+            StateError: A report is damaged.
+        """
+        for planned, result in zip(self._launcher.replayed, past, strict=True):
+            try:
+                self._add(planned, result)
+            except (LookupError, TypeError, ValueError) as error:
+                raise StateError(
+                    f"{report_path(self._run, len(self._rounds) + 1)} is no report of a round "
+                    f"({reason(error)}): start over with --fresh, or choose another place with --out"
+                ) from None
+
+    def play(self, failures: Failures) -> None:
+        """Play the rounds that are left; keep each, and write what is known at the end, early or not.
+
+        Raises:
+            ExecutionError: A process is lost without which the execution cannot go on.
+        """
+        from collapipe_env.execution.joining import ExecutionError
+
+        self._run.figures.mkdir(exist_ok=True)
+        load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+        try:
+            for number in range(len(self._rounds) + 1, self._options.rounds + 1):
+                self._play(number, failures)
+            _write_weights(self._run.weights, self._launcher.weights())
+        except ExecutionError as error:
+            kept = len(self._rounds)
+            raise ExecutionError(
+                f"{error}; {kept} finished round{'' if kept == 1 else 's'} "
+                f"{'is' if kept == 1 else 'are'} kept: the same command goes on from there"
+            ) from None
+        finally:
+            if self._rounds:
+                self._report(load_before)
+
+    def _play(self, number: int, failures: Failures) -> None:
+        """Play a round, keep it, and say what came of it."""
+        from collapipe_env.execution.launching import NO_FAILURES
+        from collapipe_env.execution.pictures import write_picture
+
+        begun = time.monotonic()
+        planned, result = self._launcher.play(failures if number == 1 else NO_FAILURES)
+        state = self._launcher.committed()
+        with uninterrupted():
+            commit(self._run, self._scenario, result, state)
+            self._add(planned, result)
+        one = self._compared[-1]
+        lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
+        print(
+            f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
+            f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
+            f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
+            flush=True,
+        )
+        write_picture(self._run.figures / f"round-{number}.png", planned, result, self._title)
+
+    def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
+        from collapipe_env.execution.price_comparison import compare_round
+
+        scale = self._launcher.scale if self._options.clock == "wall" else 1.0
+        self._compared.append(compare_round(len(self._rounds) + 1, planned, result, scale))
+        self._rounds.append((planned, result))
+
+    def _report(self, load_before: float) -> None:
+        """Write table, numbers and trace, and print the table."""
+        from rich.console import Console
+
+        from collapipe_env.execution.chrome_trace import write_trace
+        from collapipe_env.execution.price_comparison import comparison_page
+
+        run = self._run
+        load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
+        below = [f"clock {self._options.clock}, scale {self._launcher.scale:.3g}; {load}"]
+        page = comparison_page(f"Priced and measured: {self._title}", self._compared, below)
+        write_json(run.execution, {**self._head, "rounds": [one.to_dict() for one in self._compared]})
+        write_text(run.table, page.markdown())
+        write_trace(run.trace, self._rounds)
+        console = Console(highlight=False)
+        console.print()
+        page.print(console)
+        console.print()
+        say_where(run)
+
+
+def say_where(run: RunDirectory) -> None:
+    """Print where everything is."""
+    for what, path in (
+        ("table", run.table),
+        ("numbers", run.execution),
+        ("pictures", run.figures),
+        ("trace", run.trace),
+        ("weights", run.weights),
+    ):
+        if path.exists():
+            print(f"{what + ':':<10} {path}")
+
+
+def _write_weights(path: Path, weights: dict[str, np.ndarray[Any, Any]]) -> None:
+    content = io.BytesIO()
+    np.savez(content, **weights)  # type: ignore[arg-type] # the names are no option of savez
+    write_bytes(path, content.getvalue())

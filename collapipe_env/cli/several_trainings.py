@@ -1,0 +1,149 @@
+"""Several trainings of one command, which differ in their seeds: each a task of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from collapipe_env.cli.early_end import TERMINATED, Terminated, terminable
+from collapipe_env.cli.train_options import Options
+from collapipe_env.cli.trainings import files_of, steps_kept
+from collapipe_env.evaluation.executor import Executor, Hooks
+from collapipe_env.evaluation.labels import counted
+from collapipe_env.evaluation.run_lock import LOCK_NAME
+from collapipe_env.evaluation.travelling import Files, files_below, write_below
+from collapipe_env.schedulers import LEARNED
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training.
+
+    Attributes:
+        options: Its options; ``output.out`` is its folder.
+        program: The command, for the record.
+        given: Its arguments.
+        files: What is in its folder already, for a worker that does not see that; ``None`` where it does.
+        scratch: Folder that outlives such a worker, from which the next one goes on.
+    """
+
+    options: Options
+    program: str
+    given: tuple[str, ...]
+    files: Files | None = field(default=None, repr=False)
+    scratch: Path | None = None
+
+    def __str__(self) -> str:
+        return f"the training with seed {self.options.training.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        assert self.options.output.out is not None
+        return self.options.output.out
+
+    def run_in(self, folder: Path) -> None:
+        """Train in a folder, going on from what is there.
+
+        Args:
+            folder: The folder.
+        """
+        from collapipe_env.cli.train import Job
+
+        options = replace(self.options, output=replace(self.options.output, out=folder))
+        Job(options, self.program, self.given).train_only()
+
+
+def train_one(task: Training, _: Callable[[], None]) -> Files | None:
+    """Do one training: the work of an executor.
+
+    Args:
+        task: The training.
+
+    Returns:
+        The files of its folder, where the asking process does not see that.
+    """
+    if task.files is None:
+        if multiprocessing.parent_process() is None:
+            task.run_in(task.folder)
+        else:
+            _train_in_worker(task)
+        return None
+    with contextlib.ExitStack() as stack:
+        if task.scratch is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-"))) / "run"
+        else:
+            folder = task.scratch / task.folder.name
+        if not (folder / "run.json").exists():  # an earlier worker was not here
+            write_below(folder, task.files)
+        task.run_in(folder)
+        return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
+
+
+def _train_in_worker(task: Training) -> None:
+    """Train in a process of the pool: silently, since others print, too; SIGTERM saves the training."""
+    with open(os.devnull, "w") as nowhere, terminable():
+        try:
+            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                task.run_in(task.folder)
+        except Terminated:
+            raise SystemExit(TERMINATED) from None
+
+
+def train_all(
+    options: Options, folders: Sequence[Path], executor: Executor, program: str, given: Sequence[str]
+) -> None:
+    """Do all trainings that are not done yet.
+
+    Args:
+        options: The options of the command.
+        folders: A folder for each training, whose seeds count from the options'.
+        executor: Where they are done.
+        program: The command, for the record.
+        given: Its arguments.
+
+    Raises:
+        CollaPipeError: If a training fails, or its worker is lost again and again.
+        KeyboardInterrupt: If the user interrupts; finished trainings are kept, and others as they stand where
+            they run on this machine.
+    """
+    if options.output.fresh and executor.scratch is not None:
+        shutil.rmtree(executor.scratch, ignore_errors=True)
+    tasks = []
+    for number, folder in enumerate(folders):
+        files = files_of(options, folder)
+        if steps_kept(files) >= options.steps and files.best.exists():
+            continue
+        one = replace(
+            options,
+            training=replace(options.training, seed=options.training.seed + number, runs=1),
+            evaluation=replace(options.evaluation, schedulers=(LEARNED,)),
+            output=replace(options.output, out=folder, fresh=False),
+        )
+        known = None
+        if executor.apart:
+            known = {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
+        tasks.append(Training(one, program, tuple(given), known, executor.scratch))
+    finished = len(folders) - len(tasks)
+    if not tasks:
+        print(f"{counted(finished, 'training')} done")
+        return
+    print(f"training: {counted(len(tasks), 'seed')}, {executor.where}", flush=True)
+
+    def done(task: Training, files: Files | None) -> None:
+        if files is not None:
+            write_below(task.folder, files)
+        if task.scratch is not None:
+            shutil.rmtree(task.scratch / task.folder.name, ignore_errors=True)
+        print(f"seed {task.options.training.seed}: trained, in {task.folder}", flush=True)
+
+    def again(task: Training, reason: str) -> None:
+        print(f"seed {task.options.training.seed}: again, since {reason}", flush=True)
+
+    executor.run(train_one, tasks, Hooks(done, again=again))

@@ -1,0 +1,213 @@
+"""Tasks on a Ray cluster, or on a Ray that is started here for the time of a command."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import CollaPipeError, shown
+from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
+
+REMEDY = (
+    "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of a "
+    "Ray that was started here: /tmp/ray/session_latest/logs). Finished work is kept"
+)
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Does tasks on Ray, one CPU each unless more threads are asked for.
+
+    Attributes:
+        asked: Tasks at once, at most; by default as many as there are CPUs for.
+        address: Of the cluster; by default the variable ``RAY_ADDRESS`` says it, and without that a Ray with
+            so many workers is started here and ended with the tasks.
+        cpus: CPUs that a task takes.
+    """
+
+    asked: int | None = None
+    address: str | None = None
+    cpus: int = 1
+
+    @property
+    def jobs(self) -> int:
+        """Tasks at once; before there is a connection, this machine's CPUs stand for the cluster's."""
+        return self.asked or max((os.cpu_count() or 1) // self.cpus, 1)
+
+    @property
+    def apart(self) -> bool:
+        """Files travel: a cluster need not share a disk."""
+        return True
+
+    @property
+    def scratch(self) -> Path | None:
+        """There is none."""
+        return None
+
+    @property
+    def where(self) -> str:
+        """The cluster."""
+        cluster = self._cluster
+        place = f"the cluster at {cluster}" if cluster else "a Ray of this command's own"
+        many = "as many at once as there are CPUs" if cluster and not self.asked else f"{self.jobs} at once"
+        return f"{many} on {place}"
+
+    @property
+    def _cluster(self) -> str | None:
+        """Address of a cluster that runs already."""
+        address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        return None if address == "local" else address
+
+    def run(self, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
+        """Do all tasks; see :meth:`~collapipe_env.evaluation.executor.Executor.run`."""
+        if not tasks:
+            return
+        ray = require_ray()
+        with self._connected(ray):
+            _Run(ray, self, work, tasks, hooks).work_off()
+
+    @contextlib.contextmanager
+    def _connected(self, ray: Any) -> Iterator[None]:
+        """Connect to the cluster, or start one; one that this process is connected to already is used."""
+        if ray.is_initialized():
+            yield
+            return
+        cluster = self._cluster
+        # Nothing is sent to anybody unless the user's environment says so.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            _require_open(cluster)
+            ray.init(
+                address=cluster or "local",
+                **({} if cluster else {"num_cpus": self.jobs * self.cpus, "include_dashboard": False}),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+            )
+        except Exception as error:  # of many kinds, for an address that is wrong or silent
+            if cluster:
+                raise CollaPipeError(
+                    f"there is no Ray cluster to use at {shown(cluster)} ({_first_line(error)}): start one "
+                    "with 'ray start --head' and give its address with --ray-address, or leave that and "
+                    "RAY_ADDRESS out"
+                ) from None
+            raise CollaPipeError(f"Ray cannot be started here ({_first_line(error)})") from None
+        finally:
+            # Ray ends the process on SIGTERM; here it is another Ctrl-C.
+            with contextlib.suppress(ValueError, TypeError):  # not the main thread; no handler of Python's
+                signal.signal(signal.SIGTERM, before)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+class _Run:
+    """Tasks under way.
+
+    Args:
+        ray: The library.
+        executor: How they are done.
+        work: Does a task.
+        tasks: What to do.
+        hooks: Whom to tell what.
+    """
+
+    def __init__(
+        self, ray: Any, executor: RayExecutor, work: Work, tasks: Sequence[Any], hooks: Hooks
+    ) -> None:
+        self._ray, self._work, self._tasks, self._hooks = ray, work, tasks, hooks
+        # Ray would do a lost task again by itself, silently and without telling what was lost.
+        self._remote = ray.remote(num_cpus=executor.cpus, max_retries=0)(run_errand)
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        self._jobs = executor.asked or max(cpus // executor.cpus, 1)
+        self._waiting = iter(range(len(tasks)))
+        self._pending: dict[Any, int] = {}
+        self._losses, self._replies = Losses(hooks, REMEDY), Replies(hooks)
+
+    def work_off(self) -> None:
+        """Do all tasks."""
+        try:
+            self._fill()
+            while self._pending:
+                ready, _ = self._ray.wait([*self._pending], num_returns=1)
+                for reference in ready:
+                    self._take(reference, self._pending.pop(reference))
+                self._fill()
+        finally:
+            for reference in self._pending:
+                with contextlib.suppress(Exception):  # of a cluster that is gone
+                    self._ray.cancel(reference, force=True)
+
+    def _fill(self) -> None:
+        """Hand out tasks until as many as may be are under way."""
+        while len(self._pending) < self._jobs:
+            number = next((n for n in self._waiting if self._hooks.wanted(self._tasks[n])), None)
+            if number is None:
+                return
+            self._submit(number)
+
+    def _submit(self, number: int) -> None:
+        self._pending[self._remote.remote(Errand(self._work, self._tasks[number]))] = number
+
+    def _take(self, reference: Any, number: int) -> None:
+        """Take the answer to a task, or hand it out again where its worker was lost."""
+        task, errors = self._tasks[number], self._ray.exceptions
+        try:
+            reply = self._ray.get(reference)
+        except errors.RayTaskError as error:  # our code answers with its errors: it was not even reached
+            raise CollaPipeError(
+                f"a Ray worker could not begin {task} ({_last_line(error)}): install the same versions of "
+                "Python, collapipe-env and its dependencies on every machine of the cluster"
+            ) from None
+        except errors.RaySystemError as error:
+            raise CollaPipeError(f"Ray failed on {task} ({_first_line(error)})") from None
+        except errors.RayError as error:
+            self._losses.note(number, task, f"a Ray worker was lost ({type(error).__name__})")
+            self._submit(number)
+            return
+        assert isinstance(reply, Reply)
+        self._replies.take(task, reply)
+
+
+def require_ray() -> Any:
+    """Return the library Ray.
+
+    Raises:
+        CollaPipeError: If it is not installed.
+    """
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise CollaPipeError(
+            "--executor ray needs the package ray, which is not installed: pip install 'collapipe-env[ray]'"
+        ) from None
+    return ray
+
+
+def _require_open(address: str | None) -> None:
+    """Refuse an address of a machine and port at which nobody listens, which Ray would try for minutes.
+
+    Raises:
+        OSError: If there is no connection.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]

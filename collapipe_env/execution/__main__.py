@@ -1,0 +1,17 @@
+"""A rank of an execution: ``torchrun ... -m collapipe_env.execution``, with the options of ``execute``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Play the rank that the environment names; returns the exit status."""
+    # The command line is above this layer, and knows the options.
+    from collapipe_env.cli.execute import main_of_rank
+
+    return main_of_rank()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Committed rounds: what an execution keeps after every round, so that it can go on after whatever ends it.
+
+The server's report of each round is a file of its own. One file holds the state after the last round that
+counts; it is replaced last and at once, so that a round is either committed as a whole or was never played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.errors import StateError
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import read_json, write_json
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.state_files import read_tree, write_tree
+from collapipe_env.state_trees import Tree, require_array, require_names
+
+FORMAT, VERSION = "collapipe_env execution", 1
+REMEDY = "start over with --fresh, or choose another place with --out"
+MOST_ROUNDS = 100_000
+
+
+@dataclass(frozen=True)
+class Committed:
+    """State of an execution between two rounds.
+
+    Attributes:
+        rounds: Rounds that were played.
+        scale: Seconds of wall time for a priced second.
+        simulator: State of the environment that plans the rounds.
+        training: State of the training, as the server has packed it.
+    """
+
+    rounds: int
+    scale: float
+    simulator: Tree
+    training: bytes
+
+
+def report_path(run: RunDirectory, number: int) -> Path:
+    """File of the server's report of a round.
+
+    Args:
+        run: Folder of the run.
+        number: Number of the round, from 1.
+    """
+    return run.played / f"round-{number}.json"
+
+
+def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], state: Committed) -> None:
+    """Keep a round that was played, and the state after it.
+
+    Args:
+        run: Folder of the run.
+        scenario: The scenario.
+        report: The server's report of the round.
+        state: The state after it.
+
+    Raises:
+        DataError: If the folder cannot be written to.
+    """
+    write_json(report_path(run, state.rounds), report)
+    write_tree(
+        run.state,
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "scenario": scenario_digest(scenario),
+            "rounds": state.rounds,
+            "scale": np.array(state.scale),
+            "simulator": state.simulator,
+            "training": np.frombuffer(state.training, dtype=np.uint8),
+        },
+    )
+
+
+def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
+    """Return the state after the last round that was kept; ``None`` before the first.
+
+    Args:
+        run: Folder of the run.
+        scenario: The scenario.
+
+    Raises:
+        StateError: If the file is damaged, of another version, or another scenario's.
+    """
+    if not run.state.exists():
+        return None
+    tree, place = read_tree(run.state, REMEDY), str(run.state)
+    for name, here in (("format", FORMAT), ("version", VERSION), ("scenario", scenario_digest(scenario))):
+        if tree.get(name) != here:
+            raise StateError(f"{place} is the state of something else (its {name} differs): {REMEDY}")
+    require_names(tree, ("format", "version", "scenario", "rounds", "scale", "simulator", "training"), place)
+    rounds, scale, training = tree["rounds"], tree["scale"], tree["training"]
+    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+        raise StateError(f"{place}/rounds is damaged: {REMEDY}")
+    require_array(scale, (), np.float64, f"{place}/scale")
+    require_array(training, (np.size(training),), np.uint8, f"{place}/training")
+    if not 1e-3 <= float(scale) <= 1e4:
+        raise StateError(f"{place}/scale is {float(scale)}, expected 0.001 to 10,000: {REMEDY}")
+    return Committed(rounds, float(scale), tree["simulator"], training.tobytes())
+
+
+def reports(run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
+    """Return the server's reports of the rounds that were kept.
+
+    Args:
+        run: Folder of the run.
+        rounds: How many there are.
+
+    Raises:
+        StateError: If one is missing or damaged.
+    """
+    found = []
+    for number in range(1, rounds + 1):
+        path = report_path(run, number)
+        report = read_json(path, REMEDY)
+        missing = {"delay_s", "cluster_s", "collected_s", "train_loss", "events", "recoveries", "figures"}
+        if missing - report.keys():
+            names = ", ".join(sorted(missing - report.keys()))
+            raise StateError(f"{path} is no report of a round ({names} missing): {REMEDY}")
+        found.append(dict(report))
+    return found
+
+
+def same_trees(one: Any, other: Any) -> bool:
+    """Return whether two trees are alike to the bit."""
+    if isinstance(one, Mapping):
+        return (
+            isinstance(other, Mapping)
+            and one.keys() == other.keys()
+            and all(same_trees(value, other[name]) for name, value in one.items())
+        )
+    if isinstance(one, np.ndarray):
+        return (
+            isinstance(other, np.ndarray)
+            and (one.dtype, one.shape) == (other.dtype, other.shape)
+            and one.tobytes() == other.tobytes()
+        )
+    return type(one) is type(other) and bool(one == other)

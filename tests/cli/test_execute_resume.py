@@ -1,0 +1,178 @@
+"""Executions that were ended early: by whom, what is left, and that they go on as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+from executed_support import quick
+from process_support import descendants, wait_until_gone
+
+from collapipe_env.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+GIVEN = ["execute", "--scheduler", "pipeline", "--clock", "virtual"]
+FAULT = ["--fault", "c0d2@1.0"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+@pytest.fixture(autouse=True)
+def quick_scenario(tmp_path, monkeypatch):
+    """A small scenario in the present folder, of two clusters of two devices."""
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    (tmp_path / "quick.yaml").write_text(scenario.to_yaml())
+    monkeypatch.chdir(tmp_path)
+
+
+def command(*given):
+    return [sys.executable, "-m", "collapipe_env", *GIVEN, "--scenario", "quick.yaml", *map(str, given)]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def run(folder, *given):
+    """Run the command to its end; returns status, output and errors."""
+    ended = subprocess.run(
+        command(*given, "--out", folder), capture_output=True, text=True, timeout=280, env=environment()
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def ended_early(folder, *given, who, number, after=2):
+    """Send a signal to a process after some rounds; returns status, errors, and processes that there were."""
+    process = subprocess.Popen(
+        command(*given, "--out", folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        # Whatever started the tests may ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with process:
+        for line in process.stdout:
+            if line.startswith(f"round {after} "):
+                break
+        names = descendants(process.pid)
+        if who == "launcher":
+            os.kill(process.pid, number)
+        else:
+            (pid,) = [pid for pid, name in names.items() if name == f"collapipe {who}"[:15]]
+            os.kill(pid, number)
+        _, errors = process.communicate(timeout=120)
+    return process.returncode, errors, names
+
+
+def same_results(one, other):
+    """Whether two runs have the same weights, numbers and trace."""
+    first, second = (np.load(folder / "weights.npz") for folder in (one, other))
+    assert first.files == second.files
+    assert all(np.array_equal(first[name], second[name]) for name in first.files)
+    numbers = [json.loads((folder / "execution.json").read_text())["rounds"] for folder in (one, other)]
+    assert numbers[0] == numbers[1]
+    assert (one / "trace.json").read_bytes() == (other / "trace.json").read_bytes()
+
+
+def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(whole, "--rounds", 3, *FAULT)[0] == 0
+    assert run(parts, "--rounds", 2, *FAULT)[0] == 0
+    status, output, _ = run(parts, "--rounds", 3, *FAULT)
+    assert status == 0
+    assert "2 of 3 rounds have been played" in output
+    assert "round 3 of 3" in output
+    assert "round 2 of 3" not in output
+    same_results(whole, parts)
+    # A finished one says so; one with other options is refused.
+    given = [*GIVEN, "--scenario", "quick.yaml", *FAULT, "--out", str(parts)]
+    assert main([*given, "--rounds", "3"]) == 0
+    assert "all 3 rounds have been played" in capsys.readouterr().out
+    for other in (
+        ["--rounds", "2"],
+        ["--rounds", "3", "--seed", "1"],
+        ["--rounds", "3", "--schedule", "1f1b"],
+    ):
+        assert main([*given, *other]) == 2
+        assert "was made with other options" in " ".join(capsys.readouterr().err.split())
+    # Damaged and foreign files are one clear error.
+    state, report = parts / "state.npz", parts / "played" / "round-2.json"
+    content = state.read_bytes()
+    for damaged, words in (
+        # Cut short, the last archive in it is that of the training.
+        (content[:-100], "state.npz is the state of something else"),
+        (b"no archive", "state.npz is damaged or no state"),
+        (content[:5000] + bytes([content[5000] ^ 1]) + content[5001:], "state.npz is damaged or no state"),
+    ):
+        state.write_bytes(damaged)
+        assert main([*given, "--rounds", "4"]) == 2
+        shown = " ".join(capsys.readouterr().err.split())
+        assert words in shown
+        assert "--fresh" in shown
+    state.write_bytes(content)
+    for damaged, words in (("{", "is damaged"), ("{}", "is no report of a round"), ("[]", "instead of an")):
+        report.write_text(damaged)
+        assert main([*given, "--rounds", "4"]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    report.unlink()
+    assert main([*given, "--rounds", "4"]) == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("who", "number", "status", "words"),
+    [
+        ("server", signal.SIGKILL, 2, "server"),
+        ("c1", signal.SIGKILL, 2, "c1"),
+        ("launcher", signal.SIGKILL, -signal.SIGKILL, ""),
+        ("launcher", signal.SIGTERM, 143, "terminated; all finished work is kept"),
+        ("launcher", signal.SIGINT, 130, "interrupted; all finished work is kept"),
+    ],
+    ids=["server", "control unit", "launcher", "terminated", "interrupted"],
+)
+def test_whatever_ends_it_leaves_no_process_and_all_rounds(who, number, status, words, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    given = ["--rounds", 12]
+    found, errors, names = ended_early(parts, *given, who=who, number=number)
+    assert found == status, errors
+    assert words in errors
+    assert "Traceback" not in errors
+    wait_until_gone(names)
+    told, output, errors = run(parts, *given)
+    assert told == 0, errors
+    assert "of 12 rounds have been played" in output
+    assert run(whole, *given)[0] == 0
+    same_results(whole, parts)
+
+
+@linux
+@pytest.mark.slow
+def test_a_process_that_hangs_does_not_outlive_the_launcher(tmp_path):
+    process = subprocess.Popen(
+        command("--rounds", 200, "--out", tmp_path / "run"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    with process:
+        for line in process.stdout:
+            if line.startswith("round 1 "):
+                break
+        names = descendants(process.pid)
+        (hanging,) = [pid for pid, name in names.items() if name == "collapipe c0d1"]
+        os.kill(hanging, signal.SIGSTOP)
+        time.sleep(0.2)
+        process.kill()
+        process.communicate(timeout=60)
+    wait_until_gone(names)

@@ -1,0 +1,62 @@
+"""Tasks for executors, and an executor that sends everything through pickle, as engines do."""
+
+import os
+import pickle
+import signal
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.executor import Errand, Replies, run_errand
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is to do."""
+
+    number: int
+    how: str = "square"
+    mark: str = ""
+
+    def __str__(self) -> str:
+        return f"task {self.number}"
+
+
+def work(task: Task, on_progress) -> int:
+    """Square a number, or go wrong in some way; marks keep it from going wrong twice."""
+    on_progress()
+    if task.how == "impossible":
+        raise ScenarioError(f"{task.number} is not possible")
+    if task.how == "mistake":
+        raise ValueError("a mistake")
+    if task.how == "warn":
+        warnings.warn("over budget", EnergyBudgetWarning, stacklevel=1)
+    if task.mark and not os.path.exists(task.mark):
+        Path(task.mark).touch()
+        os.kill(os.getpid(), getattr(signal, task.how))
+    if task.how == "always":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task.number**2
+
+
+@dataclass(frozen=True)
+class Pickling:
+    """Does tasks in this process, as a worker that shares neither memory nor, by its own account, files."""
+
+    jobs: int = 3
+    scratch: Path | None = None
+    apart: bool = True
+    where: str = "pickled"
+    sent: list[Errand] = field(default_factory=list)
+
+    def run(self, work, tasks, hooks) -> None:
+        replies = Replies(hooks)
+        for task in tasks:
+            if hooks.wanted(task):
+                errand = pickle.loads(pickle.dumps(Errand(work, task)))
+                self.sent.append(errand)
+                replies.take(task, pickle.loads(pickle.dumps(run_errand(errand))))

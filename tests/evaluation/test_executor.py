@@ -1,0 +1,127 @@
+"""The seam between tasks and engines: answers of workers, and files that travel."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executor_support import Pickling, Task, work
+
+import collapipe_env
+from collapipe_env.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
+from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.evaluation.travelling import files_below, write_below
+from collapipe_env.evaluation.tuning import TuningPlan, tune
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import LEARNED
+from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+from collapipe_env.zoo.shipped_agents import agent_path
+
+
+def results(folder: Path) -> dict[str, object]:
+    """Contents of all finished episodes but for wall-clock times, and digests over them."""
+    found: dict[str, object] = {}
+    for name, content in files_below(folder).items():
+        if name.endswith(".json"):
+            figures = json.loads(content)
+            del figures["checksum"], figures["result"]["decision_s"]
+            found[name] = figures
+        else:
+            found[name] = content
+    return found
+
+
+def plan(folder: Path) -> EvaluationPlan:
+    return EvaluationPlan(
+        scenario=load_scenario("small"),
+        schedulers=(LEARNED, "dssra", "random"),
+        agents=(agent_path("zoo:small-ppo"), agent_path("zoo:small-sac")),
+        episodes=2,
+        rounds=3,
+        learner="surrogate",
+        folder=folder,
+    )
+
+
+def test_episodes_that_travelled_are_those_played_here(tmp_path: Path) -> None:
+    here, away = plan(tmp_path / "here"), plan(tmp_path / "away")
+    evaluate_all([here], 1)
+    executor = Pickling()
+    (outcome,) = evaluate_all([away], executor)
+    assert results(away.folder) == results(here.folder)
+    assert len(results(away.folder)) == 2 * 2 * 4  # two files of 2 episodes of 2 runs, DSSRA and random
+    assert len(executor.sent) == len(outcome.results[LEARNED]) + 4 == 8
+    assert len(decisions_of(away, "dssra", 1)) == 3
+    # Nothing is played again, wherever it was played.
+    evaluate_all([away], executor)
+    assert len(executor.sent) == 8
+
+
+def test_an_agent_that_is_gone_is_named(tmp_path: Path) -> None:
+    lost = tmp_path / "agent.zip"
+    lost.write_bytes(agent_path("zoo:small-ppo").read_bytes())
+    asked = replace(plan(tmp_path / "out"), agents=(lost,), schedulers=(LEARNED,))
+
+    class Unlinking(Pickling):
+        def run(self, work, tasks, hooks) -> None:
+            lost.unlink()  # after it was packed: a worker does not need it
+            super().run(work, tasks, hooks)
+
+    evaluate_all([asked], Unlinking())
+    assert (tmp_path / "out" / "agent-1.json").exists()
+
+
+def test_candidates_that_travelled_are_those_played_here(tmp_path: Path) -> None:
+    def tuned(folder: str, executor=None):
+        wanted = TuningPlan(
+            load_scenario("boards"), "dssra-plus", ("heat_price",), 5, 2, 2, 3, 0, tmp_path / folder
+        )
+        return tune(wanted, executor=executor)
+
+    executor = Pickling()
+    assert tuned("away", executor) == tuned("here")
+    assert len(executor.sent) >= 5
+    assert files_below(tmp_path / "away") == files_below(tmp_path / "here")
+
+
+def test_files_stay_below_their_folder(tmp_path: Path) -> None:
+    write_below(tmp_path / "in", {"a/b": b"1", "c": b"2"})
+    assert files_below(tmp_path / "in") == {"a/b": b"1", "c": b"2"}
+    for name in ("../x", "/x", "a/../../x"):
+        with pytest.raises(DataError, match="leads out of its folder"):
+            write_below(tmp_path / "in", {name: b""})
+    assert files_below(tmp_path) == {"in/a/b": b"1", "in/c": b"2"}
+
+
+def test_answers_of_workers(capsys) -> None:
+    done, failed = [], []
+    hooks = Hooks(lambda *about: done.append(about), failed=lambda *about: failed.append(about))
+    with pytest.warns(EnergyBudgetWarning, match="over budget") as caught:
+        Pickling().run(work, [Task(2, "warn"), Task(3, "warn"), Task(4, "impossible"), Task(5)], hooks)
+    assert len(caught) == 1  # each once, however many workers met it
+    assert [result for _, result in done] == [4, 9, 25]
+    ((task, error),) = failed
+    assert (task.number, type(error), str(error)) == (4, ScenarioError, "4 is not possible")
+    with pytest.raises(CollaPipeError, match=r"a worker failed on task 6 \(ValueError: a mistake\)"):
+        Pickling().run(work, [Task(6, "mistake")], hooks)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_workers_of_another_version_are_refused() -> None:
+    reply = run_errand(replace(Errand(work, Task(1)), version="0.0.1"))
+    assert reply.kind == "failed"
+    assert f"has collapipe-env {collapipe_env.__version__}, but this is 0.0.1" in str(reply.content)
+
+
+def test_relative_paths_mean_the_same_in_a_worker(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    errand = Errand(_here, None)
+    monkeypatch.chdir("/")
+    assert run_errand(errand).content == str(tmp_path)
+    gone = replace(errand, folder=str(tmp_path / "nowhere"))
+    assert run_errand(gone).content == str(tmp_path)
+
+
+def _here(*_: object) -> str:
+    return str(Path.cwd())

@@ -1,0 +1,35 @@
+"""The examples of docs/churn.md run as they stand there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+
+TEXT = (Path(__file__).parents[1] / "docs" / "churn.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def test_the_example_finds_a_failure_and_draws_it(capsys):
+    (example,) = blocks("python")
+    names = {}
+    exec(example, names)
+    failed = names["failed"]
+    assert failed.device.shape == (1, 2)
+    assert (failed.device >= 0).any()
+    assert names["picture"].shape == (800, 1200, 3)
+    assert capsys.readouterr().out
+
+
+def test_scenarios_are_what_the_page_says():
+    laws, clients = (yaml.safe_load(text) for text in blocks("yaml"))
+    spec = dict(load_scenario(laws).dynamics.processes)["presence"]
+    assert spec == type(spec)()  # the page shows the defaults
+    with pytest.raises(ScenarioError, match=r"clients.json: no such file"):
+        load_scenario(clients)

@@ -1,0 +1,130 @@
+"""Kill and stop processes of an execution by the wall clock, and write the table of ``docs/execution.md``.
+
+Run ``python tools/make_execution_failures.py``; it takes about five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from generated_parts import markdown_table, write_parts
+
+from collapipe_env.execution.launching import Failures, Launcher
+from collapipe_env.execution.planned_rounds import PlannedRound
+from collapipe_env.execution.price_comparison import compare_round
+from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS
+
+PAGE = Path(__file__).parents[1] / "docs" / "execution.md"
+SCALE = 1.0
+"""Seconds of wall time for a priced second."""
+CHANGES = {
+    "workload.batch_size": 16,
+    "radio.link_errors": "none",
+    "budgets.device_energy_j": 1e4,
+    "budgets.cu_energy_j": 1e4,
+}
+HEADS = (
+    "what happens in cluster 0",
+    "lost and taken again",
+    "detected after, s",
+    "goes on after, s",
+    "priced, s",
+    "T_n, s",
+    "priced, s",
+)
+
+
+class Case(NamedTuple):
+    """A failure.
+
+    Attributes:
+        name: What happens.
+        devices: Number of each device, from 1, and the phase in which it fails.
+        hang: Whether processes are stopped rather than killed.
+        lost: What has to be done again.
+    """
+
+    name: str
+    devices: tuple[tuple[int, str], ...]
+    hang: bool
+    lost: str
+
+
+CASES = (
+    Case("`SIGKILL` of a device in its first forward pass", ((2, "forward"),), False, "the round so far"),
+    Case("in a backward pass", ((1, "backward"),), False, "the round so far"),
+    Case("while segments are collected", ((3, "collection"),), False, "the round so far"),
+    Case("two devices, one after the other", ((1, "forward"), (3, "backward")), False, "the round so far"),
+    Case("after its segment was collected", ((2, "upload"),), False, "nothing"),
+    Case("`SIGSTOP` of a device", ((2, "forward"),), True, "the round so far"),
+)
+
+
+def instant(script: ClusterScript, phase: str) -> float:
+    """A time in a phase of a cluster's round [s]."""
+    collected = script.delay_s - script.upload_s
+    return {
+        "forward": script.hop_forward_s[0] + 0.1 * script.stages[0].forward_s,
+        "backward": 0.9 * (collected - script.collect_s),
+        "collection": collected - 0.5 * script.collect_s,
+        "upload": collected + 0.5 * script.upload_s,
+    }[phase]
+
+
+def row(
+    case: Case, when: list[tuple[int, int, float]], planned: PlannedRound, result: dict[str, Any]
+) -> list[str]:
+    """A line of the table."""
+    compared = compare_round(1, planned, result).clusters[0]
+    whole = [f"{compared.delay_measured_s:.2f}", f"{compared.delay_priced_s:.2f}"]
+    recoveries = result["recoveries"][0]
+    if not recoveries:
+        return [case.name, case.lost, "not missed", "", "", *whole]
+    at_s = {k: at for _, k, at in when}
+    detected = [one["at_s"] - at_s[one["device"]] for one in recoveries]
+    last = recoveries[-1]
+    events = [Recorded(*event) for event in result["events"] if event[0] == 0]
+    # The control unit's own transfers to the first stage; it keeps those of the last attempt alone.
+    sent = [event for event in events if event.element == 0 and event.direction == 0]
+    begun = min(event.measured_end_s - (event.end_s - event.start_s) for event in sent)
+    failed = at_s[last["device"]]
+    return [
+        case.name,
+        case.lost,
+        ", ".join(f"{seconds:.3f}" for seconds in detected),
+        f"{begun - failed:.3f}",
+        f"{last['resume_s'] - failed:.3f}",
+        *whole,
+    ]
+
+
+def main() -> None:
+    """Play all cases, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--page", type=Path, default=PAGE, help="where to write; default: %(default)s")
+    target = parser.parse_args().page
+    torch.set_num_threads(1)
+    scenario = load_scenario("small").with_overrides(CHANGES)
+    rows = []
+    scheduler = SCHEDULERS.get("pipeline")(scenario)
+    with Launcher(scenario, scheduler, clock="wall", scale=SCALE) as launcher:
+        launcher.start_local()
+        launcher.play()  # everything is warm then
+        for case in CASES:
+            script = launcher.upcoming.script.clusters[0]
+            when = [(0, k, instant(script, phase)) for k, phase in case.devices]
+            planned, result = launcher.play(Failures(hangs=when) if case.hang else Failures(kills=when))
+            rows.append(row(case, when, planned, result))
+            print(" | ".join(rows[-1]), flush=True)
+    write_parts(PAGE, {"failures": markdown_table(HEADS, rows, 2)}, target)
+    print(f"written: {target}")
+
+
+if __name__ == "__main__":
+    main()

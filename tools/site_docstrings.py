@@ -1,0 +1,70 @@
+"""Docstrings for the site's reference: roles and tables of reStructuredText become Markdown.
+
+A Griffe extension; see ``extensions`` in ``mkdocs.yml``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|obj|exc):`(?P<short>~?)(?P<name>[^`]+)`")
+_RULE = re.compile(r"^(?P<indent> *)=+(?: +=+)+$")
+
+
+class MarkdownDocstrings(griffe.Extension):
+    """Rewrites the docstring of every object that Griffe loads."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite one docstring."""
+        del kwargs
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value, obj.path)
+
+
+def markdown(text: str, path: str = "") -> str:
+    """Return a docstring with Markdown in place of roles, simple tables and ``::``.
+
+    Args:
+        text: The docstring.
+        path: Dotted name of the object that it is of, for names in it that begin with a dot.
+    """
+    text = _ROLE.sub(lambda role: _link(role, path), text)
+    text = re.sub(r"^Class attributes:$", "Attributes:", text, flags=re.MULTILINE)
+    return re.sub(r"::$", ":", _tables(text), flags=re.MULTILINE)
+
+
+def _link(role: re.Match[str], path: str) -> str:
+    """A link where the reference has the object, else its name; ``~`` shows the last part only."""
+    name = role["name"].lstrip("~").lstrip(".")
+    shown = name.rpartition(".")[2] if role["short"] or role["name"] != name else name
+    target = name if name.startswith("collapipe_env.") else f"{path}.{name}"
+    return f'<autoref identifier="{target}" optional><code>{shown}</code></autoref>'
+
+
+def _tables(text: str) -> str:
+    """Simple tables without heads: two rules of ``=`` around rows whose columns stand where the rule's do."""
+    lines, made = text.splitlines(), []
+    rows: list[list[str]] | None = None
+    columns: list[int] = []
+    for line in lines:
+        if _RULE.match(line):
+            if rows is None:
+                rows, columns = [], [part.start() for part in re.finditer("=+", line)]
+                continue
+            heads = " | ".join([" "] * len(columns))
+            made += [f"| {heads} |", "|" + "---|" * len(columns)]
+            made += [f"| {' | '.join(row)} |" for row in rows]
+            rows = None
+        elif rows is None:
+            made.append(line)
+        else:
+            ends = [*columns[1:], None]
+            cells = [line[a:b].strip() for a, b in zip(columns, ends, strict=True)]
+            if cells[0] or not rows:
+                rows.append(cells)
+            else:  # the row goes on
+                rows[-1] = [f"{old} {more}".strip() for old, more in zip(rows[-1], cells, strict=True)]
+    return "\n".join(made)

@@ -1,0 +1,48 @@
+"""Hooks of the documentation site: formulas as MathML, and links to files outside ``docs/``.
+
+MkDocs calls them; see ``hooks`` in ``mkdocs.yml``.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latex2mathml.converter import convert
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+_OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<target>[^)#\s]+)\)")
+_FORMULA = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Show where a file of the repository is in place of a link to it: the site does not hold it."""
+    del page, config, files
+    return _OUTSIDE.sub(_named_file, markdown)
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Render formulas when the site is built, so that a reader needs neither scripts nor a network."""
+    del page, config, files
+    return _FORMULA.sub(_rendered, content)
+
+
+def _named_file(link: re.Match[str]) -> str:
+    text, target = link["text"], link["target"]
+    if not (ROOT / target).exists():
+        return link[0]  # left for the strict build to complain about
+    return text if target in text else f"{text} (`{target}`)"
+
+
+def _rendered(formula: re.Match[str]) -> str:
+    display = "block" if formula["tag"] == "div" else "inline"
+    return str(convert(html.unescape(formula["latex"]), display=display))
