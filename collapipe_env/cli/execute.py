@@ -6,11 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from collapipe_env.cli.common import (
@@ -33,7 +32,6 @@ from collapipe_env.evaluation.scheduler_loading import full_names, load_schedule
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.files import read_regular, write_text
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from collapipe_env.execution.launching import Launcher
@@ -200,6 +198,7 @@ def _run(
     import torch
 
     from collapipe_env.execution.launching import Failures, Launcher
+    from collapipe_env.execution.replanned import Replanned
     from collapipe_env.execution.time_scale import usual_scale
 
     options.check()
@@ -214,7 +213,9 @@ def _run(
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
-    scheduler = Replanned.of(load_scheduler(name, scenario, None), scenario, options)
+    scheduler = Replanned.of(
+        load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
+    )
     faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
@@ -368,56 +369,3 @@ def _failures(given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, 
             )
         found.append((n, k, at))
     return found
-
-
-class Replanned:
-    """A scheduler whose plans get another schedule, or another number of micro-batches.
-
-    Args:
-        inner: The scheduler.
-        schedule: The schedule; ``None`` for its own.
-        micro_batches: The number; ``None`` for its own.
-    """
-
-    def __init__(self, inner: Scheduler, schedule: str | None, micro_batches: int | None) -> None:
-        self.name = inner.name
-        self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
-
-    @classmethod
-    def of(cls, inner: Scheduler, scenario: Scenario, options: Options) -> Scheduler:
-        """The scheduler as the options want it.
-
-        Raises:
-            ScenarioError: The scenario does not allow that number of micro-batches.
-        """
-        if options.schedule is None and options.micro_batches is None:
-            return inner
-        allowed = scenario.workload.micro_batch_choices
-        if options.micro_batches is not None and options.micro_batches not in allowed:
-            raise ScenarioError(
-                f"--micro-batches {options.micro_batches}: {scenario.name} allows "
-                f"{', '.join(map(str, allowed))}"
-            )
-        return cls(inner, options.schedule, options.micro_batches)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Begin an episode."""
-        self._inner.reset(seed)
-
-    def act(self, observation: Any, state: Any = None) -> Any:
-        """Decide a round."""
-        from collapipe_env.allocation import Allocation, with_schedule
-
-        plan = self._inner.act(observation, state)
-        if not isinstance(plan, Allocation):
-            raise ScenarioError(
-                f"--schedule and --micro-batches change plans, and {self.name} answers with actions: leave "
-                "them out"
-            )
-        if self._micro_batches is not None:
-            plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, self._micro_batches))
-        if self._schedule is None:
-            return plan
-        chunks = 2 if self._schedule == "interleaved" else 1
-        caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
-        return with_schedule(plan, self._schedule, np.array(caps), chunks)  # type: ignore[arg-type]
