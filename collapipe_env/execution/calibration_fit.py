@@ -21,6 +21,8 @@ from collapipe_env.physics.workload import WorkloadCosts
 
 FASTEST = 1e15
 """Rate that stands for one too fast to be measured [bit/s or FLOP/s]."""
+LEAST_SHARE = 0.01
+"""Least share of the largest pass that its samples must explain."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         return 1.0 + direction, (1 + direction) * samples * costs.decoder_forward_flops
 
     block_s, per_flop = _law(passes, work)
-    if per_flop <= 0.0:
+    largest = max(passes, key=work)
+    if per_flop * work(largest)[1] < LEAST_SHARE * float(np.median(passes[largest])):
         raise CalibrationError(
             "passes over more samples did not take longer: the machine was busy with other things, or the "
             "blocks are too small to be measured; measure more --rounds, or a larger workload"
@@ -154,7 +157,7 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
     fixed, per_bit = _law(between, bits)
     edge_fixed, per_edge_bit = _law(edge, bits)
     server_s, per_server_flop = _law(heads, decoding)
-    message_s = min(float(np.median(busy)), fixed) if busy else 0.0
+    message_s = min(max(float(np.median(busy)), 0.0), fixed) if busy else 0.0
     constants = Constants(
         flops=1.0 / per_flop,
         block_s=block_s,
