@@ -34,9 +34,15 @@ class Deliveries:
         self._stopped = False
 
     def begin(self, round: int) -> None:
-        """Begin a round: frames of later rounds wait until that has begun."""
+        """Begin a round: those of later rounds wait for theirs, those of earlier ones are dropped.
+
+        A loss may leave frames of an attempt that was given up, whose times the new round would count anew.
+        """
         with self._changed:
             self._round = round
+            self._heap = [one for one in self._heap if one[0] >= round]
+            heapq.heapify(self._heap)
+            self._held = {wanted: at_s for wanted, at_s in self._held.items() if wanted[1].round >= round}
             self._changed.notify_all()
 
     def deliver(self, frame: Frame, mailbox: Mailbox) -> None:
@@ -95,7 +101,8 @@ class Deliveries:
                 if self._stopped:
                     return
                 _, at_s, _, frame, mailbox = heapq.heappop(self._heap)
-            sleep_until(self._clock.machine_time(at_s))
+                until = self._clock.machine_time(at_s)  # now, as the next round begins the clock anew
+            sleep_until(until)
             self._put(frame, mailbox)
             with self._changed:
                 self._held.pop((frame.kind, frame.tag), None)
