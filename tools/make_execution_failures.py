@@ -92,7 +92,7 @@ def row(
     events = [Recorded(*event) for event in result["events"] if event[0] == 0]
     # The control unit's own transfers to the first stage; it keeps those of the last attempt alone.
     sent = [event for event in events if event.element == 0 and event.direction == 0]
-    begun = min(event.measured_end_s - (event.end_s - event.start_s) for event in sent)
+    begun = min(event.began_s for event in sent)
     failed = at_s[last["device"]]
     return [
         case.name,

@@ -6,11 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from collapipe_env.cli.common import (
@@ -33,7 +32,6 @@ from collapipe_env.evaluation.scheduler_loading import full_names, load_schedule
 from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.files import read_regular, write_text
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from collapipe_env.execution.launching import Launcher
@@ -80,6 +78,10 @@ class Options:
         float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
     ] = None
     """Seconds of wall time for a priced second."""
+    full_size: bool = False
+    """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
+    slow_down: float = 1.0
+    """How many times slower than this machine devices compute, for --clock none: the rest is slept."""
     transport: Literal["tcp", "gloo"] = "tcp"
     """Way of the data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
@@ -122,6 +124,10 @@ class Options:
         require_within(("--rounds", self.rounds, 1, 100_000), ("--seed", self.seed, 0, 2**31 - 1))
         if self.time_scale is not None and not 1e-3 <= self.time_scale <= 1e4:
             raise ScenarioError(f"--time-scale {self.time_scale!r}: use a number from 0.001 to 10000")
+        if not 1.0 <= self.slow_down <= 1e3:
+            raise ScenarioError(f"--slow-down {self.slow_down!r}: use a number from 1 to 1000")
+        if self.slow_down != 1.0 and self.clock != "none":
+            raise ScenarioError("--slow-down needs --clock none: other clocks take the priced times")
         if self.fault and self.clock != "virtual":
             raise ScenarioError("--fault needs --clock virtual; with another clock use --kill")
         for option, given in (("--kill", self.kill), ("--hang", self.hang)):
@@ -192,6 +198,7 @@ def _run(
     import torch
 
     from collapipe_env.execution.launching import Failures, Launcher
+    from collapipe_env.execution.replanned import Replanned
     from collapipe_env.execution.time_scale import usual_scale
 
     options.check()
@@ -202,9 +209,13 @@ def _run(
         _join(options)
         return
     scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
+    if options.full_size:
+        scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)
     (name,) = full_names([options.scheduler])
-    scheduler = Replanned.of(load_scheduler(name, scenario, None), scenario, options)
+    scheduler = Replanned.of(
+        load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
+    )
     faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
@@ -234,6 +245,8 @@ def _run(
         with launches(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             if state is None and options.clock == "wall":
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
+            elif options.clock == "none":
+                launcher.scale = options.slow_down
             _say_what_begins(options, scenario, launcher)
             if ranked is not None:
                 launcher.wait_for_others()
@@ -330,7 +343,10 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
 
 def _deciding(options: Options) -> dict[str, Any]:
     """Options that decide what is measured, for the record of the run."""
-    names = ("rounds", "seed", "clock", "time_scale", "schedule", "micro_batches", "fault", "kill", "hang")
+    names = (
+        *("rounds", "seed", "clock", "time_scale", "slow_down"),
+        *("schedule", "micro_batches", "fault", "kill", "hang"),
+    )
     values = {name: getattr(options, name) for name in names}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -353,56 +369,3 @@ def _failures(given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, 
             )
         found.append((n, k, at))
     return found
-
-
-class Replanned:
-    """A scheduler whose plans get another schedule, or another number of micro-batches.
-
-    Args:
-        inner: The scheduler.
-        schedule: The schedule; ``None`` for its own.
-        micro_batches: The number; ``None`` for its own.
-    """
-
-    def __init__(self, inner: Scheduler, schedule: str | None, micro_batches: int | None) -> None:
-        self.name = inner.name
-        self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
-
-    @classmethod
-    def of(cls, inner: Scheduler, scenario: Scenario, options: Options) -> Scheduler:
-        """The scheduler as the options want it.
-
-        Raises:
-            ScenarioError: The scenario does not allow that number of micro-batches.
-        """
-        if options.schedule is None and options.micro_batches is None:
-            return inner
-        allowed = scenario.workload.micro_batch_choices
-        if options.micro_batches is not None and options.micro_batches not in allowed:
-            raise ScenarioError(
-                f"--micro-batches {options.micro_batches}: {scenario.name} allows "
-                f"{', '.join(map(str, allowed))}"
-            )
-        return cls(inner, options.schedule, options.micro_batches)
-
-    def reset(self, seed: int | None = None) -> None:
-        """Begin an episode."""
-        self._inner.reset(seed)
-
-    def act(self, observation: Any, state: Any = None) -> Any:
-        """Decide a round."""
-        from collapipe_env.allocation import Allocation, with_schedule
-
-        plan = self._inner.act(observation, state)
-        if not isinstance(plan, Allocation):
-            raise ScenarioError(
-                f"--schedule and --micro-batches change plans, and {self.name} answers with actions: leave "
-                "them out"
-            )
-        if self._micro_batches is not None:
-            plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, self._micro_batches))
-        if self._schedule is None:
-            return plan
-        chunks = 2 if self._schedule == "interleaved" else 1
-        caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
-        return with_schedule(plan, self._schedule, np.array(caps), chunks)  # type: ignore[arg-type]

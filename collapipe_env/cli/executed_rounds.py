@@ -124,7 +124,8 @@ class Execution:
     def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
         from collapipe_env.execution.price_comparison import compare_round
 
-        self._compared.append(compare_round(len(self._rounds) + 1, planned, result))
+        scale = self._launcher.scale if self._options.clock == "wall" else 1.0
+        self._compared.append(compare_round(len(self._rounds) + 1, planned, result, scale))
         self._rounds.append((planned, result))
 
     def _report(self, load_before: float) -> None:

@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
     "execute": "let real processes, one a device, train what plans say",
+    "calibrate": "measure this machine, and write a scenario that has its speed",
     "tune": "find the scalars of dssra-plus for a scenario",
     "view": "one page of a finished run, to open in a browser; or a video",
     "scenario": "show a scenario, check it, or name the differences of two",

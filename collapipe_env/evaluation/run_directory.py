@@ -15,7 +15,7 @@ from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
-_KINDS = ("comparison", "evaluation", "evaluation in Python", "execution", "tuning")
+_KINDS = ("calibration", "comparison", "evaluation", "evaluation in Python", "execution", "tuning")
 """Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
@@ -100,6 +100,12 @@ class RunDirectory:
     """State after its last finished round, to go on from."""
     trace = _Entry("trace.json")
     """Its operations and transfers, for trace viewers."""
+    measured = _Entry("measured")
+    """Finished rounds of a calibration."""
+    calibration = _Entry("calibration.json")
+    """Everything measured in a calibration."""
+    profile = _Entry("profile.yaml")
+    """The scenario of the machine that it measured."""
     weights = _Entry("weights.npz")
     """Weights that it trained."""
     view = _Entry("view.html")

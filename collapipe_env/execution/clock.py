@@ -1,8 +1,9 @@
 """Clocks of an execution: priced times without waiting, priced times in wall time, or the machine's own.
 
 A process computes when it may begin from when its last operation ends and when its input arrives. Messages
-carry the time at which they arrive by their price, so receivers wait for it and lateness does not add up: as
-long as the machine keeps up, everything is due when the price says.
+carry the time at which they arrive by their price, and nobody is handed one before. Lateness does not add up:
+as long as the machine keeps up, everything is due when the price says. What is due and what the machine's
+monotonic clock said are two things, and both are recorded.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ SPIN_S = 0.0003
 
 
 class Clock(Protocol):
-    """Time of a round, in priced seconds since it began."""
+    """Time of a round, in priced seconds since it began.
+
+    Attributes:
+        paced: Whether priced times are waited for.
+        ahead: Whether times are known before they have come, so that whoever needs one waits for the message
+            that says it.
+    """
+
+    paced: bool
+    ahead: bool
 
     def ready(self, arrives_s: float) -> float:
         """Time at which a message that arrives at ``arrives_s`` by its price can be read [s]."""
         ...
 
-    def begin(self, start_s: float) -> None:
-        """Wait until an operation may start."""
+    def begin(self, start_s: float) -> float:
+        """Wait until an operation may start; returns the time from which its length counts [s]."""
         ...
 
     def finish(self, due_s: float) -> float:
@@ -33,6 +43,22 @@ class Clock(Protocol):
 
     def now(self, due_s: float) -> float:
         """Time that is measured where ``due_s`` is the planned one [s]."""
+        ...
+
+    def lasts(self, seconds: float) -> float:
+        """Length of what is priced at so many seconds, and which nobody computes: transfers, waits [s]."""
+        ...
+
+    def wait(self, at_s: float) -> float:
+        """Seconds of wall time until a message that arrives at ``at_s`` may be handed out [s]; 0 for now."""
+        ...
+
+    def machine_time(self, at_s: float) -> float:
+        """The machine's monotonic time of a time [s]."""
+        ...
+
+    def comes_later(self, arrives_s: float, free_s: float) -> bool:
+        """Whether a message that is here can be used only after a stage is free."""
         ...
 
     def restart(self, round_begins: float) -> None:
@@ -47,12 +73,15 @@ class Clock(Protocol):
 class VirtualClock:
     """Nobody waits: everything takes as long as its price says, exactly."""
 
+    paced, ahead = False, True
+
     def ready(self, arrives_s: float) -> float:
         """The time of the price."""
         return arrives_s
 
-    def begin(self, start_s: float) -> None:
+    def begin(self, start_s: float) -> float:
         """Begin at once."""
+        return start_s
 
     def finish(self, due_s: float) -> float:
         """The time of the price."""
@@ -61,6 +90,22 @@ class VirtualClock:
     def now(self, due_s: float) -> float:
         """The time of the price."""
         return due_s
+
+    def lasts(self, seconds: float) -> float:
+        """As long as it is priced."""
+        return seconds
+
+    def wait(self, at_s: float) -> float:  # noqa: ARG002 - the interface
+        """Nobody waits."""
+        return 0.0
+
+    def machine_time(self, at_s: float) -> float:  # noqa: ARG002 - the interface
+        """Now."""
+        return time.monotonic()
+
+    def comes_later(self, arrives_s: float, free_s: float) -> bool:
+        """By the price."""
+        return arrives_s > free_s
 
     def restart(self, round_begins: float) -> None:
         """Do nothing."""
@@ -73,79 +118,125 @@ class WallClock:
         scale: Seconds of wall time for a priced second, > 0.
     """
 
+    paced, ahead = True, False
+
     def __init__(self, scale: float) -> None:
         self.scale = scale
         self._begins = 0.0
-        _sleep_precisely()
+        sleep_precisely()
 
     def restart(self, round_begins: float) -> None:
         """Begin a round at a monotonic time."""
         self._begins = round_begins
 
     def ready(self, arrives_s: float) -> float:
-        """The time of the price; whoever reads the message waits for it."""
+        """The time of the price; whoever reads the message has waited for it."""
         return arrives_s
 
-    def begin(self, start_s: float) -> None:
+    def begin(self, start_s: float) -> float:
         """Sleep until then."""
-        self._sleep_until(start_s)
+        sleep_until(self.machine_time(start_s))
+        return start_s
 
     def finish(self, due_s: float) -> float:
         """Sleep until then; an operation that has already taken longer ends now."""
         now = self._now()
         if now > due_s:
             return now
-        self._sleep_until(due_s)
+        sleep_until(self.machine_time(due_s))
         return due_s
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """The time that has passed."""
         return self._now()
 
+    def lasts(self, seconds: float) -> float:
+        """As long as it is priced."""
+        return seconds
+
+    def wait(self, at_s: float) -> float:
+        """The wall time that is left."""
+        return max(self.machine_time(at_s) - time.monotonic(), 0.0)
+
+    def machine_time(self, at_s: float) -> float:
+        """The round's begin and so many priced seconds."""
+        return self._begins + self.scale * at_s
+
+    def comes_later(self, arrives_s: float, free_s: float) -> bool:
+        """By the price."""
+        return arrives_s > free_s
+
     def _now(self) -> float:
         return (time.monotonic() - self._begins) / self.scale
 
-    def _sleep_until(self, at_s: float) -> None:
-        end = self._begins + self.scale * at_s
-        left = end - time.monotonic()
-        if left > SPIN_S:
-            time.sleep(left - SPIN_S)
-        while time.monotonic() < end:
-            pass
-
 
 class MachineClock:
-    """Nobody waits for prices: everything takes as long as it takes on this machine."""
+    """Nobody waits for prices: everything takes as long as it takes on this machine.
 
-    def __init__(self) -> None:
-        self._begins = 0.0
+    Args:
+        slow_down: How many times longer an operation lasts than its computation, >= 1: the rest is slept.
+        one_machine: Whether all processes share this machine's monotonic clock. Otherwise each counts from
+            when it hears of the round, and times of two processes cannot be compared.
+    """
 
-    def restart(self, round_begins: float) -> None:  # noqa: ARG002 - that of another machine perhaps
-        """Begin a round now."""
-        self._begins = time.monotonic()
+    paced, ahead = False, False
+
+    def __init__(self, slow_down: float = 1.0, *, one_machine: bool = True) -> None:
+        self._begins = self._begun = 0.0
+        self._slow_down, self._one_machine = slow_down, one_machine
+        sleep_precisely()
+
+    def restart(self, round_begins: float) -> None:
+        """Begin a round at a monotonic time, or now where it is that of another machine."""
+        self._begins = round_begins if self._one_machine else time.monotonic()
 
     def ready(self, arrives_s: float) -> float:  # noqa: ARG002 - the interface
         """Now: it is here."""
-        return time.monotonic() - self._begins
+        return self._now()
 
-    def begin(self, start_s: float) -> None:
+    def begin(self, start_s: float) -> float:  # noqa: ARG002 - the interface
         """Begin at once."""
+        self._begun = time.monotonic()
+        return self._begun - self._begins
 
     def finish(self, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """Now."""
-        return time.monotonic() - self._begins
+        """Now, or after the rest of a slower machine's time."""
+        if self._slow_down > 1.0:
+            sleep_until(self._begun + self._slow_down * (time.monotonic() - self._begun))
+        return self._now()
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """Now."""
+        return self._now()
+
+    def lasts(self, seconds: float) -> float:  # noqa: ARG002 - the interface
+        """Nothing is waited for."""
+        return 0.0
+
+    def wait(self, at_s: float) -> float:  # noqa: ARG002 - the interface
+        """What is here is handed out."""
+        return 0.0
+
+    def machine_time(self, at_s: float) -> float:
+        """The round's begin and so many seconds."""
+        return self._begins + at_s
+
+    def comes_later(self, arrives_s: float, free_s: float) -> bool:  # noqa: ARG002 - the interface
+        """No: it is here."""
+        return False
+
+    def _now(self) -> float:
         return time.monotonic() - self._begins
 
 
-def make_clock(name: str, scale: float = 1.0) -> Clock:
+def make_clock(name: str, scale: float = 1.0, *, one_machine: bool = True) -> Clock:
     """A clock by name.
 
     Args:
         name: ``virtual``, ``wall`` or ``none``.
-        scale: Seconds of wall time for a priced second, for ``wall``.
+        scale: Seconds of wall time for a priced second, for ``wall``; how many times slower than this machine
+            operations are, for ``none``.
+        one_machine: Whether all processes run on this machine, for ``none``.
 
     Raises:
         ValueError: There is no such clock.
@@ -155,11 +246,20 @@ def make_clock(name: str, scale: float = 1.0) -> Clock:
     if name == "wall":
         return WallClock(scale)
     if name == "none":
-        return MachineClock()
+        return MachineClock(scale, one_machine=one_machine)
     raise ValueError(f"clock {name!r}: virtual, wall and none exist")
 
 
-def _sleep_precisely() -> None:
+def sleep_until(end: float) -> None:
+    """Sleep until a time of the monotonic clock [s]; the last part is spent looking at the clock."""
+    left = end - time.monotonic()
+    if left > SPIN_S:
+        time.sleep(left - SPIN_S)
+    while time.monotonic() < end:
+        pass
+
+
+def sleep_precisely() -> None:
     """Ask Linux for timers without slack; elsewhere sleeps are as precise as they are."""
     if sys.platform == "linux":
         pr_set_timerslack = 29

@@ -50,7 +50,7 @@ class ControlUnitRound:
         self._machine_begins = float(frame.meta["machine_begins"])
         self._names = {0: owner.name, **{int(k): str(name) for k, name in frame.meta["names"].items()}}
         self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
-        owner.clock.restart(self._machine_begins)
+        owner.begin_round(frame.tag.round, self._machine_begins)
         for _ in range(
             int(frame.meta.get("skipped", 0))
         ):  # batches that were drawn before this process began
@@ -76,7 +76,7 @@ class ControlUnitRound:
         """Train the round, collect the segments and send the update."""
         if not self._script.plays:
             return
-        begins = self._script.migration_s + self._script.relay_s
+        begins = self._owner.clock.lasts(self._script.migration_s + self._script.relay_s)
         recovery: RecoveryScript | None = None
         while True:
             try:
@@ -311,8 +311,9 @@ class ControlUnitRound:
     def _upload(self, begins_s: float) -> None:
         """Send the update to the server."""
         owner = self._owner
-        owner.clock.begin(begins_s + self._script.upload_s)
-        ends = owner.clock.finish(begins_s + self._script.upload_s)
+        upload_s = owner.clock.lasts(self._script.upload_s)
+        owner.clock.begin(begins_s + upload_s)
+        ends = owner.clock.finish(begins_s + upload_s)
         arrays = below(EMBEDDING, owner.embedding.arrays())
         for name, kept in owner.kept.items():
             arrays |= below(name, {n: a for n, a in kept.items() if not n.startswith(FROZEN)})

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.lines import Line
-from collapipe_env.execution.role import SERVER, Recorded
+from collapipe_env.execution.lines import Line, Transfer
+from collapipe_env.execution.role import SERVER, line_of, received
 from collapipe_env.execution.sample_rows import device_rows
 
 if TYPE_CHECKING:
@@ -56,27 +56,43 @@ class LocalStep:
     def _embed(self, begins_s: float) -> None:
         """Embed every micro-batch, and send it to the first stage."""
         script, batch = self._script, self._round.batch(self._step)
+        clock = self._owner.clock
         for m in range(script.micro_batches):
             first, end = self._round.rows(m)
             out = None
             if self._round.arrived(self._step)[m]:
                 out = self._owner.embedding.module(batch.tokens[first:end])
                 self._outputs[m] = out
-            transfer = self._down.carry(begins_s, script.hop_forward_s[0], script.latency_s)
-            self._record(0, m, 0, transfer)
-            self._send_rows(0, "forward_0", m, transfer.arrives_s, out, 0)
+            if m == 0:  # embedding has no price: the first one is done before the step begins
+                clock.begin(begins_s)
+            transfer = self._carry(self._down, clock.ready(begins_s), script.hop_forward_s[0])
+            self._send_rows(0, "forward_0", m, 0, transfer, out, 0)
 
-    def _send_rows(self, stage: int, kind: str, m: int, at_s: float, x: Tensor | None, position: int) -> None:
+    def _carry(self, line: Line, queued_s: float, seconds: float) -> Transfer:
+        """Put a message on a line between nodes of the cluster."""
+        clock = self._owner.clock
+        return line.carry(queued_s, clock.lasts(seconds), clock.lasts(self._script.latency_s))
+
+    def _line(self, element: int, direction: int, m: int, transfer: Transfer) -> dict[str, Any]:
+        first, end = self._round.rows(m)
+        return line_of(element, direction, transfer, self._owner.clock.now(transfer.start_s), end - first)
+
+    def _send_rows(
+        self, stage: int, kind: str, m: int, element: int, transfer: Transfer, x: Tensor | None, position: int
+    ) -> None:
         """Send a micro-batch to the devices of a stage, each its samples."""
         first, end = self._round.rows(m)
         devices = self._script.stages[stage].devices
         rows = device_rows(end - first, self._script.stages[stage].shares)
         tag = self._round.tag._replace(step=self._step, place=position, micro_batch=m)
+        meta = self._line(element, int(kind == "backward_0"), m, transfer)
         for k, (a, b) in zip(devices, rows, strict=True):
             if a == b and len(devices) > 1:
                 continue
             arrays = {} if x is None else {"x": x.detach()[a:b].contiguous().numpy()}
-            self._owner.send(self._round.name(k), kind, tag, at_s=at_s, arrays=arrays)
+            name, at_s = self._round.name(k), transfer.arrives_s
+            self._owner.send(name, kind, tag, at_s=at_s, meta=meta, arrays=arrays)
+            meta = {}  # the first piece says it
 
     def _relay(self, begins_s: float) -> float:
         """Pass on what comes from the pipeline and from the server, until the last gradient is there [s]."""
@@ -87,6 +103,7 @@ class LocalStep:
             frame = self._owner.mailbox.wait_any(keys)
             key = next(k for k in keys if k[1] == frame.tag and k[0] == frame.kind)
             wanted.remove(key)
+            self._owner.recorded += received(self._owner.cluster, frame)
             m = frame.tag.micro_batch
             word, _, _ = frame.kind.rpartition("_")
             pieces = self._pieces.setdefault((word, m), [])
@@ -120,18 +137,18 @@ class LocalStep:
 
     def _to_server(self, m: int, at_s: float, x: Tensor | None) -> None:
         script = self._script
-        transfer = self._up.carry(at_s, script.uplink_s, script.edge_latency_s)
-        self._record(2 * len(script.stages) + 1, m, 0, transfer)
+        clock, element = self._owner.clock, 2 * len(script.stages) + 1
+        transfer = self._up.carry(at_s, clock.lasts(script.uplink_s), clock.lasts(script.edge_latency_s))
+        meta = self._line(element, 0, m, transfer)
         tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
         arrays = {} if x is None else {"x": x.numpy()}
-        self._owner.send(SERVER, "uplink", tag, at_s=transfer.arrives_s, arrays=arrays)
+        self._owner.send(SERVER, "uplink", tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
 
     def _to_last_stage(self, m: int, at_s: float, x: Tensor | None) -> None:
         script, S = self._script, len(self._script.stages)
-        transfer = self._back.carry(at_s, script.hop_backward_s[S], script.latency_s)
-        self._record(2 * S, m, 1, transfer)
+        transfer = self._carry(self._back, at_s, script.hop_backward_s[S])
         last = S * len(script.stages[-1].chunks) - 1
-        self._send_rows(S - 1, "backward_0", m, transfer.arrives_s, x, last)
+        self._send_rows(S - 1, "backward_0", m, 2 * S, transfer, x, last)
 
     def _learn(self) -> None:
         """Add the gradients of the embedding, micro-batch after micro-batch, and the pull of FedProx."""
@@ -157,7 +174,9 @@ class LocalStep:
         ends_s = max(ends_s, float(served.meta["ends_s"]))
         updated = any(self._round.units(self._step))
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
-        next_s = ends_s + script.allreduce_s + script.update_s + script.replicas_s + script.barrier_s
+        # One after the other, as the simulator adds them.
+        lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
+        next_s = sum(map(owner.clock.lasts, lengths), ends_s)
         meta = {"update": updated, "factor": factor, "next_s": next_s}
         for k in self._round.numbers():
             owner.send(self._round.name(k), "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
@@ -167,12 +186,6 @@ class LocalStep:
                 part.flat.gradients.mul_(factor)
             part.optimizer.step()
         return StepEnd(next_s, updated)
-
-    def _record(self, element: int, m: int, direction: int, transfer: Any) -> None:
-        times = transfer.start_s, transfer.end_s, transfer.end_s
-        self._owner.recorded.append(
-            Recorded(self._owner.cluster, self._step, element, m, direction, 0, *times)
-        )
 
 
 def _joined(pieces: Sequence[Frame]) -> Tensor | None:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
+from collapipe_env.execution.mailbox import Wanted
 from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.role import Recorded, line_of, received
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
@@ -53,7 +54,7 @@ class DeviceRound:
         self._offset = int(frame.meta["offset"])
         dies_at = frame.meta["dies_at"]
         self._dies_at = math.inf if dies_at is None else float(dies_at)
-        device.clock.restart(float(frame.meta["machine_begins"]))
+        device.begin_round(frame.tag.round, float(frame.meta["machine_begins"]))
         device.recorded = []
         states = self._states(frame)
         self._place = int(frame.meta["stage"])
@@ -177,18 +178,19 @@ class DeviceRound:
         ready_w: list[tuple[int, int]] = []
         arrived = self._script.arrived[step - self._offset]
         for kind, m, chunk in script.order:
-            frames: list[Frame] = []
-            ready = free
-            if kind != WEIGHT:
-                frames = self._input(kind, step, m, chunk)
-                ready = max((clock.ready(frame.at_s) for frame in frames), default=free)
+            keys = [] if kind == WEIGHT else self._input(kind, step, m, chunk)
             if script.weight_limit is not None:
                 # Weight gradients go wherever the next operation cannot start yet.
                 while done_w < len(ready_w) and (
-                    ready > free or (kind == FORWARD and stored >= script.weight_limit)
+                    (kind == FORWARD and stored >= script.weight_limit)
+                    or self._device.comes_later(keys, free, self._device.mailbox)
                 ):
                     free = self._work(WEIGHT, step, ready_w[done_w], free, arrived, [])
                     done_w, stored = done_w + 1, stored - 1
+            frames = [self._device.mailbox.wait(*key) for key in keys]
+            for frame in frames:
+                self._device.recorded += received(self._device.cluster, frame)
+            ready = max((clock.ready(frame.at_s) for frame in frames), default=free)
             free = self._work(kind, step, (m, chunk), max(free, ready), arrived, frames)
             if kind == FORWARD:
                 stored += 1
@@ -219,8 +221,8 @@ class DeviceRound:
         """
         (m, chunk), clock = which, self._device.clock
         self._die_before(start_s + self._stage.seconds(kind, chunk))
-        clock.begin(start_s)
-        begun = time.perf_counter()
+        start_s = clock.begin(start_s)
+        began, begun = clock.now(start_s), time.perf_counter()
         given = None
         rows = self._own_rows(m)
         if arrived[m] and rows[0] < rows[1]:
@@ -228,7 +230,10 @@ class DeviceRound:
         worked = time.perf_counter() - begun
         end = clock.finish(start_s + self._stage.seconds(kind, chunk))
         if self._mine == 0:
-            self._record(step, 2 * self._place + 1, m, kind, chunk, (start_s, end, clock.now(end)), worked)
+            times = start_s, end, clock.now(end), worked, began
+            place = self._device.cluster, step, 2 * self._place + 1, m, kind, chunk
+            samples = self._rows[m][1] - self._rows[m][0]
+            self._device.recorded.append(Recorded(*place, *times, samples=samples))
         if kind != WEIGHT:
             self._output(kind, step, m, chunk, end, given)
         return end
@@ -264,8 +269,8 @@ class DeviceRound:
             return ((0, end - first),)
         return device_rows(end - first, self._script.stages[position % S].shares)
 
-    def _input(self, kind: int, step: int, m: int, chunk: int) -> list[Frame]:
-        """Frames with an operation's input, in the order of their samples."""
+    def _input(self, kind: int, step: int, m: int, chunk: int) -> list[Wanted]:
+        """Kinds and tags of frames with an operation's input, in the order of their samples."""
         S = len(self._script.stages)
         here = chunk * S + self._place
         there = here - 1 if kind == FORWARD else here + 1
@@ -275,7 +280,7 @@ class DeviceRound:
         for index, rows in enumerate(self._rows_at(there, m)):
             # Everybody hears of everything, so that all know the time, samples or none.
             if overlap(mine, rows) or len(self._neighbours(there)) == 1:
-                found.append(self._device.mailbox.wait(f"{word}_{index}", tag))
+                found.append((f"{word}_{index}", tag))
         return found
 
     def _output(self, kind: int, step: int, m: int, chunk: int, ends_s: float, given: Tensor | None) -> None:
@@ -294,11 +299,14 @@ class DeviceRound:
             hops = script.hop_forward_s if forward else script.hop_backward_s
             seconds = hops[element // 2]
         lines = self._forward if forward else self._backward
-        transfer = lines.setdefault(element, Line()).carry(ends_s, seconds, script.latency_s)
-        if self._mine == 0:
-            times = (transfer.start_s, transfer.end_s, transfer.end_s)
-            self._record(step, element, m, kind, 0, times, 0.0)
-        mine = self._own_rows(m)
+        clock = self._device.clock
+        times = clock.lasts(seconds), clock.lasts(script.latency_s)
+        transfer = lines.setdefault(element, Line()).carry(ends_s, *times)
+        mine, meta = self._own_rows(m), {}
+        if self._speaks(m):
+            first, end = self._rows[m]
+            sent = clock.now(transfer.start_s)
+            meta = line_of(element, kind, transfer, sent, end - first)
         word = "forward" if forward else "backward"
         if there > last:
             word = "encoded"
@@ -312,7 +320,15 @@ class DeviceRound:
             arrays = {}
             if given is not None and common is not None:
                 arrays["x"] = given[common[0] - mine[0] : common[1] - mine[0]].contiguous().numpy()
-            self._device.send(name, f"{word}_{self._mine}", tag, at_s=transfer.arrives_s, arrays=arrays)
+            to = f"{word}_{self._mine}"
+            self._device.send(name, to, tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
+            meta = {}  # the first piece says it
+
+    def _speaks(self, m: int) -> bool:
+        """Whether this device speaks for its stage's transfer: the first one that has samples does."""
+        first, end = self._rows[m]
+        rows = device_rows(end - first, self._stage.shares)
+        return self._mine == next((i for i, (a, b) in enumerate(rows) if a < b), 0)
 
     def _reduce(self, step: int) -> None:
         """Sum the gradients of the stage's devices, and add the pull of FedProx."""
@@ -349,8 +365,8 @@ class DeviceRound:
     def _collect(self, begins_s: float) -> None:
         """Hand the segment over to the control unit, the first device of a stage for all."""
         device = self._device
-        self._die_before(begins_s + self._script.collect_s)
-        ends = begins_s + self._script.collect_each_s[device.number - 1]
+        self._die_before(begins_s + device.clock.lasts(self._script.collect_s))
+        ends = begins_s + device.clock.lasts(self._script.collect_each_s[device.number - 1])
         arrays: Arrays = {}
         if self._mine == 0:
             for block, part in self._parts.items():
@@ -365,20 +381,6 @@ class DeviceRound:
             at_s=device.clock.finish(ends),
             meta=meta,
             arrays=arrays,
-        )
-
-    def _record(
-        self,
-        step: int,
-        element: int,
-        m: int,
-        kind: int,
-        chunk: int,
-        times: tuple[float, float, float],
-        worked: float,
-    ) -> None:
-        self._device.recorded.append(
-            Recorded(self._device.cluster, step, element, m, kind, chunk, *times, worked)
         )
 
     def _send_control(self, kind: str, step: int, meta: dict[str, Any]) -> None:

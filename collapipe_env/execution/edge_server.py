@@ -73,7 +73,7 @@ class EdgeServer(Role):
             self.aborts[n].put(frame)
             self.mailboxes[n].cancel(frame.tag.round, frame.tag.attempt)
         else:
-            self.mailboxes[n].put(frame)
+            self.deliveries.deliver(frame, self.mailboxes[n])
 
     def on_lost(self, peer: str, reason: str) -> None:
         """Hear that a peer is gone; a round cannot end without its control units."""
@@ -131,7 +131,7 @@ class EdgeServer(Role):
     def _round(self, frame: Frame) -> None:
         self.recorded = []
         script = from_json(frame.meta["script"], RoundScript)
-        self.clock.restart(float(frame.meta["machine_begins"]))
+        self.begin_round(frame.tag.round, float(frame.meta["machine_begins"]))
         moments = np.array(frame.arrays["moments"]) if "moments" in frame.arrays else None
         result = ServedRound(self, frame, script, moments).run()
         figures = self._evaluate(self.federation)

@@ -88,6 +88,7 @@ class Frame:
         at_s: Time at which it arrives by the virtual clock [s]; nan where nobody says.
         meta: Small plain data, as JSON has it: tuples arrive as lists.
         arrays: Arrays of the types in :data:`DTYPES`, of any shape, by name.
+        here_s: Time at which its receiver has been handed it [s]; stays on this side.
     """
 
     kind: str
@@ -95,6 +96,7 @@ class Frame:
     at_s: float = 0.0
     meta: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    here_s: float = 0.0
 
 
 @dataclass(frozen=True)

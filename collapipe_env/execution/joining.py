@@ -36,6 +36,11 @@ class ExecutionError(CollaPipeError):
     """An execution cannot begin or go on."""
 
 
+def is_device(name: str) -> bool:
+    """Whether a name is a device's, rather than the server's or a control unit's."""
+    return name[:1] == "c" and "d" in name
+
+
 class HeldEndpoint:
     """An endpoint that listens at once, and keeps what arrives until somebody takes it.
 
@@ -153,9 +158,12 @@ def make_role(
     """
     scenario = load_scenario(spec["scenario"])
     require_executable(scenario)
-    clock = make_clock(str(spec["clock"]), float(spec["scale"]))
     # A device that has come back has a number of its life behind a dot.
     known = name.partition(".")[0]
+    # By the machine's own clock devices alone may be slower than the machine.
+    slowed = spec["clock"] != "none" or is_device(known)
+    scale = float(spec["scale"]) if slowed else 1.0
+    clock = make_clock(str(spec["clock"]), scale, one_machine=bool(spec["one_machine"]))
     if known not in role_names(scenario):
         raise ExecutionError(f"{name} is no role of scenario {scenario.name!r}: c0 and c0d1 are some")
     cluster_name, _, number = known.partition("d")

@@ -16,7 +16,7 @@ import numpy as np
 from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, role_names
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, is_device, role_names
 from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.planned_rounds import PlannedRound, PlannedRounds
 from collapipe_env.execution.recoveries import Recoveries
@@ -62,7 +62,8 @@ class Launcher:
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
-        scale: Seconds of wall time for a priced second.
+        scale: Seconds of wall time for a priced second; by the clock ``none`` how many times slower than
+            this machine devices compute.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
         committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
@@ -148,6 +149,11 @@ class Launcher:
             self._upcoming = self.rounds.next()
         return self._upcoming
 
+    @property
+    def one_machine(self) -> bool:
+        """Whether all processes are known to be on this machine, and so have one monotonic clock."""
+        return self._local is not None
+
     def _spec(self) -> dict[str, Any]:
         """Terms of the execution, for a process that joins."""
         return {
@@ -155,6 +161,7 @@ class Launcher:
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
+            "one_machine": self.one_machine,
             "transport": self._transport,
         }
 
@@ -268,9 +275,10 @@ class Launcher:
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
         failing = [*planned.failures, *failures.faults] if self._virtual else []
+        lead = LEAD_S if self._clock == "wall" else 0.0
         meta = {
             "script": to_json(planned.script),
-            "machine_begins": time.monotonic() + LEAD_S,
+            "machine_begins": time.monotonic() + lead,
             "drawn": self._drawn,
             "names": [{str(k): name for k, name in names.items()} for names in self._names],
             "faults": [[[k, at] for m, k, at in failing if m == n] for n in range(len(self._names))],
@@ -279,7 +287,7 @@ class Launcher:
         arrays = {} if moments is None else {"moments": moments[0]}
         self._endpoint.send(SERVER, Frame("round", Tag(self._round), 0.0, meta, arrays))
         timers = [
-            threading.Timer(LEAD_S + self.scale * at, self.kill, (self._names[n][k], number))
+            threading.Timer(lead + self.scale * at, self.kill, (self._names[n][k], number))
             for some, number in ((failures.kills, signal.SIGKILL), (failures.hangs, signal.SIGSTOP))
             for n, k, at in some
         ]
@@ -447,11 +455,6 @@ class Launcher:
                         self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
         raise ExecutionError(f"nothing was heard for too long while waiting for {what}")
-
-
-def is_device(name: str) -> bool:
-    """Whether a name is a device's, rather than the server's or a control unit's."""
-    return name[:1] == "c" and "d" in name
 
 
 def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:

@@ -106,18 +106,17 @@ class Mailbox:
         if not keys:
             raise ValueError("no frame is waited for: name at least one kind and tag")
         with self._changed:
-            number, self._next_wait = self._next_wait, self._next_wait + 1
-            self._waits[number] = keys
-            try:
-                if not self._changed.wait_for(lambda: self._ends(keys), timeout):
-                    raise TimeoutError(f"no frame has arrived in {timeout:g} s: {_listed(keys)}")
-                if self._error is not None:
-                    raise self._error
-                if self._cancelled is not None and any(self._over(tag) for _, tag in keys):
-                    raise Cancelled(*self._cancelled)
-                return self._take(next(key for key in keys if key in self._frames))
-            finally:
-                del self._waits[number]
+            return self._take(self._first(keys, timeout))
+
+    def await_frame(self, kind: str, tag: Tag) -> None:
+        """Wait until a frame of a kind and tag is here, without taking it.
+
+        Raises:
+            Cancelled: If its attempt was cancelled, before or while it was waited for.
+            BaseException: The error of :meth:`fail`, if the mailbox has failed.
+        """
+        with self._changed:
+            self._first(((kind, Tag(*tag)),), None)
 
     def cancel(self, round: int, attempt: int) -> None:
         """Drop all frames and end all waits of an attempt and of those before it, from now on for ever.
@@ -151,10 +150,31 @@ class Mailbox:
         with self._changed:
             return list(self._waits.values())
 
+    def peek(self, kind: str, tag: Tag) -> Frame | None:
+        """Return the next frame of a kind and tag without taking it; ``None`` where there is none."""
+        with self._changed:
+            frames = self._frames.get((kind, Tag(*tag)))
+            return frames[0] if frames else None
+
     def held(self) -> list[Wanted]:
         """Return kinds and tags of the frames that nobody has taken yet."""
         with self._changed:
             return [key for key, frames in self._frames.items() for _ in frames]
+
+    def _first(self, keys: tuple[Wanted, ...], timeout: float | None) -> Wanted:
+        """Wait for one of several frames; returns the most welcome that is here."""
+        number, self._next_wait = self._next_wait, self._next_wait + 1
+        self._waits[number] = keys
+        try:
+            if not self._changed.wait_for(lambda: self._ends(keys), timeout):
+                raise TimeoutError(f"no frame has arrived in {timeout:g} s: {_listed(keys)}")
+            if self._error is not None:
+                raise self._error
+            if self._cancelled is not None and any(self._over(tag) for _, tag in keys):
+                raise Cancelled(*self._cancelled)
+            return next(key for key in keys if key in self._frames)
+        finally:
+            del self._waits[number]
 
     def _over(self, tag: Tag) -> bool:
         """Whether a tag belongs to what was cancelled."""

@@ -27,8 +27,9 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster: int) -> RoundTimeline:
     """Timeline of a cluster's round as it was executed.
 
-    Phases are those of the price. After a loss they are that loss, its recovery and the replay, and events
-    and rows are those of the plan that was left; what the attempts before did is not kept.
+    Phases are those of the price, but measured where prices were not waited for. After a loss they are that
+    loss, its recovery and the replay, and events and rows are those of the plan that was left; what the
+    attempts before did is not kept.
 
     Args:
         planned: What was planned.
@@ -39,6 +40,8 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     priced = predicted_events(planned.record, 0, cluster, script.local_steps)
     done = [Recorded(*row) for row in result["events"] if row[0] == cluster]
     recoveries = result["recoveries"][cluster]
+    if not recoveries and done and not result["emulated"]:
+        return replace(priced, events=_events(done), phases=_measured_phases(done, result, cluster))
     if not recoveries:
         return replace(priced, events=_events(done))
     last = recoveries[-1]
@@ -97,9 +100,24 @@ def elements_of(script: ClusterScript) -> tuple[Element, ...]:
 
 def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
     return tuple(
-        Event(e.element, e.micro_batch, DIRECTIONS[e.direction], e.start_s, max(e.measured_end_s, e.start_s))
+        Event(e.element, e.micro_batch, DIRECTIONS[e.direction], start, max(e.measured_end_s, start))
         for e in sorted(done, key=lambda e: e.measured_end_s)
+        for start in (e.start_s if e.there_s else e.began_s,)
     )
+
+
+def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
+    """Phases by what is known of their ends; blocks are handed out before the first step."""
+    ends = max(max(e.measured_end_s, e.there_s) for e in done)
+    marks: list[tuple[PhaseLabel, float]] = [
+        ("relay", min(e.began_s for e in done)),
+        ("step", ends),
+        ("collect", max(float(result["collected_s"][cluster]), ends)),
+        ("upload", float(result["cluster_s"][cluster])),
+        ("wait", float(result["delay_s"])),
+    ]
+    begins = [0.0, *(end for _, end in marks)]
+    return _phases([(label, end - begin) for begin, (label, end) in zip(begins, marks, strict=False)])
 
 
 def _phases(lengths: Sequence[tuple[PhaseLabel, float]]) -> tuple[Phase, ...]:

@@ -17,10 +17,12 @@ from collapipe_env.execution.scripts import ClusterScript
 OVERRUN_S = 1e-3
 """Lateness from which on an event counts as an overrun [s]."""
 CAPTION = (
-    "Priced: by the simulator. T_step: from the first transfer of a local step to the arrival of its "
-    "last gradient or the end of its last operation, mean over the local steps. T_n: to the end of "
+    "Priced: by the simulator. Measured: readings of the machine's monotonic clock, over the time scale. "
+    "T_step: from when the first message of a local step may leave until its last gradient was handed to "
+    "the control unit or its last operation ended, mean over the local steps. T_n: to the end of "
     "the upload; where devices were lost, priced with their recoveries. Late: ends of operations and "
-    "transfers behind the time that was due, mean and largest; overruns: more than 1 ms."
+    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
+    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
 )
 
 
@@ -37,8 +39,11 @@ class ComparedCluster:
         step_measured_s: The same, measured [s]; ``None`` where nothing was recorded.
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
-        late_mean_s: Mean lateness of the ends of operations and transfers [s].
+        late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
+            ``None``, as the next four, where nothing was due because prices were not waited for.
         late_most_s: Largest lateness [s].
+        begun_late_mean_s: Mean lateness of the begins of operations [s].
+        begun_late_most_s: Largest lateness of them [s].
         overruns: Events that were late by more than a millisecond.
         lost: Devices that were lost.
         recovery_s: Seconds from the losses until training went on, all together [s].
@@ -52,9 +57,11 @@ class ComparedCluster:
     step_measured_s: float | None
     delay_priced_s: float
     delay_measured_s: float
-    late_mean_s: float
-    late_most_s: float
-    overruns: int
+    late_mean_s: float | None
+    late_most_s: float | None
+    begun_late_mean_s: float | None
+    begun_late_most_s: float | None
+    overruns: int | None
     lost: tuple[int, ...]
     recovery_s: float
 
@@ -88,17 +95,20 @@ class ComparedRound:
         return asdict(self)
 
 
-def compare_round(number: int, planned: PlannedRound, result: Mapping[str, Any]) -> ComparedRound:
+def compare_round(
+    number: int, planned: PlannedRound, result: Mapping[str, Any], scale: float = 1.0
+) -> ComparedRound:
     """Hold an executed round against its prices.
 
     Args:
         number: Its number, from 1.
         planned: What was planned.
         result: The server's report.
+        scale: Wall time of a priced second [s].
     """
     events = [Recorded(*row) for row in result["events"]]
     clusters = tuple(
-        _compared(number, planned, script, result, [e for e in events if e.cluster == script.cluster])
+        _compared(number, planned, script, result, [e for e in events if e.cluster == script.cluster], scale)
         for script in planned.script.clusters
         if script.plays
     )
@@ -118,11 +128,11 @@ def _compared(
     script: ClusterScript,
     result: Mapping[str, Any],
     events: Sequence[Recorded],
+    scale: float,
 ) -> ComparedCluster:
     n = script.cluster
     timeline = predicted_events(planned.record, 0, n, script.local_steps)
     steps = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
-    late = np.array([e.measured_end_s - e.end_s for e in events]) if events else np.zeros(1)
     recoveries = result["recoveries"][n]
     known = {k for m, k, _ in planned.failures if m == n}
     priced = float(planned.record.costs.cluster_delay[0, n])
@@ -138,32 +148,38 @@ def _compared(
         step_measured_s=None if recoveries else measured_step(script, events),
         delay_priced_s=priced,
         delay_measured_s=float(result["cluster_s"][n]),
-        late_mean_s=float(late.mean()),
-        late_most_s=float(late.max()),
-        overruns=int((late > OVERRUN_S).sum()),
+        **_lateness(events, scale, due=bool(result["emulated"])),
         lost=tuple(int(one["device"]) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
     )
 
 
+def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[str, Any]:
+    """Lateness in wall time [s]; nothing is late where nothing was due."""
+    names = "late_mean_s", "late_most_s", "begun_late_mean_s", "begun_late_most_s", "overruns"
+    if not due:
+        return dict.fromkeys(names)
+    ends = scale * np.array([e.measured_end_s - e.end_s for e in events] or [0.0])
+    begins = scale * np.array([e.began_s - e.start_s for e in events if e.there_s == 0.0] or [0.0])
+    figures = float(ends.mean()), float(ends.max()), float(begins.mean()), float(begins.max())
+    return dict(zip(names, (*figures, int((ends > OVERRUN_S).sum())), strict=True))
+
+
 def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:
     """Mean length of the local steps of a cluster as they were measured [s]; ``None`` without events.
 
-    From the first transfer out of the control unit to the last end of an operation, or the arrival of the
-    last gradient there.
+    From when the first message may leave the control unit, so that a late begin counts, to the last end of an
+    operation, or until the last message was handed to its receiver. These ends are readings of the clock.
 
     Args:
         script: Script of the cluster.
         events: What was done for it.
     """
     lengths = []
-    for step in sorted({e.step for e in events}):
-        mine = [e for e in events if e.step == step]
+    for step in sorted({e.step for e in events if e.cluster == script.cluster}):
+        mine = [e for e in events if e.step == step and e.cluster == script.cluster]
         begin = min(e.start_s for e in mine)
-        ends = [
-            e.measured_end_s + (script.latency_s if e.element == 0 and e.direction else 0.0) for e in mine
-        ]
-        lengths.append(max(ends) - begin)
+        lengths.append(max(max(e.measured_end_s, e.there_s) for e in mine) - begin)
     return float(np.mean(lengths)) if lengths else None
 
 
@@ -186,6 +202,7 @@ def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence
         ("T_n measured", "s"),
         ("error of T_n", "%"),
         ("late", "ms"),
+        ("begun late", "ms"),
         ("overruns", ""),
         ("lost", ""),
     ]
@@ -213,10 +230,15 @@ def _line(one: ComparedCluster) -> list[Cell]:
         _seconds(one.delay_priced_s),
         _seconds(one.delay_measured_s),
         _error(one.delay_measured_s, one.delay_priced_s),
-        (f"{1e3 * one.late_mean_s:.2f}, {1e3 * one.late_most_s:.2f}", ""),
-        (f"{one.overruns}", ""),
+        (_milliseconds(one.late_mean_s, one.late_most_s), ""),
+        (_milliseconds(one.begun_late_mean_s, one.begun_late_most_s), ""),
+        ("" if one.overruns is None else f"{one.overruns}", ""),
         (", ".join(f"c{one.cluster}d{k}" for k in one.lost), ""),
     ]
+
+
+def _milliseconds(mean: float | None, most: float | None) -> str:
+    return "" if mean is None or most is None else f"{1e3 * mean:.2f}, {1e3 * most:.2f}"
 
 
 def _seconds(value: float) -> Cell:

@@ -45,8 +45,13 @@ class RankedLauncher(Launcher):
                 f"{1 + len(self._roles)}; with srun: --ntasks {1 + len(self._roles)}"
             )
         super().__init__(scenario, scheduler, **how)
-        self._place, self._token_in_file = place, token_in_file
+        self._rank, self._place, self._token_in_file = rank, place, token_in_file
         self._calls = dict.fromkeys(self._roles, 0)
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return self._rank.one_machine
 
     def wait_for_others(self, patience: float = PATIENCE_S) -> None:
         """Tell the other ranks how to join, and wait until all have."""

@@ -11,8 +11,10 @@ import numpy as np
 
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import Clock
+from collapipe_env.execution.deliveries import Deliveries
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.mailbox import Mailbox
+from collapipe_env.execution.lines import Transfer
+from collapipe_env.execution.mailbox import Mailbox, Wanted
 from collapipe_env.execution.transport import Endpoint
 
 COMMANDS = frozenset(("assign", "abort", "round", "weights", "state", "stop"))
@@ -40,10 +42,14 @@ class Recorded(NamedTuple):
         micro_batch: Micro-batch.
         direction: 0 forward, 1 backward, 2 weight gradient.
         chunk: Chunk of a stage; 0 for messages.
-        start_s: Since the round began [s].
-        end_s: Since the round began [s].
-        measured_end_s: End by the machine's clock [s]; that of the price under the virtual clock.
+        start_s: Since the round began, as it was due [s].
+        end_s: Since the round began, as it was due [s].
+        measured_end_s: End by the machine's clock [s]; that of the price under the virtual clock. For a
+            message when its receiver was handed it, less the latency that is priced.
         worked_s: Wall time of the computation itself [s]; 0 for messages.
+        began_s: Begin by the machine's clock [s]; for a message when its sender sent it.
+        there_s: Time by the machine's clock at which its receiver was handed a message [s]; 0 for operations.
+        samples: Samples in it; 0 where it was not said.
     """
 
     cluster: int
@@ -56,6 +62,38 @@ class Recorded(NamedTuple):
     end_s: float
     measured_end_s: float
     worked_s: float = 0.0
+    began_s: float = 0.0
+    there_s: float = 0.0
+    samples: int = 0
+
+
+def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, samples: int) -> dict[str, Any]:
+    """Meta data of a message, from which its receiver makes the record of its transfer.
+
+    Args:
+        element: Element of the cluster's chain.
+        direction: 0 forward, 1 backward.
+        transfer: Times at which it is due.
+        sent_s: Time at which it is sent, by the machine's clock [s].
+        samples: Samples in it.
+    """
+    return {"line": [element, direction, transfer.start_s, transfer.end_s, sent_s, samples]}
+
+
+def received(cluster: int, frame: Frame) -> list[Recorded]:
+    """Record of a message's transfer by its receiver; of several pieces one alone has it.
+
+    Args:
+        cluster: Its cluster.
+        frame: The message.
+    """
+    line = frame.meta.get("line")
+    if line is None:
+        return []
+    element, direction, start_s, end_s, sent_s, samples = line
+    measured = end_s + (frame.here_s - frame.at_s)
+    tag, times = frame.tag, (start_s, end_s, measured, 0.0, sent_s, frame.here_s)
+    return [Recorded(cluster, tag.step, element, tag.micro_batch, direction, 0, *times, samples=samples)]
 
 
 @dataclass
@@ -100,6 +138,7 @@ class Role:
         name: Name of the role, such as ``server``, ``c0`` or ``c0d1``.
         clock: Clock of its work.
         mailbox: Frames that arrived.
+        deliveries: Their way into mailboxes.
         recorded: What it did in the present attempt at a round.
 
     Args:
@@ -110,6 +149,7 @@ class Role:
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
         self.name, self.clock = endpoint.name, clock
         self.mailbox = Mailbox()
+        self.deliveries = Deliveries(clock, endpoint.name)
         self.recorded: list[Recorded] = []
         self._endpoint = endpoint
         self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
@@ -137,7 +177,33 @@ class Role:
         elif frame.kind in COMMANDS:
             self._commands.put(frame)
         else:
-            self.mailbox.put(frame)
+            self.deliveries.deliver(frame, self.mailbox)
+
+    def begin_round(self, round: int, machine_begins: float) -> None:
+        """Let the clock begin a round.
+
+        Args:
+            round: Its number.
+            machine_begins: Machine's monotonic time at which it begins [s].
+        """
+        self.clock.restart(machine_begins)
+        self.deliveries.begin(round)
+
+    def comes_later(self, keys: Sequence[Wanted], free_s: float, mailbox: Mailbox) -> bool:
+        """Whether what is wanted cannot be used as soon as a stage is free.
+
+        Args:
+            keys: Kinds and tags of frames, none of which has been taken.
+            free_s: Time from which the stage is free [s].
+            mailbox: Mailbox of those frames.
+        """
+        for key in keys:
+            if self.clock.ahead:  # times are in messages: wait for them
+                mailbox.await_frame(*key)
+            arrives = self.deliveries.arrival(key, mailbox)
+            if arrives is None or self.clock.comes_later(arrives, free_s):
+                return True
+        return False
 
     def on_lost(self, peer: str, reason: str) -> None:
         """Hear that a peer is gone; called from the endpoint's threads."""
@@ -192,4 +258,5 @@ class Role:
 
     def close(self) -> None:
         """Close the endpoint."""
+        self.deliveries.stop()
         self._endpoint.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.head_work import HeadWork
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.role import Recorded, control_unit_name
+from collapipe_env.execution.role import Recorded, control_unit_name, line_of, received
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
@@ -73,26 +74,29 @@ class ServedCluster:
 
         for kind, m, _ in script.order:
             ready, x = free, None
-            if kind == FORWARD:
-                frame = self._mailbox.wait("uplink", self._tag._replace(step=step, micro_batch=m))
-                ready = clock.ready(frame.at_s)
-                x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
+            keys = [("uplink", self._tag._replace(step=step, micro_batch=m))] if kind == FORWARD else []
             if script.weight_limit is not None:
                 while done_w < len(ready_w) and (
-                    ready > free or (kind == FORWARD and stored >= script.weight_limit)
+                    (kind == FORWARD and stored >= script.weight_limit)
+                    or self._owner.comes_later(keys, free, self._mailbox)
                 ):
                     weigh()
+            for key in keys:
+                frame = self._mailbox.wait(*key)
+                ready = clock.ready(frame.at_s)
+                self._owner.recorded += received(self._n, frame)
+                x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
             free, gradient = self._work(kind, step, m, max(free, ready), work, x, split=split)
             stored += kind == FORWARD
             if kind == BACKWARD:
-                transfer = down.carry(free, self._script.downlink_s, self._script.edge_latency_s)
-                S = len(self._script.stages)
-                times = transfer.start_s, transfer.end_s, transfer.end_s
-                self._owner.recorded.append(Recorded(self._n, step, 2 * S + 1, m, 1, 0, *times))
+                lengths = self._script.downlink_s, self._script.edge_latency_s
+                transfer = down.carry(free, *map(clock.lasts, lengths))
+                element, (first, end) = 2 * len(self._script.stages) + 1, self._rows[m]
+                meta = line_of(element, 1, transfer, clock.now(transfer.start_s), end - first)
                 tag = self._tag._replace(step=step, micro_batch=m)
                 arrays = {} if gradient is None else {"x": gradient.numpy()}
                 to = control_unit_name(self._n)
-                self._owner.send(to, "turned_0", tag, at_s=transfer.arrives_s, arrays=arrays)
+                self._owner.send(to, "turned_0", tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
                 if script.weight_limit is not None:
                     ready_w.append(m)
         while done_w < len(ready_w):
@@ -112,7 +116,8 @@ class ServedCluster:
     ) -> tuple[float, torch.Tensor | None]:
         """Run an operation; returns when it ends [s], and the gradient that it gives."""
         clock, given = self._owner.clock, None
-        clock.begin(start_s)
+        start_s = clock.begin(start_s)
+        began, begun = clock.now(start_s), time.perf_counter()
         local = step - self._offset
         if self._units[local][m]:
             if kind == FORWARD:
@@ -123,8 +128,10 @@ class ServedCluster:
                 given = work.backward(m, weights=not split)
             else:
                 work.weight(m)
+        worked = time.perf_counter() - begun
         ends = clock.finish(start_s + self._script.server.seconds(kind, 0))
         element = 2 * len(self._script.stages) + 2
-        times = start_s, ends, clock.now(ends)
-        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times))
+        times = start_s, ends, clock.now(ends), worked, began
+        samples = self._rows[m][1] - self._rows[m][0]
+        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, samples=samples))
         return ends, given

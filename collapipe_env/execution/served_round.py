@@ -224,11 +224,12 @@ class ServedRound:
         idle = [c.delay_s for c in self._script.clusters if not c.plays]
         begins = max([*ends.values(), *idle])
         self._fed.close_round(self._server, updated, self._none, COMMON)
-        delay = self._owner.clock.finish(begins + self._script.broadcast_s)
+        delay = self._owner.clock.finish(begins + self._owner.clock.lasts(self._script.broadcast_s))
         losses = [self._losses[key] for key in sorted(self._losses)]
         mean = float(np.average([v for v, _ in losses], weights=[u for _, u in losses])) if losses else None
         return {
             "delay_s": self._owner.clock.now(delay),
+            "emulated": self._owner.clock.paced or self._owner.clock.ahead,
             "cluster_s": [measured.get(n) for n in range(len(updated))],
             "collected_s": [collected.get(n) for n in range(len(updated))],
             "train_loss": mean,

@@ -150,11 +150,16 @@ def scenario_to_yaml(scenario: Scenario, *, every: bool = False) -> str:
         scenario: Any scenario.
         every: Whether to spell out every field, also those that change nothing.
     """
+    return plain_yaml(every_field(scenario) if every else scenario_to_dict(scenario))
+
+
+def plain_yaml(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML text, such as sections of a scenario file, in their order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # keep the fields' order
     text = io.StringIO()
-    yaml.dump(every_field(scenario) if every else scenario_to_dict(scenario), text)
+    yaml.dump(dict(data), text)
     return text.getvalue()
 
 

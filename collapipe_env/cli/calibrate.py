@@ -1,0 +1,220 @@
+"""``collapipe calibrate``: constants of this machine, as a scenario."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from collapipe_env.cli.common import (
+    SCENARIO_OPTION,
+    chosen_scenario,
+    command_line,
+    hint,
+    record,
+    require_within,
+    run_command,
+)
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.provenance import started
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.files import read_json, write_json, write_text
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.names import PRESETS
+
+if TYPE_CHECKING:
+    from collapipe_env.execution.calibration_fit import Measured
+    from collapipe_env.execution.calibration_plans import CalibrationPlan
+
+DESCRIPTION = """Measure this machine, and write a scenario that has its speed.
+
+Processes train one cluster's plans without any emulation: the model that is priced, as fast as it goes. The
+simulator's own laws are fitted to their passes and messages: FLOP/s, overhead of a block, overhead, latency
+and rate of messages. Other plans, which the fit has not seen, are measured and predicted as well. Ends in a
+table and in profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command goes on from there.
+
+Examples:
+  collapipe calibrate --scenario small
+  collapipe calibrate --scenario small --devices 3 --slow-down 4
+  collapipe calibrate --from runs/calibrate-small --out runs/again
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options."""
+
+    scenario: Annotated[str, SCENARIO_OPTION] = "small"
+    devices: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: one a core, 2 to 4")] = None
+    """Devices of the cluster that is measured, each a process. With more of them than cores can run they
+    slow each other down, which no profile can say: see --slow-down."""
+    rounds: int = 3
+    """Rounds of each plan; the median counts."""
+    slow_down: float = 1.0
+    """How many times slower than this machine devices compute: the rest is slept."""
+    seed: int = 0
+    """Seed of the episode."""
+    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (
+        None
+    )
+    """Folder of an earlier calibration: fit to what it measured, and measure nothing."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/calibrate-<scenario>")
+    ] = None
+    """Folder for everything that is written."""
+    fresh: bool = False
+    """Start over in the folder instead of going on with the rounds that are missing."""
+
+    def check(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            ScenarioError: Names the option, its value and what is possible.
+        """
+        require_within(
+            ("--devices", 2 if self.devices is None else self.devices, 1, 64),
+            ("--rounds", self.rounds, 1, 100),
+            ("--seed", self.seed, 0, 2**31 - 1),
+        )
+        if not 1.0 <= self.slow_down <= 1e3:
+            raise ScenarioError(f"--slow-down {self.slow_down!r}: use a number from 1 to 1000")
+        if self.from_ is not None and self.out is None:
+            raise ScenarioError("--from needs --out, another folder for the new profile")
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe calibrate") -> int:
+    """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
+
+
+def _run(options: Options, program: str, given: Sequence[str]) -> None:
+    # Imported late, so that --help and typing errors are answered at once.
+    import torch
+
+    from collapipe_env.execution.calibration_plans import calibration_plans, setting_of
+
+    options.check()
+    torch.set_num_threads(1)
+    if options.from_ is None:
+        base, named = chosen_scenario(options.scenario, None, None), options.scenario
+        devices = options.devices or min(max(os.cpu_count() or 2, 2), 4)
+        slow_down = options.slow_down
+    else:
+        source = RunDirectory(options.from_)
+        before = read_json(source.options, "name the folder of a calibration with --from")
+        if before.get("kind") != "calibration":
+            raise ScenarioError(f"--from {options.from_} holds no calibration: name the folder of one")
+        base, named = load_scenario(before["base"]), str(before["base_name"])
+        devices, slow_down = int(before["devices"]), float(before["slow_down"])
+    setting = setting_of(base, devices)
+    plans = calibration_plans(setting)
+    run = RunDirectory(options.out or Path("runs") / f"calibrate-{folder_name(base.name)}")
+    asked = {
+        "kind": "calibration",
+        "base": base.to_dict(),
+        "base_name": named,
+        "devices": devices,
+        "rounds": options.rounds,
+        "slow_down": slow_down,
+        "seed": options.seed,
+        "from": None if options.from_ is None else str(options.from_),
+    }
+    command = command_line(program, given)
+    with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        write_text(run.scenario, setting.to_yaml())
+        if options.from_ is None:
+            rounds = _measure(options, run, setting, plans, slow_down)
+        else:
+            rounds = _kept(RunDirectory(options.from_))
+        _report(run, base, named, setting, rounds, record(program, given))
+
+
+def _measure(
+    options: Options, run: RunDirectory, setting: Scenario, plans: Sequence[CalibrationPlan], slow_down: float
+) -> list[Measured]:
+    """Measure what is missing; each round is kept as soon as it ends."""
+    from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
+
+    run.measured.mkdir(exist_ok=True)
+    # All plans take turns, so that a change of the machine's load is no plan's alone.
+    places = [
+        (run.measured / f"{number:02d}-{place:02d}.json", plan)
+        for number in range(1, options.rounds + 1)
+        for place, plan in enumerate(plans, 1)
+    ]
+    missing = [(path, plan) for path, plan in places if not path.exists()]
+    devices = setting.cluster.max_devices
+    print(
+        f"{len(plans)} plans, {options.rounds} rounds of each, {len(missing)} of them missing; "
+        f"{2 + devices} processes: the server, a control unit, {devices} devices"
+    )
+    done = len(places) - len(missing)
+    for one in measured_rounds(setting, missing, options.seed, slow_down):
+        done += 1
+        print(
+            f"[{done}/{len(places)}] {one.plan.name}: T_step {one.step_s:.3f} s  (load {one.load:.1f})",
+            flush=True,
+        )
+    return [read_round(path) for path, _ in places]
+
+
+def _kept(source: RunDirectory) -> list[Measured]:
+    """Rounds of an earlier calibration."""
+    from collapipe_env.execution.calibration_rounds import read_round
+
+    found = [read_round(path) for path in sorted(source.measured.glob("*.json"))]
+    if not found:
+        raise ScenarioError(f"--from {source.path} holds no finished rounds: measure first")
+    return found
+
+
+def _report(
+    run: RunDirectory,
+    base: Scenario,
+    named: str,
+    setting: Scenario,
+    rounds: Sequence[Measured],
+    head: dict[str, Any],
+) -> None:
+    """Fit, check, write and print."""
+    from rich.console import Console
+
+    from collapipe_env.execution.calibration_fit import fit
+    from collapipe_env.execution.calibration_profile import calibrated, merged
+    from collapipe_env.execution.calibration_report import calibration_page, checked_plans, residual_table
+    from collapipe_env.scenario.loading import plain_yaml
+    from collapipe_env.simulator.build import system_parameters
+
+    costs = system_parameters(setting).costs
+    constants, lines = fit([one for one in rounds if one.plan.fitted], costs)
+    name = f"{base.name}-calibrated"
+    sections = calibrated(base, name, setting, constants)
+    scenario = merged(base, sections)
+    checked = checked_plans(rounds, scenario)
+    loads = [one.load for one in rounds]
+    load = f"Load average of the machine: {min(loads):.1f} to {max(loads):.1f}; {os.cpu_count()} cores."
+    page = calibration_page(f"Calibration of this machine on {base.name}", checked, constants, [load])
+    written = {"base": named, **sections} if named in PRESETS else scenario.to_dict()
+    write_text(run.profile, f"# Written by {head['command']}\n{plain_yaml(written)}")
+    write_json(
+        run.calibration,
+        {
+            **head,
+            "constants": constants.to_dict(),
+            "plans": [one.to_dict() for one in checked],
+            "sizes": [one._asdict() for one in lines],
+            "load": [min(loads), max(loads)],
+        },
+    )
+    write_text(run.table, f"{page.markdown()}\n{residual_table(lines)}\n")
+    console = Console(highlight=False)
+    console.print()
+    page.print(console)
+    console.print()
+    for what, path in (("table", run.table), ("numbers", run.calibration), ("scenario", run.profile)):
+        print(f"{what + ':':<10} {path}")

@@ -1,0 +1,134 @@
+"""Profile of a calibrated machine: a scenario that has its constants, and what it says of plans ([X])."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collapipe_env.execution.calibration_fit import Constants
+from collapipe_env.execution.calibration_plans import MEMORY_BYTES, CalibrationPlan, FixedPlans
+from collapipe_env.execution.planned_rounds import PlannedRounds
+from collapipe_env.execution.script_replay import replayed_step
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.inheritance import merge
+from collapipe_env.simulator.build import system_parameters
+
+REFERENCE_HZ = 1e9
+"""Clock of the devices, at which overheads are given as they were measured."""
+QUIET_DBM_PER_HZ = -250.0
+"""Noise at which every signal is above the cap of the SNR, so that rates are the bandwidth's."""
+MOST_HZ = 1e12
+"""Greatest bandwidth that a scenario may have."""
+TURNS = 4
+"""Turns in which edge bandwidths are fitted to a rate, of which they are not quite a multiple."""
+
+
+def profile_of(
+    setting: Scenario, constants: Constants, edge_hz: tuple[float, float] = (MOST_HZ, MOST_HZ)
+) -> dict[str, Any]:
+    """Sections of a scenario with a machine's constants; everything else is the base's.
+
+    Args:
+        setting: Scenario in which the machine was measured.
+        constants: What was fitted.
+        edge_hz: Bandwidths of uplink and downlink [Hz].
+    """
+    devices = setting.devices.profiles[0]
+    power = (
+        {"switched_capacitance": devices.switched_capacitance}
+        if devices.active_power_w is None
+        else {"active_power_w": devices.active_power_w}
+    )
+    return {
+        "devices": {
+            "profiles": [
+                {
+                    "name": "calibrated",
+                    "clock_min_hz": REFERENCE_HZ,
+                    "clock_max_hz": REFERENCE_HZ,
+                    "flops_per_cycle": constants.flops / REFERENCE_HZ,
+                    "memory_bytes": [MEMORY_BYTES],
+                    **power,
+                }
+            ]
+        },
+        "cluster": {
+            "clusters": 1,
+            "devices": setting.cluster.max_devices,
+            "server_flops": constants.server_flops,
+        },
+        "radio": {
+            "noise_dbm_per_hz": QUIET_DBM_PER_HZ,
+            "snr_cap_db": 0.0,  # 1 bit/s/Hz
+            "d2d_bandwidth_hz": min(constants.rate, MOST_HZ),
+            "uplink_bandwidth_hz": edge_hz[0],
+            "downlink_bandwidth_hz": edge_hz[1],
+            "link_errors": "none",
+        },
+        "overheads": {
+            "block_s": constants.block_s,
+            "message_s": constants.message_s,
+            "header_bits": 0.0,
+            "latency_s": constants.latency_s,
+            "edge_message_s": 0.0,
+            "edge_latency_s": constants.edge_latency_s,
+            "server_s": constants.server_s,
+        },
+        "budgets": {
+            "device_energy_j": setting.budgets.device_energy_j,
+            "cu_energy_j": setting.budgets.cu_energy_j,
+        },
+    }
+
+
+def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constants) -> dict[str, Any]:
+    """Sections of a calibrated scenario; with them the base is the machine that was measured.
+
+    Args:
+        base: Scenario from which everything is that is not measured.
+        name: Name of the new scenario.
+        setting: Scenario in which the machine was measured.
+        constants: What was fitted.
+
+    Returns:
+        Its name and sections, as a scenario file has them beside ``base``.
+    """
+    bits = system_parameters(setting).costs.activation_bits * setting.workload.batch_size
+    one_each = (*(1,) * (setting.cluster.max_devices - 1), _rest(setting))
+    plan = CalibrationPlan(one_each, "gpipe", 1, fitted=True)
+    edge_hz = (min(constants.edge_rate, MOST_HZ),) * 2
+    for _ in range(TURNS):
+        trial = merged(base, {"name": name, **profile_of(setting, constants, edge_hz)})
+        script = PlannedRounds(trial, FixedPlans(trial, [plan]), 0).next().script.clusters[0]
+        up, down = (
+            min(hz * constants.edge_rate * seconds / bits, MOST_HZ)
+            for hz, seconds in zip(edge_hz, (script.uplink_s, script.downlink_s), strict=True)
+        )
+        edge_hz = up, down
+    return {"name": name, **profile_of(setting, constants, edge_hz)}
+
+
+def merged(base: Scenario, sections: Mapping[str, Any]) -> Scenario:
+    """Scenario with other sections, as a file with ``base`` is read.
+
+    Args:
+        base: The scenario.
+        sections: What is changed.
+    """
+    return load_scenario(merge(base.to_dict(), sections))
+
+
+def predicted_steps(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> list[float]:
+    """``T_step`` of plans by the simulator [s].
+
+    Args:
+        scenario: Scenario of one cluster.
+        plans: The plans.
+    """
+    rounds = PlannedRounds(scenario, FixedPlans(scenario, plans), 0)
+    return [replayed_step(rounds.next().script.clusters[0])[0] for _ in plans]
+
+
+def _rest(setting: Scenario) -> int:
+    """Blocks that are left for the last device where all others have one."""
+    return setting.workload.blocks - setting.cluster.max_devices + 1

@@ -1,0 +1,82 @@
+"""Plans of a scheduler under another schedule, or with another number of micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.allocation import Allocation, ScheduleName, with_schedule
+from collapipe_env.errors import ScenarioError
+from collapipe_env.scenario import Scenario
+from collapipe_env.schedulers import Scheduler
+
+CHUNKS = 2
+"""Chunks of a stage under ``interleaved``."""
+
+
+class Replanned:
+    """A scheduler whose plans get another schedule, or another number of micro-batches.
+
+    Args:
+        inner: The scheduler.
+        schedule: The schedule; ``None`` for its own.
+        micro_batches: The number; ``None`` for its own.
+    """
+
+    def __init__(self, inner: Scheduler, schedule: ScheduleName | None, micro_batches: int | None) -> None:
+        self.name = inner.name
+        self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
+
+    @classmethod
+    def of(
+        cls,
+        inner: Scheduler,
+        scenario: Scenario,
+        schedule: ScheduleName | None,
+        micro_batches: int | None,
+    ) -> Scheduler:
+        """The scheduler, or one whose plans are changed.
+
+        Args:
+            inner: The scheduler.
+            scenario: The scenario.
+            schedule: The schedule; ``None`` for its own.
+            micro_batches: The number; ``None`` for its own.
+
+        Raises:
+            ScenarioError: The scenario does not allow that number of micro-batches.
+        """
+        if schedule is None and micro_batches is None:
+            return inner
+        allowed = scenario.workload.micro_batch_choices
+        if micro_batches is not None and micro_batches not in allowed:
+            raise ScenarioError(
+                f"--micro-batches {micro_batches}: {scenario.name} allows {', '.join(map(str, allowed))}"
+            )
+        return cls(inner, schedule, micro_batches)
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode."""
+        self._inner.reset(seed)
+
+    def act(self, observation: Any, state: Any = None) -> Any:
+        """Decide a round.
+
+        Raises:
+            ScenarioError: The scheduler answers with an action, which has no schedule.
+        """
+        plan = self._inner.act(observation, state)
+        if not isinstance(plan, Allocation):
+            raise ScenarioError(
+                f"--schedule and --micro-batches change plans, and {self.name} answers with actions: leave "
+                "them out"
+            )
+        if self._micro_batches is not None:
+            plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, self._micro_batches))
+        if self._schedule is None:
+            return plan
+        chunks = CHUNKS if self._schedule == "interleaved" else 1
+        caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
+        return with_schedule(plan, self._schedule, np.array(caps), chunks)
