@@ -55,7 +55,7 @@ class Options:
     rounds: int = 3
     """Rounds of each plan; the median counts."""
     slow_down: float = 1.0
-    """How many times slower than this machine devices compute: the rest is slept."""
+    """Factor by which devices compute more slowly than this machine: the rest is slept."""
     seed: int = 0
     """Seed of the episode."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (

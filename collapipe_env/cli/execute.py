@@ -81,7 +81,7 @@ class Options:
     full_size: bool = False
     """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
     slow_down: float = 1.0
-    """How many times slower than this machine devices compute, for --clock none: the rest is slept."""
+    """Factor by which devices compute more slowly than this machine, for --clock none: the rest is slept."""
     transport: Literal["tcp", "gloo"] = "tcp"
     """Way of the data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[

@@ -214,7 +214,7 @@ class MachineClock:
         return 0.0
 
     def wait(self, at_s: float) -> float:  # noqa: ARG002 - the interface
-        """What is here is handed out."""
+        """Messages that are here are handed out."""
         return 0.0
 
     def machine_time(self, at_s: float) -> float:
