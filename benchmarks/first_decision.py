@@ -84,7 +84,7 @@ def figures(processes: int = 3) -> list[Figure]:
 
 def _first_decision(folder: Path) -> dict[str, float]:
     """Seconds of one fresh process that keeps its compiled code in the folder."""
-    result = subprocess.run(
+    result = subprocess.run(  # noqa: S603 - this interpreter with a constant script
         [sys.executable, "-c", DECIDE],
         env={**os.environ, "NUMBA_CACHE_DIR": str(folder)},
         stdout=subprocess.PIPE,

@@ -96,7 +96,7 @@ def install(folder: Path) -> str:
         return ""
     pip = [str(interpreter(folder)), "-m", "pip", "install", "--disable-pip-version-check", "--retries", "1"]
     for line in ([sys.executable, "-m", "venv", str(folder)], [*pip, "--quiet", "-r", str(REQUIREMENTS)]):
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
         if done.returncode:
             return f"not installed: {last_line(done.stderr) or f'exit status {done.returncode}'}"
     write_text(stamp, wanted)
@@ -121,7 +121,7 @@ def measure(python: Path, mine: bool, slice_seconds: float, repeats: int) -> dic
         "slice_seconds": slice_seconds,
         "repeats": repeats,
     }
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - a script of ours, no shell
         [str(python), str(WORKER)], input=json.dumps(request), capture_output=True, text=True, check=False
     )
     if done.returncode:

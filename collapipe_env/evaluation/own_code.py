@@ -178,7 +178,7 @@ def _run_file(asked: _Asked, source: str) -> _Loaded:
     try:
         with neighbours.importable():
             # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
-            exec(compile(content, str(path), "exec"), module.__dict__)
+            exec(compile(content, str(path), "exec"), module.__dict__)  # noqa: S102 - a file the user told us to run
     except BaseException as error:  # SystemExit and whatever else the user's code raises
         sys.modules.pop(module.__name__, None)
         if isinstance(error, KeyboardInterrupt):

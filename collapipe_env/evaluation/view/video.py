@@ -129,7 +129,9 @@ def _mp4(pictures: Iterator[npt.NDArray[np.uint8]], fps: float) -> bytes:
                     command += ["-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-", "-an"]
                     # H.264's usual colours need even sides.
                     command += ["-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-pix_fmt", "yuv420p", out]
-                    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+                    process = subprocess.Popen(  # noqa: S603 - a list for ffmpeg, no shell
+                        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+                    )
                 assert process.stdin is not None
                 process.stdin.write(picture.tobytes())
             assert process is not None

@@ -184,7 +184,7 @@ class LocalDeployment:
         submit = ["flwr", "run", str(self._folder / "app"), "here", "--run-config", words]
         deadline, seen = time.monotonic() + patience, 0
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - a list for flwr, no shell
                 submit, env=self._environment, capture_output=True, text=True, timeout=patience, check=False
             )
         except subprocess.TimeoutExpired:
@@ -233,7 +233,7 @@ class LocalDeployment:
         program = shutil.which(command[0], path=self._environment["PATH"])
         assert program is not None
         self._running.append(
-            subprocess.Popen(
+            subprocess.Popen(  # noqa: S603 - commands of this file, no shell
                 [program, *command[1:]],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
