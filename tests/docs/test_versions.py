@@ -1,0 +1,90 @@
+"""The page on versions against the code, and the types of the public names."""
+
+import inspect
+import re
+import tomllib
+import typing
+
+import pages_support as support
+import pytest
+
+import collapipe_env
+from collapipe_env.agents.learned import agent_file, checkpoint
+from collapipe_env.envs import snapshot
+from collapipe_env.evaluation import runner
+from collapipe_env.execution import committed_rounds
+from collapipe_env.zoo import shipped_agents
+
+PUBLIC = sorted(set(collapipe_env.__all__) - {"__version__"})
+PAGE = (support.DOCS / "versions.md").read_text(encoding="utf-8")
+
+
+def test_formats_are_those_of_the_code():
+    told = {
+        name: (int(now), others)
+        for name, now, others in re.findall(r"^\| (.+) \| (\d+) \| (.+) \|$", PAGE, re.M)
+    }
+    former = [str(v) for v in checkpoint.READ_VERSIONS if v != checkpoint.FORMAT_VERSION]
+    assert told.pop("saved agent (checkpoint)") == (checkpoint.FORMAT_VERSION, ", ".join(former))
+    assert {name: now for name, (now, _) in told.items()} == {
+        "state of an environment": snapshot.STATE_VERSION,
+        "agent that only plays": agent_file.FORMAT_VERSION,
+        "index of the zoo": shipped_agents.FORMAT_VERSION,
+        "episode of a comparison": runner.FORMAT,
+        "committed rounds of an execution": committed_rounds.VERSION,
+    }
+    assert all(others.startswith("none") for _, others in told.values())
+
+
+def test_pythons_are_those_of_the_package():
+    project = tomllib.loads((support.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert f"| Python | {', '.join(named)} |" in PAGE
+
+
+def functions(thing):
+    """Functions a user may call: the thing itself, or a class's own public methods and constructor."""
+    if not inspect.isclass(thing):
+        return [thing]
+    owned = [c for c in thing.__mro__ if c.__module__.startswith("collapipe_env.")]
+    members = {name: member for c in reversed(owned) for name, member in vars(c).items()}
+    found = []
+    for name, member in members.items():
+        if name.startswith("_") and name not in {"__init__", "__call__"}:
+            continue
+        member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        # Protocols have a constructor of the standard library.
+        found += [member] if inspect.isfunction(member) and member.__module__ != "typing" else []
+    return found
+
+
+def test_what_has_no_types_is_found():
+    class Half:
+        __module__ = "collapipe_env.half"
+
+        def told(self, a: int) -> int:
+            return a
+
+        def untold(self, a) -> None:
+            pass
+
+    assert [f.__name__ for f in functions(Half) if untyped(f)] == ["untold"]
+
+
+def untyped(function):
+    """Parameters, and `return`, that have no annotation."""
+    signature = inspect.signature(function)
+    found = [
+        name
+        for place, (name, parameter) in enumerate(signature.parameters.items())
+        if parameter.annotation is parameter.empty and not (place == 0 and name in {"self", "cls"})
+    ]
+    return found + (["return"] if signature.return_annotation is signature.empty else [])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_typed(name):
+    thing = getattr(collapipe_env, name)
+    called = functions(thing)
+    assert called or typing.get_type_hints(thing)
+    assert {f.__qualname__: untyped(f) for f in called if untyped(f)} == {}
