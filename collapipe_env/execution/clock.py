@@ -45,6 +45,10 @@ class Clock(Protocol):
         """Time that is measured where ``due_s`` is the planned one [s]."""
         ...
 
+    def read(self, machine_s: float, due_s: float) -> float:
+        """Time of the round at a reading of the machine's monotonic clock; ``due_s`` if it is planned [s]."""
+        ...
+
     def lasts(self, seconds: float) -> float:
         """Length of what is priced at so many seconds, and which nobody computes: transfers, waits [s]."""
         ...
@@ -88,6 +92,10 @@ class VirtualClock:
         return due_s
 
     def now(self, due_s: float) -> float:
+        """The time of the price."""
+        return due_s
+
+    def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
         """The time of the price."""
         return due_s
 
@@ -146,9 +154,13 @@ class WallClock:
         sleep_until(self.machine_time(due_s))
         return due_s
 
-    def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
+    def now(self, due_s: float) -> float:
         """The time that has passed."""
-        return self._now()
+        return self.read(time.monotonic(), due_s)
+
+    def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
+        """The time that had passed."""
+        return (machine_s - self._begins) / self.scale
 
     def lasts(self, seconds: float) -> float:
         """As long as it is priced."""
@@ -174,7 +186,8 @@ class MachineClock:
     """Nobody waits for prices: everything takes as long as it takes on this machine.
 
     Args:
-        slow_down: How many times longer an operation lasts than its computation, >= 1: the rest is slept.
+        slow_down: How many times longer than its processor time an operation lasts, >= 1: the rest is slept.
+            What the thread waited for a core is not made longer.
         one_machine: Whether all processes share this machine's monotonic clock. Otherwise each counts from
             when it hears of the round, and times of two processes cannot be compared.
     """
@@ -182,7 +195,7 @@ class MachineClock:
     paced, ahead = False, False
 
     def __init__(self, slow_down: float = 1.0, *, one_machine: bool = True) -> None:
-        self._begins = self._begun = 0.0
+        self._begins = self._spent = 0.0
         self._slow_down, self._one_machine = slow_down, one_machine
         sleep_precisely()
 
@@ -196,18 +209,23 @@ class MachineClock:
 
     def begin(self, start_s: float) -> float:  # noqa: ARG002 - the interface
         """Begin at once."""
-        self._begun = time.monotonic()
-        return self._begun - self._begins
+        self._spent = time.thread_time()
+        return self._now()
 
     def finish(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """Now, or after the rest of a slower machine's time."""
         if self._slow_down > 1.0:
-            sleep_until(self._begun + self._slow_down * (time.monotonic() - self._begun))
+            rest = (self._slow_down - 1.0) * (time.thread_time() - self._spent)
+            sleep_until(time.monotonic() + rest)
         return self._now()
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
         """Now."""
         return self._now()
+
+    def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
+        """The time that had passed; below 0 before the round has begun."""
+        return machine_s - self._begins
 
     def lasts(self, seconds: float) -> float:  # noqa: ARG002 - the interface
         """Nothing is waited for."""

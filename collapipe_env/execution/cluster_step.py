@@ -103,7 +103,7 @@ class LocalStep:
             frame = self._owner.mailbox.wait_any(keys)
             key = next(k for k in keys if k[1] == frame.tag and k[0] == frame.kind)
             wanted.remove(key)
-            self._owner.recorded += received(self._owner.cluster, frame)
+            self._owner.recorded += received(self._owner.cluster, frame, self._owner.clock)
             m = frame.tag.micro_batch
             word, _, _ = frame.kind.rpartition("_")
             pieces = self._pieces.setdefault((word, m), [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from dataclasses import replace
 
 from collapipe_env.execution.clock import SPIN_S, Clock, sleep_precisely, sleep_until
@@ -87,7 +88,7 @@ class Deliveries:
             self._changed.notify_all()
 
     def _put(self, frame: Frame, mailbox: Mailbox) -> None:
-        mailbox.put(replace(frame, here_s=self._clock.now(frame.at_s)))
+        mailbox.put(replace(frame, here_s=time.monotonic()))
 
     def _run(self) -> None:
         sleep_precisely()

@@ -189,7 +189,7 @@ class DeviceRound:
                     done_w, stored = done_w + 1, stored - 1
             frames = [self._device.mailbox.wait(*key) for key in keys]
             for frame in frames:
-                self._device.recorded += received(self._device.cluster, frame)
+                self._device.recorded += received(self._device.cluster, frame, clock)
             ready = max((clock.ready(frame.at_s) for frame in frames), default=free)
             free = self._work(kind, step, (m, chunk), max(free, ready), arrived, frames)
             if kind == FORWARD:

@@ -88,7 +88,8 @@ class Frame:
         at_s: Time at which it arrives by the virtual clock [s]; nan where nobody says.
         meta: Small plain data, as JSON has it: tuples arrive as lists.
         arrays: Arrays of the types in :data:`DTYPES`, of any shape, by name.
-        here_s: Time at which its receiver has been handed it [s]; stays on this side.
+        here_s: Machine's monotonic time at which its receiver has been handed it [s]; stays on this side. Its
+            receiver may not have begun the frame's round yet, so it is no time since then.
     """
 
     kind: str

@@ -80,19 +80,21 @@ def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, sam
     return {"line": [element, direction, transfer.start_s, transfer.end_s, sent_s, samples]}
 
 
-def received(cluster: int, frame: Frame) -> list[Recorded]:
+def received(cluster: int, frame: Frame, clock: Clock) -> list[Recorded]:
     """Record of a message's transfer by its receiver; of several pieces one alone has it.
 
     Args:
         cluster: Its cluster.
         frame: The message.
+        clock: The receiver's clock, which has begun the message's round.
     """
     line = frame.meta.get("line")
     if line is None:
         return []
     element, direction, start_s, end_s, sent_s, samples = line
-    measured = end_s + (frame.here_s - frame.at_s)
-    tag, times = frame.tag, (start_s, end_s, measured, 0.0, sent_s, frame.here_s)
+    here_s = clock.read(frame.here_s, frame.at_s)
+    measured = end_s + (here_s - frame.at_s)
+    tag, times = frame.tag, (start_s, end_s, measured, 0.0, sent_s, here_s)
     return [Recorded(cluster, tag.step, element, tag.micro_batch, direction, 0, *times, samples=samples)]
 
 

@@ -84,7 +84,7 @@ class ServedCluster:
             for key in keys:
                 frame = self._mailbox.wait(*key)
                 ready = clock.ready(frame.at_s)
-                self._owner.recorded += received(self._n, frame)
+                self._owner.recorded += received(self._n, frame, clock)
                 x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
             free, gradient = self._work(kind, step, m, max(free, ready), work, x, split=split)
             stored += kind == FORWARD

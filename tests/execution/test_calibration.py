@@ -1,5 +1,6 @@
 """Calibration: the fit finds constants again, and the profile brings the simulator to them."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collapipe_env.cli.main import main
 from collapipe_env.execution.calibration_fit import Constants, Measured, fit
 from collapipe_env.execution.calibration_plans import (
     CalibrationError,
@@ -57,14 +59,14 @@ def simulated(scenario, plans, noise=0.0, seed=0, repeats=1):
         samples = SETTING.workload.batch_size // plan.micro_batches
         last = 2 * len(plan.blocks) + 1
         for _ in range(repeats):
-            recorded = []
+            recorded, slow = [], float(np.exp(noise * rng.standard_normal()))
             for e in events:
-                longer = (e.end_s - e.start_s) * (np.exp(noise * rng.standard_normal()) - 1.0)
                 latency = script.edge_latency_s if e.element == last else script.latency_s
-                message = (e.element % 2 == 0 and e.element < last) or e.element == last
-                there = e.end_s + latency + longer if message else 0.0
-                times = (e.start_s, e.end_s, e.end_s + longer, 0.0, e.start_s, there, samples)
-                recorded.append(Recorded(0, 0, e.element, e.micro_batch, DIRECTIONS[e.direction], 0, *times))
+                message = e.element == last or (e.element % 2 == 0 and e.element < last)
+                there = e.end_s + latency if message else 0.0
+                times = [slow * t for t in (e.start_s, e.end_s, e.end_s, 0.0, e.start_s, there)]
+                place = 0, 0, e.element, e.micro_batch, DIRECTIONS[e.direction], 0
+                recorded.append(Recorded(*place, *times, samples=samples))
             rounds.append(Measured(plan, step, 0.0, tuple(recorded)))
     return rounds
 
@@ -116,7 +118,7 @@ def test_any_constants_are_found_again(flops, block_s, rate, latency_s):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_of_a_tenth_moves_the_constants_little(seed):
+def test_rounds_that_are_a_tenth_off_move_the_constants_little(seed):
     rounds = simulated(machine(KNOWN), fitted_plans(), noise=0.1, seed=seed, repeats=3)
     found, _ = fit(rounds, COSTS)
     assert found.flops == pytest.approx(KNOWN.flops, rel=0.05)
@@ -196,3 +198,81 @@ def test_damaged_rounds_are_refused(change, words, tmp_path):
     write_json(path, {**whole, **change})
     with pytest.raises(CalibrationError, match=words):
         read_round(path)
+
+
+def kept(folder, plans):
+    """Folder of a calibration whose rounds a known machine has played."""
+    measured = folder / "measured"
+    measured.mkdir(parents=True)
+    about = {"base": BASE.to_dict(), "base_name": "small", "devices": 2, "slow_down": 1.0}
+    write_json(folder / "run.json", {"kind": "calibration", **about})
+    for number, one in enumerate(simulated(machine(KNOWN), plans)):
+        events = [list(event) for event in one.events]
+        data = {"plan": one.plan.to_dict(), "step_s": one.step_s, "load": 0.5, "events": events}
+        write_json(measured / f"01-{number:02d}.json", data)
+    return folder
+
+
+def test_the_command_fits_again_to_what_was_measured(tmp_path, capsys):
+    source, out = kept(tmp_path / "run", calibration_plans(SETTING)), tmp_path / "again"
+    assert main(["calibrate", "--from", str(source), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert f"scenario:  {out / 'profile.yaml'}" in shown
+    profile = load_scenario(str(out / "profile.yaml"))
+    assert profile.cluster.devices_per_cluster == (2,)
+    numbers = json.loads((out / "calibration.json").read_text())
+    assert numbers["constants"]["flops"] == pytest.approx(KNOWN.flops, rel=1e-6)
+    assert max(abs(plan["error"]) for plan in numbers["plans"]) < 0.02
+    table = (out / "table.md").read_text()
+    assert "| 1+5, 1f1b, M = 2 | check |" in table
+    assert "| pass | 3 | 16 | backward |" in table
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--devices", "0"], "--devices = 0: use a number from 1 to 64"),
+        (["--devices", "9"], "--devices 9: small has 6 blocks"),
+        (["--slow-down", "0.5"], "--slow-down 0.5: use a number from 1 to 1000"),
+        (["--rounds", "0"], "--rounds = 0"),
+        (["--from", "nowhere"], "--from needs --out"),
+    ],
+)
+def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["calibrate", *given]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_folders_without_a_calibration_are_refused(tmp_path, capsys):
+    empty = kept(tmp_path / "empty", [])
+    assert main(["calibrate", "--from", str(empty), "--out", str(tmp_path / "out")]) == 2
+    assert "holds no finished rounds" in " ".join(capsys.readouterr().err.split())
+    write_json(empty / "run.json", {"kind": "execution"})
+    assert main(["calibrate", "--from", str(empty), "--out", str(tmp_path / "out")]) == 2
+    assert "holds no calibration" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_a_machine_is_calibrated_and_finished_rounds_are_kept(tmp_path, capsys):
+    scenario = tmp_path / "little.yaml"
+    scenario.write_text(
+        "base: small\nname: little\n"
+        "workload: {width: 64, feedforward: 256, heads: 2, sequence_length: 32}\n"
+        "learning: {evaluation_samples: 8, metric_samples: 8}\n"
+    )
+    given = ["calibrate", "--scenario", str(scenario), "--rounds", "1", "--out", str(tmp_path / "run")]
+    assert main(given) == 0
+    assert "15 of them missing" in capsys.readouterr().out
+    numbers = json.loads((tmp_path / "run" / "calibration.json").read_text())
+    assert numbers["constants"]["flops"] > 1e8
+    assert len(numbers["plans"]) == 15
+    for path in (tmp_path / "run" / "measured").iterdir():
+        # Nothing is read by the clock of another round.
+        events = read_round(path).events
+        starts = [e.began_s for e in events if e.element == 1 and e.direction == 0]
+        came = [e.there_s for e in events if e.element == 0 and e.direction == 0]
+        assert min(came) <= min(starts)
+    (tmp_path / "run" / "measured" / "01-03.json").unlink()
+    assert main(given) == 0
+    assert "1 of them missing" in capsys.readouterr().out

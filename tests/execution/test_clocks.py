@@ -10,9 +10,10 @@ from collapipe_env.execution import clock as clocks
 from collapipe_env.execution.clock import MachineClock, WallClock, make_clock
 from collapipe_env.execution.deliveries import Deliveries
 from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.role import Recorded, line_of, received
 from collapipe_env.execution.threads import ThreadedExecution
 
 PATIENCE_S = 30.0
@@ -26,10 +27,14 @@ class FakeTime:
 
     def __init__(self) -> None:
         self.seconds = 1000.0
+        self.waited = 0.0
 
     def monotonic(self) -> float:
         self.seconds += 1e-5
         return self.seconds
+
+    def thread_time(self) -> float:
+        return self.seconds - self.waited
 
     def sleep(self, seconds: float) -> None:
         assert seconds > 0.0
@@ -67,6 +72,10 @@ def test_a_slower_machine_sleeps_the_rest_of_its_operations(fake):
     assert began == pytest.approx(10.0, abs=1e-3)
     fake.seconds += 2.0  # the computation
     assert clock.finish(78.0) == pytest.approx(16.0, abs=1e-3)
+    # Of 2 s for which the thread had a core in 7: the rest of a slower machine's time is 4 s, not 14 s.
+    clock.begin(0.0)
+    fake.seconds, fake.waited = fake.seconds + 7.0, 5.0
+    assert clock.finish(0.0) == pytest.approx(16.0 + 7.0 + 4.0, abs=1e-3)
     # Nothing that is priced is waited for.
     assert clock.lasts(5.0) == 0.0
     assert clock.wait(1e6) == 0.0
@@ -109,7 +118,7 @@ def test_messages_are_handed_out_when_due_whatever_order_they_come_in():
     found = []
     for m in (1, 2, 3):
         frame = mailbox.wait("f", Tag(0, micro_batch=m), PATIENCE_S)
-        assert clock.now(0.0) >= frame.here_s >= due[m]
+        assert clock.now(0.0) >= clock.read(frame.here_s, 0.0) >= due[m]
         found.append(frame.here_s)
     assert found == sorted(found)
     deliveries.stop()
@@ -133,7 +142,7 @@ def test_messages_left_over_from_a_round_hold_up_none_of_the_next():
     clock.restart(time.monotonic())
     deliveries.begin(1)
     deliveries.deliver(Frame("f", Tag(1), 0.01), mailbox)
-    assert mailbox.wait("f", Tag(1), 5.0).here_s >= 0.01
+    assert clock.read(mailbox.wait("f", Tag(1), 5.0).here_s, 0.0) >= 0.01
     assert deliveries.arrival(("f", Tag(0)), mailbox) is None
     deliveries.stop()
 
@@ -145,6 +154,19 @@ def test_other_clocks_hand_messages_out_at_once(name):
     deliveries.deliver(Frame("f", Tag(0), 1e6), mailbox)
     assert mailbox.wait("f", Tag(0), 0).at_s == 1e6
     assert threading.active_count() == before
+
+
+def test_a_message_that_comes_before_its_receiver_begins_the_round_is_read_by_that_round():
+    clock, mailbox = make_clock("none"), Mailbox()
+    clock.restart(time.monotonic() - OFF_S)  # the round before
+    deliveries = Deliveries(clock, "d")
+    begins = time.monotonic()
+    line = line_of(0, 0, Transfer(0.0, 0.0, 0.0), 0.0, 4)
+    deliveries.deliver(Frame("f", Tag(1), 0.0, {"line": line["line"]}), mailbox)
+    clock.restart(begins)
+    (event,) = received(0, mailbox.wait("f", Tag(1), 0), clock)
+    assert 0.0 <= event.there_s <= time.monotonic() - begins < OFF_S
+    assert event.measured_end_s == event.there_s
 
 
 def test_messages_without_a_time_are_handed_out_at_once_and_none_after_the_end():
@@ -188,8 +210,8 @@ def test_by_the_wall_clock_everything_is_late_and_nothing_early(schedule):
 
 
 def test_the_measured_step_follows_the_clock_that_is_read_rather_than_the_due_times(monkeypatch):
-    read = WallClock.now
-    monkeypatch.setattr(WallClock, "now", lambda clock, due_s: read(clock, due_s) + OFF_S)
+    read = WallClock.read
+    monkeypatch.setattr(WallClock, "read", lambda clock, *times: read(clock, *times) + OFF_S)
     planned, result, compared = played("wall", 0.05)
     for cluster in compared.clusters:
         assert cluster.step_measured_s > cluster.step_priced_s + OFF_S
