@@ -10,9 +10,8 @@ import atexit
 import functools
 import logging
 import threading
-import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +30,7 @@ from collapipe_env.execution.transport import (
 )
 from collapipe_env.execution.transport.gloo_pair import LINGER_S, Meeting, Pair, packed
 from collapipe_env.execution.transport.tcp import Address
+from collapipe_env.execution.transport.worker_threads import WorkerThreads
 
 MEET = "gloo_address"
 """Kind of the frames by which the two sides of a pair find each other; this transport sends them itself."""
@@ -92,7 +92,7 @@ class GlooEndpoint:
         self._left: set[str] = set()
         self._failed: dict[str, str] = {}
         """Why pairs have ended whose peers are still to be reported."""
-        self._threads: list[threading.Thread] = []
+        self._threads = WorkerThreads(self.name)
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._gloo_device: Any = None
         self._closing = False
@@ -142,10 +142,10 @@ class GlooEndpoint:
             pairs = list(self._pairs.values())
         for pair in pairs:
             pair.finish()
-        self._join(LINGER_S)
+        self._threads.join(LINGER_S)
         for pair in pairs:
             pair.cut()
-        if not self._join(_STUCK_S):
+        if not self._threads.join(_STUCK_S):
             _log.warning("%s: a thread is still busy with a frame or a peer that does not answer", self.name)
         self._control.close()
         with self._changed:
@@ -160,7 +160,7 @@ class GlooEndpoint:
             pairs = list(self._pairs.values())
         for pair in pairs:
             pair.cut()
-        self._join(_STUCK_S)
+        self._threads.join(_STUCK_S)
 
     def _over(self, peer: str) -> bool:
         """Whether nothing is sent to a peer any more."""
@@ -186,7 +186,7 @@ class GlooEndpoint:
                 self._device,
                 functools.partial(self._hand_on, peer),
                 functools.partial(self._pair_ended, peer),
-                self._start,
+                self._threads.start,
                 self._limits,
             )
             return pair
@@ -246,7 +246,7 @@ class GlooEndpoint:
                 self._left.add(peer)
             elif not self._closing and peer not in self._gone:
                 self._failed[peer] = why
-                self._start(functools.partial(self._wait_for_control, peer, why))
+                self._threads.start(functools.partial(self._wait_for_control, peer, why))
             self._changed.notify_all()
 
     def _wait_for_control(self, peer: str, why: str) -> None:
@@ -277,22 +277,3 @@ class GlooEndpoint:
             pair = self._pairs.get(peer)
         if pair is not None:
             pair.cut()
-
-    def _start(self, work: Callable[[], None]) -> threading.Thread:
-        """Run something in a thread that :meth:`close` waits for."""
-        thread = threading.Thread(target=work, name=f"{self.name}-transport", daemon=True)
-        with self._changed:
-            self._threads = [other for other in self._threads if other.is_alive()]
-            thread.start()
-            self._threads.append(thread)
-        return thread
-
-    def _join(self, longest: float) -> bool:
-        """Wait for all threads but this one; return whether they have ended in time."""
-        deadline = time.monotonic() + longest
-        while True:
-            with self._changed:
-                busy = [t for t in self._threads if t.is_alive() and t is not threading.current_thread()]
-            if not busy or time.monotonic() >= deadline:
-                return not busy
-            busy[0].join(max(deadline - time.monotonic(), 0.0))

@@ -13,7 +13,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collapipe_env.errors import nearest_name, reason, shown
@@ -30,6 +30,7 @@ from collapipe_env.execution.transport import (
 )
 from collapipe_env.execution.transport.connection import FAILURES, Incoming, Outgoing, cut, said
 from collapipe_env.execution.transport.handshake import Hello, introduce, receive
+from collapipe_env.execution.transport.worker_threads import WorkerThreads
 
 Address = tuple[str, int]
 """Host and port."""
@@ -117,7 +118,7 @@ class TcpEndpoint:
         self._directory: dict[str, Address] = {}
         self._peers: dict[str, _Peer] = {}
         self._strangers: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
+        self._threads = WorkerThreads(name)
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._closing = False
 
@@ -146,7 +147,7 @@ class TcpEndpoint:
             if self._callbacks is not None:
                 raise TransportError(f"{self.name} listens already: call listen() once")
             self._callbacks = (on_frame, on_lost)
-        self._start(self._accept)
+        self._threads.start(self._accept)
 
     def send(self, to: str, frame: Frame, channel: Channel | None = None) -> None:
         """Send a frame to a peer, without waiting until it arrives; see the protocol."""
@@ -184,10 +185,10 @@ class TcpEndpoint:
             cut(stranger)
         for connection in self._connections():
             connection.finish()
-        self._join(LINGER_S)
+        self._threads.join(LINGER_S)
         for connection in self._connections():
             connection.abort()
-        if not self._join(_STUCK_S):
+        if not self._threads.join(_STUCK_S):
             _log.warning("%s: a thread is still busy with a frame; its connection stays open", self.name)
         for own in (self._listener, self._wake, self._woken):
             own.close()
@@ -219,7 +220,7 @@ class TcpEndpoint:
             _settle(connection)
 
         return Outgoing(
-            connect, _family(address[0]), functools.partial(self._outgoing_ended, to), self._start
+            connect, _family(address[0]), functools.partial(self._outgoing_ended, to), self._threads.start
         )
 
     def _accept(self) -> None:
@@ -241,7 +242,7 @@ class TcpEndpoint:
                     if welcome:
                         self._strangers.add(connection)
                 if welcome:
-                    self._start(functools.partial(self._receive, connection, f"{host}:{port}"))
+                    self._threads.start(functools.partial(self._receive, connection, f"{host}:{port}"))
                 else:
                     connection.close()
 
@@ -318,7 +319,7 @@ class TcpEndpoint:
                 return
             peer.ending = True
         # In a thread of its own, so that the connection's can end whatever the user does about it.
-        self._start(functools.partial(self._report, name, peer, why))
+        self._threads.start(functools.partial(self._report, name, peer, why))
 
     def _report(self, name: str, peer: _Peer, why: str) -> None:
         """Report a peer as lost, after the frames that are still under way from it."""
@@ -346,25 +347,6 @@ class TcpEndpoint:
     def _connections(self) -> list[Outgoing | Incoming]:
         with self._changed:
             return [connection for peer in self._peers.values() for connection in peer.connections()]
-
-    def _start(self, work: Callable[[], None]) -> threading.Thread:
-        """Run something in a thread that :meth:`close` waits for."""
-        thread = threading.Thread(target=work, name=f"{self.name}-transport", daemon=True)
-        with self._changed:
-            self._threads = [other for other in self._threads if other.is_alive()]
-            thread.start()
-            self._threads.append(thread)
-        return thread
-
-    def _join(self, longest: float) -> bool:
-        """Wait for all threads but this one; return whether they have ended in time."""
-        deadline = time.monotonic() + longest
-        while True:
-            with self._changed:
-                busy = [t for t in self._threads if t.is_alive() and t is not threading.current_thread()]
-            if not busy or time.monotonic() >= deadline:
-                return not busy
-            busy[0].join(max(deadline - time.monotonic(), 0.0))
 
 
 def _family(host: str) -> socket.AddressFamily:
