@@ -3,7 +3,9 @@
 import contextlib
 import socket
 import struct
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from executed_support import quick
@@ -12,6 +14,9 @@ from process_support import Twin, WithSpare, alive, differing, wait_until_gone
 from collapipe_env.execution.frames import VERSION, Frame, encode
 from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.launching import NO_FAILURES, Failures, Launcher
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from make_execution_failures import instant
 
 
 @contextlib.contextmanager
@@ -28,17 +33,6 @@ def started(scenario, scheduler, **how):
 def lost(result):
     """Devices that a round has lost, of each cluster."""
     return [[one["device"] for one in recoveries] for recoveries in result["recoveries"]]
-
-
-def instant(script, phase):
-    """A time in a phase of a cluster's round [s]."""
-    collected = script.delay_s - script.upload_s
-    return {
-        "forward": script.hop_forward_s[0] + 0.1 * script.stages[0].forward_s,
-        "backward": 0.9 * (collected - script.collect_s),
-        "collection": collected - 0.5 * script.collect_s,
-        "upload": collected + 0.5 * script.upload_s,
-    }[phase]
 
 
 def test_devices_that_are_killed_at_work_leave_the_learners_weights():
