@@ -83,7 +83,11 @@ def _sized(rng: np.random.Generator, fields: dict[str, Any]) -> dict[str, Any]:
     if rng.random() < 0.5:
         devices = rng.integers(1, LARGEST, clusters).tolist()
     batch = int(rng.choice([1, 4, 6, 16]))
-    workload = {"blocks": int(rng.integers(1, 13)), "batch_size": batch, "local_steps": int(rng.integers(1, 4))}
+    workload = {
+        "blocks": int(rng.integers(1, 13)),
+        "batch_size": batch,
+        "local_steps": int(rng.integers(1, 4)),
+    }
     return {
         **fields,
         "workload": {**fields["workload"], **workload},

@@ -60,7 +60,13 @@ def cycle(number: int, folder: Path) -> int:
         steps += 8
     many.close()
     collapipe_env.evaluate(
-        ["pipeline", "random"], scenario, seeds=1, rounds=3, learner="surrogate", out=folder / "run", fresh=True
+        ["pipeline", "random"],
+        scenario,
+        seeds=1,
+        rounds=3,
+        learner="surrogate",
+        out=folder / "run",
+        fresh=True,
     )
     return steps
 
