@@ -197,8 +197,8 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         drop_output()
         with contextlib.suppress(OSError):
             print(
-                f"error: cannot write {error.filename or 'the output'} ({error.strerror}): free some space, or "
-                "write it elsewhere; all finished work is kept",
+                f"error: cannot write {error.filename or 'the output'} ({error.strerror}): free some space, "
+                "or write it elsewhere; all finished work is kept",
                 file=sys.stderr,
             )
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -48,10 +49,8 @@ def run(arguments: list[str], **more: Any) -> tuple[int, str]:
 
 def kill_group(process: subprocess.Popen[str]) -> None:
     """Kill a command and its workers."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

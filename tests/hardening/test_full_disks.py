@@ -1,4 +1,4 @@
-"""Disks that are full, files that may not grow, folders that are read-only: one error, and a rerun goes on."""
+"""Disks that are full, files that may not grow, read-only folders: one error, and a rerun goes on."""
 
 from __future__ import annotations
 

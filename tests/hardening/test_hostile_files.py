@@ -237,8 +237,7 @@ def fuzz(name: str, folder: Path, count: int) -> int:
         path.write_bytes(spoilt)
         try:
             READERS[name](path)
-        except CollaPipeError as error:
-            assert len(str(error)) < 4000
+        except CollaPipeError:
             refused += 1
         except Exception as error:
             raise AssertionError(f"damage {number} of {name}: {type(error).__name__}: {error}") from error

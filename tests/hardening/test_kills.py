@@ -143,7 +143,7 @@ def test_comparisons_that_are_killed_end_alike(tmp_path: Path, capsys: pytest.Ca
 def test_trainings_that_are_killed_end_with_all_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A training goes on from its last checkpoint, with new rollouts: its end has all steps, other weights."""
+    """A training goes on from its last checkpoint with new rollouts: all steps, other weights."""
 
     def trained(folder: Path) -> int:
         saved = read_checkpoint(folder / "checkpoints" / "latest.zip")
