@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
@@ -59,7 +58,7 @@ def _spec(name: str, fields: object) -> Any:
                 f"{name}.{field}", f"got {shown(value)}, but there is no field {shown(field)} here; {hint}"
             )
     try:
-        spec = _adapter(kind).validate_python(dict(fields))
+        spec = TypeAdapter(kind).validate_python(dict(fields))
     except ValidationError as error:
         raise _fault(name, kind, error) from None
     for field, value in fields.items():
@@ -76,12 +75,6 @@ def _spec(name: str, fields: object) -> Any:
         text = "it has fields that cannot be hashed: use tuples instead of lists"
         raise InnerFieldError(name, text) from None
     return spec
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    """Validator of a ``Spec``: building one takes longer than the checks."""
-    return TypeAdapter(kind)
 
 
 def _fault(name: str, kind: type, error: ValidationError) -> InnerFieldError:
