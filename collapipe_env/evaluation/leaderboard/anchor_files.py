@@ -16,7 +16,7 @@ from typing import Any
 
 import collapipe_env
 from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.evaluation.leaderboard.season import FOLDER, Cell, Season, cell_of
+from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
 from collapipe_env.files import read_json, write_json
 
 FORMAT = "collapipe-env leaderboard anchors"
@@ -82,7 +82,9 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
     cells = content.get("cells")
     if not isinstance(cells, dict):
         raise DataError(f"{path}: cells is no object: {remedy}")
-    return {name: _cell_anchors(name, entry, season, f"{path}: {name}", remedy) for name, entry in cells.items()}
+    return {
+        name: _cell_anchors(name, entry, season, f"{path}: {name}", remedy) for name, entry in cells.items()
+    }
 
 
 def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, CellAnchors]) -> None:
@@ -136,7 +138,8 @@ def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) 
         for episode, (first, second) in enumerate(zip(was, now, strict=True)):
             if not math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=0.0):
                 raise ScenarioError(
-                    f"{name}: {title} was frozen with a mean delay of {first!r} s in episode {episode}, now it "
+                    f"{name}: {title} was frozen with a mean delay of {first!r} s in episode {episode}, "
+                    "now it "
                     f"is {second!r} s: find out what changed, or begin a new season"
                 )
     return dict(before)
@@ -155,9 +158,12 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
     """
     if digest != anchors.scenario_digest:
         raise ScenarioError(
-            f"scenario {name!r} has the digest {digest[:12]}..., but the leaderboard's anchors were frozen for "
-            f"{anchors.scenario_digest[:12]}... (collapipe-env {anchors.package_version}): it was changed, so "
-            "scores would not compare. Install that version, or begin a new season with collapipe leaderboard "
+            f"scenario {name!r} has the digest {digest[:12]}..., but the leaderboard's anchors were frozen "
+            "for "
+            f"{anchors.scenario_digest[:12]}... (collapipe-env {anchors.package_version}): it was changed, "
+            "so "
+            "scores would not compare. Install that version, or begin a new season with collapipe "
+            "leaderboard "
             "freeze"
         )
 

@@ -282,7 +282,9 @@ def _cell(name: str, entry: Any) -> CellResults:
     runs = {e.run for e in found.episodes}
     numbers = sorted({e.episode for e in found.episodes})
     expected = [(run, episode) for run in range(len(runs)) for episode in range(len(numbers))]
-    if sorted((e.run, e.episode) for e in found.episodes) != expected or bool(expected) == bool(found.impossible):
+    if sorted((e.run, e.episode) for e in found.episodes) != expected or bool(expected) == bool(
+        found.impossible
+    ):
         raise ValueError(f"{name}: episodes are missing, or there twice")
     return found
 
@@ -302,9 +304,7 @@ def _anchors(entry: Any) -> CellAnchors:
     if not isinstance(entry, dict):
         raise ValueError(f"anchors = {shown(entry)} where an object is expected")
     lists = {name: _of(list, entry, name) for name in ("zero", "hundred")}
-    delays = {
-        name: tuple(_number({name: value}, name) for value in values) for name, values in lists.items()
-    }
+    delays = {name: tuple(_number({name: value}, name) for value in values) for name, values in lists.items()}
     return CellAnchors(
         scenario_digest=_of(str, entry, "scenario_digest"),
         package_version=_of(str, entry, "package_version"),

@@ -99,12 +99,13 @@ class BoardPlan:
         )
 
 
-def play_cells(plan: BoardPlan, executor: Executor) -> dict[str, CellResults]:
+def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -> dict[str, CellResults]:
     """Play whatever of the cells is not finished yet.
 
     Args:
         plan: What to play.
         executor: Plays the episodes.
+        anchoring: Whether the anchors play along where none are frozen.
 
     Returns:
         Results by names of scenarios.
@@ -122,13 +123,13 @@ def play_cells(plan: BoardPlan, executor: Executor) -> dict[str, CellResults]:
     _require_fair(plan)
     name = plan.player.scheduler
     own = [plan.evaluation(cell, (name,), plan.player) for cell in plan.cells]
-    unfrozen = [cell for cell in plan.cells if plan.frozen(cell) is None]
+    unfrozen = [cell for cell in plan.cells if anchoring and plan.frozen(cell) is None]
     beside = tuple(anchor for anchor in (ZERO, HUNDRED) if anchor != name)
-    anchoring = [plan.evaluation(cell, beside, None) for cell in unfrozen]
-    outcomes = evaluate_all([*anchoring, *own], executor, tolerant=True)
+    along = [plan.evaluation(cell, beside, None) for cell in unfrozen]
+    outcomes = evaluate_all([*along, *own], executor, tolerant=True)
     anchored = dict(zip([cell.name for cell in unfrozen], outcomes, strict=False))
     found = {}
-    for cell, outcome in zip(plan.cells, outcomes[len(anchoring) :], strict=True):
+    for cell, outcome in zip(plan.cells, outcomes[len(along) :], strict=True):
         anchors = None
         if cell.name in anchored:
             both = {**anchored[cell.name].results, **outcome.results}
@@ -150,12 +151,14 @@ def _require_fair(plan: BoardPlan) -> None:
             continue  # it cannot play there, which its cell will say
         if sees_truth(scheduler):
             raise SchedulerError(
-                f"{player.name} sees the truth, which nobody knows: the leaderboard is for schedulers that decide "
+                f"{player.name} sees the truth, which nobody knows: the leaderboard is for schedulers that "
+                "decide "
                 "from what is known; play it with collapipe compare"
             )
         if player.blind and isinstance(scheduler, StateScheduler):
             raise SchedulerError(
-                f"{player.name} decides from the state: use the track model-based, or decide from the observation"
+                f"{player.name} decides from the state: use the track model-based, or decide from the "
+                "observation"
             )
         return
 

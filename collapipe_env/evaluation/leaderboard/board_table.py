@@ -21,7 +21,7 @@ from collapipe_env.evaluation.leaderboard.scoring import (
     overall_score,
     shared_ranks,
 )
-from collapipe_env.evaluation.leaderboard.season import BOARD_TIERS, Cell, Season, cell_of
+from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, Season, cell_of
 from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
 from collapipe_env.evaluation.table import Page, cell
 
@@ -56,7 +56,9 @@ class CellScore:
         return None if self.gate.failed or not self.counts else self.score
 
 
-def score_cell(results: CellResults, cell_: Cell, season: Season, frozen: CellAnchors | None) -> CellScore | None:
+def score_cell(
+    results: CellResults, cell_: Cell, season: Season, frozen: CellAnchors | None
+) -> CellScore | None:
     """Score a player in a cell; ``None`` if it could not play there.
 
     Args:
@@ -80,7 +82,13 @@ def score_cell(results: CellResults, cell_: Cell, season: Season, frozen: CellAn
     scores = episode_scores(delays, zero, hundred)
     left_out = int(np.sum(~counted(zero, hundred)))
     return CellScore(
-        scores, cell_score(scores), delay, gate, left_out, time, whole and anchors is frozen and scores.size > 0
+        scores,
+        cell_score(scores),
+        delay,
+        gate,
+        left_out,
+        time,
+        whole and anchors is frozen and scores.size > 0,
     )
 
 
@@ -135,13 +143,17 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
         if not math.isnan(whole.mean):
             lines.append([(f"{size}, all tiers", ""), cell(whole, ".1f"), *[("", "")] * 5])
     below = [
-        "Score: 0 is the even split, 100 is DSSRA+ in the same episodes (interquartile mean over episodes, 95 % "
+        "Score: 0 is the even split, 100 is DSSRA+ in the same episodes (interquartile mean over episodes, "
+        "95 % "
         "bootstrap interval); above 100 is better than DSSRA+.",
         *(gate_note(rounds) for rounds in dict.fromkeys(one.rounds for one in results.cells.values())),
     ]
-    below += [f"{name}: not possible: {one.impossible}" for name, one in results.cells.items() if one.impossible]
     below += [
-        f"{name}: {in_words(one.left_out, 'episode')} left out, where DSSRA+ gains less than 1 % over the even split"
+        f"{name}: not possible: {one.impossible}" for name, one in results.cells.items() if one.impossible
+    ]
+    below += [
+        f"{name}: {in_words(one.left_out, 'episode')} left out, where DSSRA+ gains less than 1 % over the "
+        "even split"
         for name, one in scores.items()
         if one.left_out
     ]
@@ -149,7 +161,8 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
     if unscored:
         below.append(
             f"Unscored: {', '.join(unscored)}. A score counts over {season.rounds} rounds and all episodes "
-            f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), where the anchors are "
+            f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), where the "
+            "anchors are "
             "frozen; here they played the same episodes."
         )
     title = f"{results.name}: leaderboard, season {results.season}, split {results.split}"
@@ -263,3 +276,36 @@ def _with_interval(score: Estimate) -> str:
     if math.isnan(score.low):
         return f"{score.mean:.1f}"
     return f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})"
+
+
+def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchors) -> str:
+    """Return all tables of a board in Markdown: of each size, then of its cells.
+
+    Args:
+        runs: Results of the players.
+        season: Their season.
+        anchors: Frozen anchors.
+    """
+    rows = board_rows(runs, season, anchors)
+    parts = []
+    for size in BOARD_SIZES:
+        heads, lines = size_table(rows, size)
+        if lines:
+            parts += [f"**{size.capitalize()}**", _markdown(heads, lines, 2)]
+        names = [Cell(tier, size).name for tier in BOARD_TIERS]
+        heads, lines = cell_table(rows, names)
+        if lines:
+            parts.append(_markdown(heads, lines, 2))
+    if not parts:
+        return "No scored cells: a score counts over all episodes and rounds, where anchors are frozen."
+    note = (
+        "`#1` is a rank in the tier; ranks are shared where intervals overlap. In brackets with ‡: fails "
+        "the energy "
+        "gate, and has no rank. A dash: not played."
+    )
+    return "\n\n".join([*parts, note])
+
+
+def _markdown(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
+    rows = [f"| {' | '.join(line)} |" for line in (heads, *lines)]
+    return "\n".join([rows[0], "|" + "---|" * left + "---:|" * (len(heads) - left), *rows[1:]])

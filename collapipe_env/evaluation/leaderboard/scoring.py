@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean, stratified_estimate
+from collapipe_env.evaluation.resampling import (
+    Estimate,
+    Floats,
+    estimate,
+    interquartile_mean,
+    stratified_estimate,
+)
 
 LEAST_GAIN = 0.01
 """Gain of DSSRA+ over the even split, as a share of the latter's delay, from which on an episode counts."""

@@ -214,11 +214,7 @@ def chosen_cells(tiers: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Cell, 
             if name not in known:
                 raise ScenarioError(f"{option} {name!r} is not known: {nearest_name(name, known)}")
     return tuple(
-        Cell(tier, size)
-        for size in BOARD_SIZES
-        if size in sizes
-        for tier in BOARD_TIERS
-        if tier in tiers
+        Cell(tier, size) for size in BOARD_SIZES if size in sizes for tier in BOARD_TIERS if tier in tiers
     )
 
 

@@ -22,9 +22,10 @@ from collapipe_env.archives import open_zip
 from collapipe_env.errors import DataError, SchedulerError, reason, shown
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
-from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
 from collapipe_env.files import read_regular
-from collapipe_env.schedulers import LEARNED
+from collapipe_env.schedulers import LEARNED, SCHEDULERS
+from collapipe_env.zoo.shipped_agents import is_shipped
 
 FILE = "submission.yaml"
 CODE = "scheduler.py"
@@ -93,9 +94,19 @@ class Player:
     about: dict[str, Any] = field(default_factory=dict)
     cells: tuple[Cell, ...] = ()
 
+    @property
+    def shown_scheduler(self) -> str:
+        """The name that it is built by, without the folder of a submission."""
+        return f"{CODE}:{FACTORY}" if self.runs_code else self.scheduler
+
     def agents_of(self, cell: Cell) -> tuple[Path, ...]:
         """Files of weights of a cell's size."""
         return self.agents.get(cell.size, ())
+
+
+def is_own(name: str) -> bool:
+    """Whether a name stands for code of the user's own."""
+    return name in SCHEDULERS.added() or (is_reference(name) and not is_shipped(name))
 
 
 def named_player(name: str) -> Player:
@@ -109,7 +120,7 @@ def named_player(name: str) -> Player:
     """
     require_scheduler(name)
     (full,) = full_names([name])
-    return Player(name=name, scheduler=full, runs_code=False)
+    return Player(name=full if is_own(full) else package_title(full), scheduler=full)
 
 
 def read_submission(folder: Path) -> Player:
@@ -147,7 +158,7 @@ def read_submission(folder: Path) -> Player:
     weights = _weights(folder, form, files)
     scheduler = LEARNED
     if form.scheduler is not None:
-        if is_reference(form.scheduler) and not form.scheduler.startswith("zoo:"):
+        if is_own(form.scheduler):
             raise _fault(folder, "scheduler", form.scheduler, f"put code of your own into {CODE}")
         require_scheduler(form.scheduler)
         (scheduler,) = full_names([form.scheduler])
@@ -211,9 +222,13 @@ def _form(folder: Path) -> _Form:
         return _Form.model_validate(data)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        path = ".".join(str(part) for part in fault["loc"] if not str(part).startswith(("constrained", "list[")))
+        path = ".".join(
+            str(part) for part in fault["loc"] if not str(part).startswith(("constrained", "list["))
+        )
         if fault["type"] == "missing":
-            raise DataError(f"{place}: {path} is missing: add it (docs/leaderboard.md lists all fields)") from None
+            raise DataError(
+                f"{place}: {path} is missing: add it (docs/leaderboard.md lists all fields)"
+            ) from None
         if fault["type"] == "extra_forbidden":
             raise DataError(
                 f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
@@ -247,7 +262,8 @@ def _files(folder: Path) -> dict[str, Path]:
             found[path.relative_to(folder).as_posix()] = path
             if size > FOLDER_BYTES or len(found) > MOST_FILES:
                 raise DataError(
-                    f"{folder} has more than {FOLDER_BYTES // 1024**2} MB or {MOST_FILES} files: make it smaller"
+                    f"{folder} has more than {FOLDER_BYTES // 1024**2} MB or {MOST_FILES} files: make it "
+                    "smaller"
                 )
     for path in found.values():
         _require_plain_weights(path)
@@ -268,7 +284,9 @@ def _require_plain_weights(path: Path) -> None:
 
             safetensors.numpy.load(read_regular(path, FOLDER_BYTES))
     except Exception as error:  # a damaged archive makes the libraries raise whatever they like
-        raise DataError(f"{path}: no plain weights ({reason(error)}): save plain arrays, without pickle") from None
+        raise DataError(
+            f"{path}: no plain weights ({reason(error)}): save plain arrays, without pickle"
+        ) from None
 
 
 def _weights(folder: Path, form: _Form, files: dict[str, Path]) -> dict[str, tuple[Path, ...]]:
@@ -290,7 +308,10 @@ def _weights(folder: Path, form: _Form, files: dict[str, Path]) -> dict[str, tup
         for name in names:
             if name not in files or files[name].suffix not in WEIGHTS:
                 raise _fault(
-                    folder, "weights", name, f"name a file of the submission that ends in {' or '.join(WEIGHTS)}"
+                    folder,
+                    "weights",
+                    name,
+                    f"name a file of the submission that ends in {' or '.join(WEIGHTS)}",
                 )
             if CODE not in files and files[name].suffix != ".safetensors":
                 raise _fault(
