@@ -122,9 +122,13 @@ def write_page(season: Season) -> None:
         f"{sizes}; "
         f"{season.rounds} rounds, surrogate)"
     )
+    there = {results.scheduler for results in found}
+    absent = [f"`{name}`" for name in schedulers() if name not in there]
+    if absent:
+        caption += f". Rows not played yet: {', '.join(absent)}"
     if missing:
-        caption += f". Not played yet: {', '.join(missing)}."
-    write_parts(PAGE, {"board": f"{table}\n\n{caption}"})
+        caption += f". Cells not played yet: {', '.join(missing)}"
+    write_parts(PAGE, {"board": f"{table}\n\n{caption}."})
     print(f"wrote {PAGE}")
 
 

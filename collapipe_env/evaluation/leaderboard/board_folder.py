@@ -9,7 +9,6 @@ from collapipe_env.errors import DataError
 from collapipe_env.evaluation.leaderboard.board_results import (
     BoardResults,
     CellResults,
-    machine_fingerprint,
     read_results,
 )
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
@@ -41,7 +40,6 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
         scheduler=plan.player.shown_scheduler,
         submission_sha256=plan.player.digest,
         about=plan.player.about,
-        machine=machine_fingerprint(),
         command=command,
         cells=cells,
     )
@@ -50,7 +48,7 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
 def added(run: RunDirectory, results: BoardResults) -> BoardResults:
     """Return results with the cells of an earlier run in the same folder that still hold.
 
-    Cells of another submission, machine or version are left out: a file has one fingerprint.
+    Cells of another submission are left out.
 
     Args:
         run: The folder.
@@ -62,9 +60,9 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
     if not run.board.exists():
         return results
     before, intact = read_board(run.board)
-    same = ("season", "split", "name", "scheduler", "submission_sha256", "machine")
+    same = ("season", "split", "name", "scheduler", "submission_sha256")
     if not intact or any(getattr(before, name) != getattr(results, name) for name in same):
-        print(f"note: {run.board} is of another submission, machine or version: its other cells are left out")
+        print(f"note: {run.board} is of another submission, or was edited: its other cells are left out")
         return results
     cells = {**before.cells, **results.cells}
     scored = results.scored and (before.scored or set(before.cells) <= set(results.cells))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class CellResults:
         scenario_digest: SHA-256 of the scenario that was played.
         rounds: Rounds of an episode.
         episodes: Episodes, run by run and in order; empty if it could not play.
+        machine: Fingerprint of the machine that played them, with versions.
         decision_median_s: Median wall-clock time of a decision [s].
         decision_p99_s: 99th percentile of it [s].
         anchors: Anchors that were played along, where none are frozen for these episodes.
@@ -89,6 +90,7 @@ class CellResults:
     scenario_digest: str
     rounds: int
     episodes: tuple[EpisodeFigures, ...]
+    machine: Mapping[str, str] = field(default_factory=dict)
     decision_median_s: float | None = None
     decision_p99_s: float | None = None
     anchors: CellAnchors | None = None
@@ -118,7 +120,6 @@ class BoardResults:
         scheduler: Name that it was built by.
         submission_sha256: Digest of the submission's files; empty for a scheduler that was named.
         about: Fields of ``submission.yaml``.
-        machine: Fingerprint of machine and versions.
         command: Command that made it.
         cells: Results by names of scenarios.
     """
@@ -130,7 +131,6 @@ class BoardResults:
     scheduler: str
     submission_sha256: str
     about: Mapping[str, Any]
-    machine: Mapping[str, str]
     command: str
     cells: dict[str, CellResults] = field(default_factory=dict)
 
@@ -244,7 +244,6 @@ def read_results(path: Path) -> tuple[BoardResults, bool]:
             scheduler=_of(str, content, "scheduler"),
             submission_sha256=_of(str, content, "submission_sha256"),
             about=_of(dict, content, "about"),
-            machine=_of(dict, content, "machine"),
             command=_of(str, content, "command"),
             cells=cells,
         )
@@ -274,6 +273,7 @@ def _cell(name: str, entry: Any) -> CellResults:
         scenario_digest=_of(str, entry, "scenario_digest"),
         rounds=_whole(entry, "rounds"),
         episodes=tuple(_episode(one) for one in _of(list, entry, "episodes")),
+        machine=_of(dict, entry, "machine"),
         decision_median_s=median,
         decision_p99_s=slow,
         anchors=None if anchors is None else _anchors(anchors),
@@ -326,8 +326,3 @@ def _whole(content: Mapping[str, Any], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < SEEDS:
         raise ValueError(f"{name} = {shown(value)} where a whole number from 0 on is expected")
     return value
-
-
-def selected(results: Sequence[EpisodeFigures], episodes: int) -> tuple[EpisodeFigures, ...]:
-    """The figures of the first episodes of each training run."""
-    return tuple(figures for figures in results if figures.episode < episodes)

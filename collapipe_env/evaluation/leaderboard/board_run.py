@@ -14,7 +14,7 @@ from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.leaderboard.anchor_files import HUNDRED, ZERO, CellAnchors, require_digest
-from collapipe_env.evaluation.leaderboard.board_results import CellResults, figures_of
+from collapipe_env.evaluation.leaderboard.board_results import CellResults, figures_of, machine_fingerprint
 from collapipe_env.evaluation.leaderboard.season import Cell, Season
 from collapipe_env.evaluation.leaderboard.submission import Player
 from collapipe_env.evaluation.run_directory import folder_name
@@ -181,7 +181,14 @@ def _results(
 ) -> CellResults:
     name = plan.player.scheduler
     if name in outcome.impossible:
-        return CellResults(digest, plan.length, (), anchors=anchors, impossible=outcome.impossible[name])
+        return CellResults(
+            digest,
+            plan.length,
+            (),
+            machine_fingerprint(),
+            anchors=anchors,
+            impossible=outcome.impossible[name],
+        )
     seeds = plan.season.seeds(plan.split, cell, plan.salt)
     episodes = outcome.results[name]
     decisions = np.concatenate([episode.decision_s for episode in episodes])
@@ -189,6 +196,7 @@ def _results(
         scenario_digest=digest,
         rounds=plan.length,
         episodes=tuple(figures_of(e, seeds[e.episode] if plan.split == "dev" else None) for e in episodes),
+        machine=machine_fingerprint(),
         decision_median_s=float(np.median(decisions)),
         decision_p99_s=float(np.percentile(decisions, 99)),
         anchors=anchors,

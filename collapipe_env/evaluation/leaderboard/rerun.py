@@ -36,7 +36,7 @@ class Rerun:
         cells: Cells that are verified.
         episodes: Episodes of each, at most; all by default.
         salt: Salt of the split ``test``.
-        other: What differs between the machine of the results and this one.
+        other: Names of what differs between the machines of the results and this one.
     """
 
     claimed: BoardResults
@@ -98,7 +98,10 @@ class Rerun:
         if episodes is not None and episodes < 1:
             raise DataError(f"--episodes = {episodes}: use a number from 1 on")
         salt = season.checked_salt(read_salt(salt_file)) if claimed.split == "test" else None
-        other = differing_entries(claimed.machine, machine_fingerprint())
+        here = machine_fingerprint()
+        other = dict.fromkeys(
+            name for c in cells for name in differing_entries(claimed.cells[c.name].machine, here)
+        )
         return cls(claimed, intact, player, season, cells, episodes, salt, tuple(other))
 
     def faults(self, folder: Path, executor: Executor) -> list[str]:
@@ -115,8 +118,9 @@ class Rerun:
         )
         for cell in self.cells:
             claimed = self.claimed.cells[cell.name]
+            exact = not differing_entries(claimed.machine, machine_fingerprint())
             again = self._played(cell, claimed, folder, executor)
-            found += [str(one) for one in differences(cell.name, claimed, again, exact=not self.other)]
+            found += [str(one) for one in differences(cell.name, claimed, again, exact=exact)]
         return found
 
     def _played(self, cell: Cell, claimed: CellResults, folder: Path, executor: Executor) -> CellResults:
