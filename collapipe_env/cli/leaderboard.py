@@ -149,7 +149,7 @@ class Verify:
 
         rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
-        asked = {"kind": "leaderboard", "of": rerun.claimed.digest, "split": rerun.claimed.split}
+        asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
         with started(run, command, asked, fresh=self.fresh) as continued:
             print(f"{'going on in' if continued else 'writing to'} {run.path}")
             executor = self.where.build(run, self.processes)

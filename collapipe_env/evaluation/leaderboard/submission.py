@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,13 +34,15 @@ FACTORY = "make"
 """Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
 RESULTS = "results"
 """Folder of a submission that ``collapipe leaderboard run`` makes."""
-YAML_BYTES = 64 * 1024
+YAML_BYTES = 16 * 1024
 """Largest ``submission.yaml``."""
 FOLDER_BYTES = 50 * 1024**2
 """Bytes of all files of a submission but its results, at most."""
 UNPACKED_BYTES = 256 * 1024**2
 """Bytes that an ``.npz`` file may unpack to."""
 MOST_FILES = 200
+MOST_NESTED = 8
+"""Brackets that are open at once, or dashes in a row, in ``submission.yaml``; parsing slows with their square."""
 WEIGHTS = (".safetensors", ".npz")
 """Endings of files of weights; none of these formats can hold code."""
 SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", "")
@@ -208,6 +211,8 @@ def _form(folder: Path) -> _Form:
         ) from None
     except UnicodeDecodeError:
         raise DataError(f"{place}: not UTF-8 text: save it as UTF-8") from None
+    if _nested(text) > MOST_NESTED:
+        raise DataError(f"{place}: nested more than {MOST_NESTED} deep: write plain YAML")
     try:
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
@@ -234,6 +239,16 @@ def _form(folder: Path) -> _Form:
                 f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
             ) from None
         raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}") from None
+
+
+def _nested(text: str) -> int:
+    """Depth of brackets, or of dashes and question marks in one line, at most."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    rows = re.finditer(r"^(?:[ \t]*[-?](?=[ \t]))+", text, re.MULTILINE)
+    return max([deepest, *(row[0].count("-") + row[0].count("?") for row in rows)])
 
 
 def _files(folder: Path) -> dict[str, Path]:
