@@ -93,7 +93,7 @@ def test_golden_scores(tmp_path, capsys) -> None:
             quarter = len(scores) // 4
             expected = float(np.mean(scores[quarter : len(scores) - quarter]))
             assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
-            assert f"| {cell} (unscored) | {expected:.1f} (" in (out / "table.md").read_text()
+            assert f"| {cell} (unscored) | {expected:.1f}" in (out / "table.md").read_text()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ UNPACKED_BYTES = 256 * 1024**2
 """Bytes that an ``.npz`` file may unpack to."""
 MOST_FILES = 200
 MOST_NESTED = 8
-"""Brackets that are open at once, or dashes in a row, in ``submission.yaml``; parsing slows with their square."""
+"""Brackets that are open at once, or dashes in a row: the time of parsing grows with their square."""
 WEIGHTS = (".safetensors", ".npz")
 """Endings of files of weights; none of these formats can hold code."""
 SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", "")
