@@ -179,7 +179,7 @@ def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str
     if seeds is not None and not (_list_of(int, seeds) and len(seeds) == count):
         raise DataError(f"{place}: seeds is no list of {count} whole numbers: {remedy}")
     for anchor in (ZERO, HUNDRED):
-        delays = entry.get(anchor)
+        delays: Any = entry.get(anchor)
         if not _list_of(float, delays) or len(delays) != count or min(delays) <= 0.0:
             raise DataError(f"{place}: {anchor} is no list of {count} delays above 0: {remedy}")
     return CellAnchors(

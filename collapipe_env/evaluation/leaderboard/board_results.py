@@ -308,7 +308,8 @@ def _anchors(entry: Any) -> CellAnchors:
     return CellAnchors(
         scenario_digest=_of(str, entry, "scenario_digest"),
         package_version=_of(str, entry, "package_version"),
-        **delays,
+        zero=delays["zero"],
+        hundred=delays["hundred"],
     )
 
 

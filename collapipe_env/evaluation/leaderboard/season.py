@@ -179,7 +179,9 @@ def present_season(folder: Path = FOLDER) -> Season:
         raise DataError(
             f"{place} does not say format = {FORMAT!r}, format_version = {FORMAT_VERSION}: {_REMEDY}"
         )
-    name, rounds, promised = content.get("season"), content.get("rounds"), content.get("test_salt_sha256")
+    name: Any = content.get("season")
+    rounds: Any = content.get("rounds")
+    promised: Any = content.get("test_salt_sha256")
     episodes, seeds = content.get("episodes"), content.get("dev_seeds")
     if not isinstance(name, str) or not _is_count(rounds) or not isinstance(promised, str | None):
         raise DataError(f"{place}: season, rounds or test_salt_sha256 is of the wrong type: {_REMEDY}")
