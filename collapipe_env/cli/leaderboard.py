@@ -31,7 +31,7 @@ command goes on from there. A scheduler.py is code: run plays your own, verify a
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
-  collapipe leaderboard run --scheduler dssra --episodes 2 --rounds 50    # unscored
+  collapipe leaderboard run --scheduler dssra --episodes 2 --rounds 50  # unscored
   collapipe leaderboard run --submission my_submission
   collapipe leaderboard verify my_submission
 """
@@ -266,7 +266,7 @@ class Freeze:
 
 
 def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
-    """What a run plays."""
+    """The plan of a run."""
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
     from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season, read_salt
 

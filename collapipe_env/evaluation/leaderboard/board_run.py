@@ -30,7 +30,7 @@ LEARNER = "surrogate"
 
 @dataclass(frozen=True)
 class BoardPlan:
-    """What is played for the leaderboard.
+    """Episodes to play for the leaderboard.
 
     Attributes:
         season: The season.

@@ -161,7 +161,7 @@ class Rerun:
 
 
 def _player(folder: Path, claimed: BoardResults) -> Player:
-    """Who made the results: a submission's folder, or a scheduler that they name."""
+    """The player of the results: a submission's folder, or a scheduler that they name."""
     if (folder / FILE).exists() or claimed.submission_sha256:
         return read_submission(folder)
     if is_own(claimed.scheduler):
