@@ -31,7 +31,7 @@ command goes on from there. A scheduler.py is code: run plays your own, verify a
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
-  collapipe leaderboard run --scheduler dssra --episodes 2 --rounds 50  # unscored
+  collapipe leaderboard run --scheduler dssra --episodes 2   # unscored
   collapipe leaderboard run --submission my_submission
   collapipe leaderboard verify my_submission
 """
@@ -43,7 +43,9 @@ TIERS_OPTION = tyro.conf.arg(
     metavar="NAME ...", help="Tiers: static, migration, channel, thermal, mobile, churn, wild."
 )
 SIZES_OPTION = tyro.conf.arg(metavar="NAME ...", help="Sizes: small, medium, large.")
-SPLIT_OPTION = tyro.conf.arg(help="Seeds: dev, which are public, or test, which follow from a salt.")
+SPLIT_OPTION = tyro.conf.arg(
+    metavar="NAME", help="Seeds: dev, which are public, or test, which follow from a salt."
+)
 SALT_OPTION = tyro.conf.arg(
     metavar="FILE", help="File with the salt of the test split; also taken from COLLAPIPE_LEADERBOARD_SALT."
 )
@@ -174,6 +176,7 @@ class Table:
     folders: Annotated[
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="FOLDER ...", help="Submissions or folders of runs, with leaderboard.json."),
+        hint("required"),
     ]
     split: Split = "dev"
     anchors: AnchorsFile = None
@@ -208,7 +211,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Freeze:
-    """For the keepers of a season: play both anchors and write them to the season's file."""
+    """For keepers of a season: play both anchors and add them to its file."""
 
     tier: Annotated[Tiers, hint("default: all")] = None
     size: Annotated[Sizes, hint("default: all")] = None
