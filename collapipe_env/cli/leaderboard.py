@@ -175,7 +175,7 @@ class Table:
 
     folders: Annotated[
         tyro.conf.Positional[tuple[Path, ...]],
-        tyro.conf.arg(metavar="FOLDER ...", help="Submissions or folders of runs, with leaderboard.json."),
+        tyro.conf.arg(metavar="RUN ...", help="Submissions or folders of runs, with leaderboard.json."),
         hint("required"),
     ]
     split: Split = "dev"
