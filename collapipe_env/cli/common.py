@@ -252,7 +252,7 @@ def require_schedulers(names: Sequence[str]) -> None:
     names = full_names(names)
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
-        raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+        raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: name it once")
 
 
 def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scenario:

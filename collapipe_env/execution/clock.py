@@ -265,7 +265,7 @@ def make_clock(name: str, scale: float = 1.0, *, one_machine: bool = True) -> Cl
         return WallClock(scale)
     if name == "none":
         return MachineClock(scale, one_machine=one_machine)
-    raise ValueError(f"clock {name!r}: virtual, wall and none exist")
+    raise ValueError(f"clock {name!r}: use virtual, wall or none")
 
 
 def sleep_until(end: float) -> None:

@@ -96,7 +96,7 @@ def test_processes_of_several_machines_count_from_when_they_hear_of_a_round(fake
 
 
 def test_unknown_clocks_are_refused():
-    with pytest.raises(ValueError, match="clock 'sun': virtual, wall and none exist"):
+    with pytest.raises(ValueError, match="clock 'sun': use virtual, wall or none"):
         make_clock("sun")
 
 
