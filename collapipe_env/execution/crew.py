@@ -9,13 +9,14 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, is_device, role_names
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, SilenceError, is_device, role_names
 from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
@@ -46,7 +47,8 @@ class Crew(ABC):
         self._events: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
         self._endpoint = HeldEndpoint(TcpEndpoint(LAUNCHER, bind, self.token))
         self._endpoint.listen(
-            lambda sender, frame: self._events.put((sender, frame)),
+            # Times that are exchanged count from here, not from when somebody looks.
+            lambda sender, frame: self._events.put((sender, replace(frame, here_s=time.monotonic()))),
             lambda peer, why: self._events.put((peer, why)),
         )
         self._local: LocalProcesses | None = None
@@ -250,4 +252,4 @@ class Crew(ABC):
                     if process.exitcode is not None and name not in self._gone:
                         self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
-        raise ExecutionError(f"nothing was heard for too long while waiting for {what}")
+        raise SilenceError(f"nothing was heard for too long while waiting for {what}")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collapipe_env.execution.clock_offsets import ClockOffset
 from collapipe_env.execution.committed_rounds import Committed
 from collapipe_env.execution.crew import PATIENCE_S, Crew
 from collapipe_env.execution.frames import Frame, Tag
@@ -19,6 +20,8 @@ from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import SERVER
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.setting import require_executable
+from collapipe_env.execution.time_scale import shortest_priced
+from collapipe_env.execution.timekeeping import Timekeeper, fine_enough, require_fine
 from collapipe_env.execution.transport.tcp import Address
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
@@ -86,6 +89,7 @@ class Launcher(Crew):
         self._upcoming: PlannedRound | None = None
         self._virtual = clock == "virtual"
         self._recoveries = Recoveries(scenario)
+        self._timekeeper = Timekeeper(self._endpoint.send, self._next, self._lose_silent)
         self._drawn = [0] * scenario.cluster.clusters
         self.replayed: list[PlannedRound] = []
         if committed is not None:
@@ -123,7 +127,6 @@ class Launcher(Crew):
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
-            "one_machine": self.one_machine,
             "transport": self._transport,
         }
 
@@ -145,7 +148,8 @@ class Launcher(Crew):
             ExecutionError: A process is lost, or the round does not end.
         """
         for _ in range(MOST_TRIES):
-            if not self._bring_back():
+            brought, offsets = self._bring_back(), self._clock_offsets()
+            if not brought and not self._gone:
                 break
         planned, self._upcoming = self.upcoming, None
         self._recoveries.begin(planned)
@@ -154,6 +158,7 @@ class Launcher(Crew):
         meta = {
             "script": to_json(planned.script),
             "machine_begins": time.monotonic() + lead,
+            "clock_offsets": {name: one.offset_s for name, one in offsets.items()},
             "drawn": self._drawn,
             "names": [{str(k): name for k, name in names.items()} for names in self._names],
             "faults": [[[k, at] for m, k, at in failing if m == n] for n in range(len(self._names))],
@@ -188,7 +193,39 @@ class Launcher(Crew):
         for name in failed_names(failing, self._names):
             self._gone.add(name)
         self._count(planned)
-        return planned, dict(item.meta)
+        return planned, {**item.meta, "clock_bound_s": self._clock_bound(offsets)}
+
+    def _clock_offsets(self) -> dict[str, ClockOffset]:
+        """Offsets of the processes' clocks before a round; none by the virtual clock or on one machine.
+
+        Raises:
+            ExecutionError: A process has no time, or is not known well enough to play by the wall clock.
+        """
+        if self._virtual or self.one_machine:
+            return {}
+        if self._clock != "wall":
+            return self._timekeeper.measure(self._present())
+        shortest_s = shortest_priced(self.upcoming.script)
+        offsets = self._timekeeper.measure(self._present(), fine_enough(shortest_s, self.scale))
+        require_fine(offsets, shortest_s, self.scale, self._round + 1)
+        return offsets
+
+    def _clock_bound(self, before: Mapping[str, ClockOffset]) -> float | None:
+        """Largest error of the offsets with which a round was played [s]; ``None`` where there are none."""
+        if not before:
+            return None
+        after = self._timekeeper.measure([name for name in before if name not in self._gone])
+        bounds = [one.bound_until(after.get(name, one)) for name, one in before.items()]
+        return max(bounds)
+
+    def _present(self) -> list[str]:
+        """Names of all processes that are there."""
+        return [name for name in self._addresses if name not in self._gone]
+
+    def _lose_silent(self, name: str, why: str) -> None:  # noqa: ARG002 - it is started anew in any case
+        """Let a device go that has no time: it hangs, or is gone."""
+        self._gone.add(name)
+        self._endpoint.drop(name)
 
     def committed(self, patience: float = PATIENCE_S) -> Committed:
         """Ask the server for its state, and return everything that the execution can go on from.
