@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -90,6 +91,7 @@ class Launcher(Crew):
         self._virtual = clock == "virtual"
         self._recoveries = Recoveries(scenario)
         self._timekeeper = Timekeeper(self._endpoint.send, self._next, self._lose_silent)
+        self._fine_s = math.inf
         self._drawn = [0] * scenario.cluster.clusters
         self.replayed: list[PlannedRound] = []
         if committed is not None:
@@ -199,14 +201,13 @@ class Launcher(Crew):
         """Offsets of the processes' clocks before a round; none by the virtual clock or on one machine.
 
         Raises:
-            ExecutionError: A process has no time, or is not known well enough to play by the wall clock.
+            ExecutionError: A process says no time, or its clock is not known well enough for the wall clock.
         """
         if self._virtual or self.one_machine:
             return {}
-        if self._clock != "wall":
-            return self._timekeeper.measure(self._present())
-        shortest_s = shortest_priced(self.upcoming.script)
-        offsets = self._timekeeper.measure(self._present(), fine_enough(shortest_s, self.scale))
+        shortest_s = shortest_priced(self.upcoming.script) if self._clock == "wall" else None
+        self._fine_s = fine_enough(shortest_s, self.scale)
+        offsets = self._timekeeper.measure(self._present(), self._fine_s)
         require_fine(offsets, shortest_s, self.scale, self._round + 1)
         return offsets
 
@@ -214,9 +215,9 @@ class Launcher(Crew):
         """Largest error of the offsets with which a round was played [s]; ``None`` where there are none."""
         if not before:
             return None
-        after = self._timekeeper.measure([name for name in before if name not in self._gone])
-        bounds = [one.bound_until(after.get(name, one)) for name, one in before.items()]
-        return max(bounds)
+        left = [name for name in before if name not in self._gone]
+        after = self._timekeeper.measure(left, self._fine_s)
+        return max(one.bound_until(after.get(name, one)) for name, one in before.items())
 
     def _present(self) -> list[str]:
         """Names of all processes that are there."""

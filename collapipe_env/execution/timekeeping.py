@@ -13,7 +13,7 @@ from collapipe_env.execution.joining import ExecutionError, SilenceError, is_dev
 
 EXCHANGES = 8
 """Exchanges of times with each process."""
-MOST_EXCHANGES = 40
+MOST_EXCHANGES = 100
 """Exchanges with each process where those are not fine enough."""
 ANSWER_S = 10.0
 """Longest wait for an answer [s]."""

@@ -190,7 +190,7 @@ def test_clocks_that_are_too_coarse_for_the_prices_are_refused_with_figures():
     require_fine(offsets, None, 1.0, 1)
     require_fine({}, 1e-6, 1.0, 1)
     words = (
-        "the clock of c0d2 is known to 30 ms only, half of the fastest of 40 round trips, and the shortest "
+        "the clock of c0d2 is known to 30 ms only, half of the fastest of 100 round trips, and the shortest "
         "operation of round 3 lasts 20 ms of wall time: --clock wall needs 5 ms or better. Use --time-scale "
         "13.2 or more, or --clock virtual"
     )
