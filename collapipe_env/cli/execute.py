@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
-the real segments over TCP, and the times are held against the simulator's. By the wall clock, operations and
+the real segments over TCP, and the times are compared with the simulator's. By the wall clock, operations and
 transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
 simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
 stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
@@ -301,7 +301,7 @@ def _address(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > LAST_PORT:
-        raise ScenarioError(f"{text!r} is no address: HOST:PORT is one, such as 192.168.1.5:29500")
+        raise ScenarioError(f"{text!r} is not an address: give HOST:PORT, such as 192.168.1.5:29500")
     return host.strip("[]"), int(port)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from collapipe_env.errors import DataError, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
-from collapipe_env.files import read_json, without_nan, write_json
+from collapipe_env.files import read_json, remove_partials, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
 _KINDS = ("calibration", "comparison", "evaluation", "evaluation in Python", "execution", "tuning")
@@ -147,6 +147,7 @@ class RunDirectory:
         except OSError as error:
             raise self._unusable(error) from None
         with only_run_in(self.path, command, self.out_option):
+            remove_partials(self.path)
             yield
 
     def open(

@@ -291,7 +291,7 @@ def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> C
         return WallClock(scale, machine)
     if name == "none":
         return MachineClock(scale, machine)
-    raise ValueError(f"clock {name!r}: virtual, wall and none exist")
+    raise ValueError(f"clock {name!r}: use virtual, wall or none")
 
 
 def sleep_until(end: float, machine: Machine = monotonic) -> None:

@@ -171,7 +171,7 @@ def make_role(
     scale = float(spec["scale"]) if slowed else 1.0
     clock = make_clock(str(spec["clock"]), scale, machine)
     if known not in role_names(scenario):
-        raise ExecutionError(f"{name} is no role of scenario {scenario.name!r}: c0 and c0d1 are some")
+        raise ExecutionError(f"{name} is not a role of scenario {scenario.name!r}: say c0 or c0d1")
     cluster_name, _, number = known.partition("d")
     if number:
         setting = DeviceSetting.of(scenario)
