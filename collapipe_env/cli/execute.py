@@ -50,7 +50,7 @@ Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
   collapipe execute --clock virtual --fault c0d2@1.5
   collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d2@2
-  collapipe execute --clock virtual --serve HOST:29500 --token-file FILE
+  collapipe execute --serve HOST:29500 --token-file FILE
   collapipe execute --join HOST:29500 --role c0d2 --token-file FILE
 """
 
@@ -141,10 +141,6 @@ class Options:
             raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
         if (self.join is None) != (self.role is None):
             raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d1")
-        if self.serve is not None and self.clock == "wall":
-            raise ScenarioError(
-                "--serve needs --clock virtual or none: clocks of several machines are not brought together"
-            )
         if (self.serve is not None or self.join is not None) and self.token_file is None:
             raise ScenarioError(
                 "--serve and --join need --token-file, a file with a secret of 32 letters or more"
@@ -203,7 +199,7 @@ def _run(
 
     options.check()
     if ranked is not None:
-        _require_ranked(options, ranked[0])
+        _require_ranked(options)
     torch.set_num_threads(1)
     if options.join is not None:
         _join(options)
@@ -262,7 +258,7 @@ def _run(
             execution.play(failures)
 
 
-def _require_ranked(options: Options, rank: Rank) -> None:
+def _require_ranked(options: Options) -> None:
     """Refuse options that ranks do not have.
 
     Raises:
@@ -277,10 +273,6 @@ def _require_ranked(options: Options, rank: Rank) -> None:
                 f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
                 "with --clock virtual"
             )
-    if options.clock == "wall" and not rank.one_machine:
-        raise ScenarioError(
-            "ranks on several machines need --clock virtual or none: their clocks are not brought together"
-        )
 
 
 def _of_ranks(
