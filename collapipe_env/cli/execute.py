@@ -262,6 +262,8 @@ def _run(
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             elif options.clock == "none":
                 launcher.scale = options.slow_down
+            execution = Execution(options, launcher, run, scenario, record(program, given))
+            execution.take_up(past)
             _say_what_begins(options, scenario, launcher)
             if ranked is not None:
                 launcher.wait_for_others()
@@ -271,8 +273,6 @@ def _run(
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
                 launcher.wait_for_others()
-            execution = Execution(options, launcher, run, scenario, record(program, given))
-            execution.take_up(past)
             execution.play(failures)
 
 
