@@ -265,6 +265,15 @@ def test_without_flower_one_line_says_what_to_install(monkeypatch, tmp_path):
         local_deployment.LocalDeployment(tmp_path, 2, tmp_path / "token")
 
 
+def test_a_program_of_flower_that_is_removed_meanwhile_is_one_clear_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(local_deployment, "require_flower", lambda: str(tmp_path))
+    with (
+        pytest.raises(ExecutionError, match="flower-superlink is not found on PATH any more: pip install"),
+        local_deployment.LocalDeployment(tmp_path, 2, tmp_path / "token"),
+    ):
+        pass
+
+
 def test_weights_of_another_model_are_no_match():
     one = {"a": np.zeros(2), "b": np.ones(3)}
     assert largest_difference(one, {"a": np.zeros(2), "b": np.array([1.0, 0.75, 1.0])}) == 0.25
