@@ -233,7 +233,8 @@ class LocalDeployment:
         program = shutil.which(command[0], path=self._environment["PATH"])
         if program is None:  # it was there when this began
             raise ExecutionError(
-                f"{command[0]} is not found on PATH any more: pip install 'collapipe-env[flower]', and start over"
+                f"{command[0]} is not found on PATH any more: pip install 'collapipe-env[flower]', and start "
+                "over"
             )
         self._running.append(
             subprocess.Popen(  # noqa: S603 - commands of this file, no shell
