@@ -230,7 +230,7 @@ def test_addresses_that_are_none_are_refused(option, address, tmp_path, monkeypa
     assert main([*PLAIN, option, address, *given, "--token-file", "token"]) == 2
     shown = " ".join(capsys.readouterr().err.split())
     assert f"error: {option} " in shown
-    assert "HOST:PORT is one" in shown
+    assert "give HOST:PORT" in shown
     assert len(shown) < 300
 
 
