@@ -18,6 +18,7 @@ from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
@@ -82,6 +83,8 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
         require_scheduler(name)
     jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
     jobs.update({name: partial(_play, name) for name in names})
+    if "dssra" in names:
+        jobs["dssra, order and schedule open"] = partial(_play, "dssra", _OPEN)
     count = _Count()
     start = time.perf_counter()
     register: Any = event.register
@@ -126,10 +129,14 @@ def _compiled_agents() -> list[str]:
     return [f"{PREFIX}{name}" for name in nets[:1]]
 
 
-def _play(name: str) -> None:
-    """Have a scheduler decide a round of the smallest scenario, and play it."""
+_OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "order", "schedule"]}
+"""The smallest scenario with the decisions that have searches of their own."""
+
+
+def _play(name: str, of: str | dict[str, Any] = "small") -> None:
+    """Have a scheduler decide a round of a scenario, the smallest by default, and play it."""
     from collapipe_env.evaluation.episode import play_episode
 
-    scenario = load_scenario("small")
+    scenario = load_scenario(of)
     with contextlib.suppress(CollaPipeError):  # it cannot play this scenario: there is nothing to compile
         play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
