@@ -97,7 +97,7 @@ def _let_the_fork_server_end() -> None:
     The fork server ends when nobody holds the pipe any more, and Linux then kills the processes that it has
     forked. One that hangs would hold the pipe for ever, and so outlive a launcher that was killed.
     """
-    server: Any = multiprocessing.forkserver._forkserver
+    server: Any = getattr(multiprocessing.forkserver, "_forkserver", None)
     held = getattr(server, "_forkserver_alive_fd", None)
     if held is not None:
         os.close(held)

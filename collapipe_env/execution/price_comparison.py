@@ -82,7 +82,8 @@ class ComparedRound:
     Attributes:
         round: Its number, from 1.
         clusters: Clusters that took part.
-        delay_priced_s: Delay of the round by the simulator, without losses that it does not know of [s].
+        delay_priced_s: Delay of the round by the simulator, with the recoveries from losses: until the
+            slowest cluster's priced ``T_n`` and the broadcast have ended [s].
         delay_measured_s: Delay measured, broadcast included [s].
         train_loss: Mean training loss; ``None`` where nothing arrived.
         figures: Loss and metrics of the common model after the round.
@@ -120,10 +121,16 @@ def compare_round(
         for script in planned.script.clusters
         if script.plays
     )
+    costs = planned.record.costs
+    # A cluster that has lost a device which the simulator does not know of may be the slowest now.
+    delays = np.array(costs.cluster_delay[0], dtype=np.float64)
+    slowest = delays.max()
+    for one in clusters:
+        delays[one.cluster] = one.delay_priced_s
     return ComparedRound(
         number,
         clusters,
-        float(planned.record.costs.delay[0]),
+        float(costs.delay[0] + (delays.max() - slowest)),
         float(result["delay_s"]),
         result["train_loss"],
         result["figures"],

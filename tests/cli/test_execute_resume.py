@@ -142,7 +142,12 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         assert words in shown
         assert "--fresh" in shown
     state.write_bytes(content)
-    for damaged, words in (("{", "is damaged"), ("{}", "is no report of a round"), ("[]", "instead of an")):
+    for damaged, words in (
+        ("{", "is damaged"),
+        ("{}", "is no report of a round"),
+        ("[]", "instead of an"),
+        (report.read_text().replace('"emulated": true', '"emulated": 1'), "emulated is 1, expected true or"),
+    ):
         report.write_text(damaged)
         assert main([*given, "--rounds", "4"]) == 2
         assert words in " ".join(capsys.readouterr().err.split())
