@@ -104,8 +104,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
             time.sleep(0.1)
         mine = processes_of(process.pid)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=100)
-    assert process.returncode == 130
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
     deadline = time.monotonic() + 20.0
     while any(alive(pid) for pid in mine):
         assert time.monotonic() < deadline
