@@ -46,8 +46,8 @@ class Options:
     torch_rounds: int = 100
     """Rounds of an episode there."""
     agent_runs: int = 0
-    """Own training runs of each scenario's agent under the surrogate learner, with seeds from 0; real training
-    has the first. Without any, the agents of the zoo play alone."""
+    """Own training runs of each scenario's agent under the surrogate learner, with seeds from 0; real
+    training has the first. Without any, the agents of the zoo play alone."""
     agent_steps: tuple[int, ...] = (600_000, 600_000, 260_000)
     """Rounds of training of each scenario's agent."""
     shipped: tuple[str, ...] = (

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, only shorter; in full size with a kernel of their own if Jupyter is there."""
+"""The notebooks run from top to bottom, only shorter; in full size in a kernel, if Jupyter is there."""
 
 import ast
 import importlib.util
@@ -179,7 +179,7 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install -e '.[notebooks]'")
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}; pip install -e '.[notebooks]'")
 @every
 def test_a_notebook_runs_in_a_kernel(path, tmp_path, monkeypatch):
     import nbformat
