@@ -24,7 +24,7 @@ RUN := $(VENV)/bin/python
 test bench scaling results learning: export OMP_NUM_THREADS = 1
 test bench scaling results learning: export OPENBLAS_NUM_THREADS = 1
 test bench scaling results learning: export MKL_NUM_THREADS = 1
-test-slow: export OMP_NUM_THREADS = 1
+test-slow docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -96,7 +96,7 @@ $(DOCS_STAMP): pyproject.toml $(STAMP)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[docs]"
 	@touch $@
 
-docs: $(DOCS_STAMP) ## Build the documentation as a site in site/; every link and anchor is checked
+docs: $(DOCS_STAMP) ## Build the documentation as a site in site/, checked, with the notebooks run
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 	@echo "the site is in site/index.html; make docs-serve shows it with its search"
 

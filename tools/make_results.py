@@ -1,7 +1,7 @@
 """Produce every number and picture of ``docs/results.md`` with one command.
 
-Run ``python tools/make_results.py``. It trains a PPO agent for each scenario, compares all schedulers under
-the surrogate learner and under real training, and writes tables and pictures into the page between its
+Run ``python tools/make_results.py``. It compares all schedulers and the agents of the zoo under the
+surrogate learner and under real training, and writes tables and pictures into the page between its
 markers; the words around them stay. Everything is resumable: run it again after Ctrl-C. ``--help`` lists how
 to make it shorter.
 """
@@ -45,12 +45,19 @@ class Options:
     """Held-out episodes under real training, one number for each scenario; 0 leaves the scenario out."""
     torch_rounds: int = 100
     """Rounds of an episode there."""
-    agent_runs: int = 1
-    """Training runs of each scenario's agent under the surrogate learner, with seeds from 0; real training
-    has the first."""
+    agent_runs: int = 0
+    """Own training runs of each scenario's agent under the surrogate learner, with seeds from 0; real
+    training has the first. Without any, the agents of the zoo play alone."""
     agent_steps: tuple[int, ...] = (600_000, 600_000, 260_000)
     """Rounds of training of each scenario's agent."""
-    shipped: tuple[str, ...] = ("zoo:graph", "zoo:small-sac", "zoo:medium-sac")
+    shipped: tuple[str, ...] = (
+        "zoo:graph",
+        "zoo:small-ppo",
+        "zoo:medium-ppo",
+        "zoo:large-ppo",
+        "zoo:small-sac",
+        "zoo:medium-sac",
+    )
     """Agents of the zoo that play as well, each where it can."""
     agents: Path = Path("runs/results/agents")
     """Folder of the trained agents."""
@@ -98,11 +105,11 @@ def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
     """Folder and arguments of every comparison: the surrogate's, then one for each number of torch seeds."""
 
     def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
-        trained = range(options.agent_runs if learner == "surrogate" else 1)
+        trained = range(options.agent_runs if learner == "surrogate" else min(options.agent_runs, 1))
         agents = [f"{name}={agent_of(options, name, seed)}" for name in names for seed in trained]
         playing = (*scheduler_names(), *options.shipped)
         return [
-            *("--scenarios", *names, "--schedulers", *playing, "--agent", *agents),
+            *("--scenarios", *names, "--schedulers", *playing, *(["--agent", *agents] if agents else [])),
             *("--seeds", str(seeds), "--rounds", str(rounds)),
             *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
         ]

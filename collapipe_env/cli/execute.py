@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -24,18 +25,20 @@ from collapipe_env.cli.common import (
     run_command,
 )
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
-from collapipe_env.errors import CollaPipeError, ScenarioError
+from collapipe_env.errors import CollaPipeError, ScenarioError, shown
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
-from collapipe_env.files import read_regular, write_text
+from collapipe_env.execution.tokens import SHORTEST_TOKEN, token_of_file
+from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.execution.launching import Launcher
     from collapipe_env.execution.ranks import MeetingPlace, Rank
+    from collapipe_env.execution.transport.tcp import Address
 
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
@@ -50,14 +53,16 @@ Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
   collapipe execute --clock virtual --fault c0d2@1.5
   collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d2@2
-  collapipe execute --clock virtual --serve HOST:29500 --token-file FILE
+  collapipe execute --serve HOST:29500 --token-file FILE
   collapipe execute --join HOST:29500 --role c0d2 --token-file FILE
 """
 
-LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
-LARGEST_TOKEN = 4096
-"""Bytes of a token's file."""
+LONGEST_S = 1e6
+"""Latest time of a failure since its round's begin [s]."""
+FAILURE = re.compile(
+    r"c(?P<cluster>[0-9]{1,4})d(?P<device>[0-9]{1,4})@(?P<seconds>[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
+)
 
 
 @dataclass(frozen=True)
@@ -141,13 +146,10 @@ class Options:
             raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
         if (self.join is None) != (self.role is None):
             raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d1")
-        if self.serve is not None and self.clock == "wall":
-            raise ScenarioError(
-                "--serve needs --clock virtual or none: clocks of several machines are not brought together"
-            )
         if (self.serve is not None or self.join is not None) and self.token_file is None:
             raise ScenarioError(
-                "--serve and --join need --token-file, a file with a secret of 32 letters or more"
+                f"--serve and --join need --token-file, a file with a secret of at least {SHORTEST_TOKEN} "
+                "characters"
             )
 
 
@@ -171,10 +173,11 @@ def main_of_rank(arguments: Sequence[str] | None = None) -> int:
     options = parse(Options, program, DESCRIPTION, given)
     try:
         rank = Rank.of(os.environ)
+        # Before anybody waits for this rank.
+        token = "" if options.token_file is None else token_of_file(options.token_file)
         if rank.number > 0:
             # Ctrl-C is for rank 0, which then stops everybody.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            token = "" if options.token_file is None else _token(options)
             return 0 if play_rank(rank, _bind(options, rank), token) else 2
         place = MeetingPlace(rank)
     except CollaPipeError as error:
@@ -203,10 +206,14 @@ def _run(
 
     options.check()
     if ranked is not None:
-        _require_ranked(options, ranked[0])
+        _require_ranked(options)
     torch.set_num_threads(1)
+    # What is wrong with these is said before anything is loaded or written.
+    address = None if options.serve is None else _address("--serve", options.serve)
+    token = None if options.token_file is None else token_of_file(options.token_file)
     if options.join is not None:
-        _join(options)
+        assert token is not None
+        _join(options, token)
         return
     scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
     if options.full_size:
@@ -216,7 +223,11 @@ def _run(
     scheduler = Replanned.of(
         load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
     )
-    faults, kills = _failures(options.fault, scenario), _failures(options.kill, scenario)
+    failures = Failures(
+        _failures("--fault", options.fault, scenario),
+        _failures("--kill", options.kill, scenario),
+        _failures("--hang", options.hang, scenario),
+    )
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
@@ -236,17 +247,19 @@ def _run(
                 f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
             )
         how: dict[str, Any] = {"committed": state, "transport": options.transport}
-        if options.serve is not None:
-            how |= {"bind": _address(options.serve), "token": _token(options)}
+        if address is not None:
+            how |= {"bind": address, "token": token}
         launches: Callable[..., Launcher] = Launcher
         if ranked is not None:
-            launches, more = _of_ranks(options, *ranked)
+            launches, more = _of_ranks(options, *ranked, token)
             how |= more
         with launches(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
             if state is None and options.clock == "wall":
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             elif options.clock == "none":
                 launcher.scale = options.slow_down
+            execution = Execution(options, launcher, run, scenario, record(program, given))
+            execution.take_up(past)
             _say_what_begins(options, scenario, launcher)
             if ranked is not None:
                 launcher.wait_for_others()
@@ -256,13 +269,10 @@ def _run(
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
                 launcher.wait_for_others()
-            failures = Failures(faults, kills, _failures(options.hang, scenario))
-            execution = Execution(options, launcher, run, scenario, record(program, given))
-            execution.take_up(past)
             execution.play(failures)
 
 
-def _require_ranked(options: Options, rank: Rank) -> None:
+def _require_ranked(options: Options) -> None:
     """Refuse options that ranks do not have.
 
     Raises:
@@ -277,52 +287,40 @@ def _require_ranked(options: Options, rank: Rank) -> None:
                 f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
                 "with --clock virtual"
             )
-    if options.clock == "wall" and not rank.one_machine:
-        raise ScenarioError(
-            "ranks on several machines need --clock virtual or none: their clocks are not brought together"
-        )
 
 
 def _of_ranks(
-    options: Options, rank: Rank, place: MeetingPlace
+    options: Options, rank: Rank, place: MeetingPlace, token: str | None
 ) -> tuple[Callable[..., Launcher], dict[str, Any]]:
     """Launcher of rank 0, and its further arguments."""
     from collapipe_env.execution.ranked_launching import RankedLauncher
 
-    in_file = options.token_file is not None
-    how = {"rank": rank, "place": place, "token_in_file": in_file, "bind": (_bind(options, rank), 0)}
-    return RankedLauncher, how | ({"token": _token(options)} if in_file else {})
+    how = {"rank": rank, "place": place, "token_in_file": token is not None}
+    return RankedLauncher, {**how, "bind": (_bind(options, rank), 0), "token": token}
 
 
-def _join(options: Options) -> None:
+def _join(options: Options, token: str) -> None:
     """Play a role of an execution that somebody else serves."""
     from collapipe_env.execution.joining import play_role
 
     assert options.join is not None
     assert options.role is not None
+    address = _address("--join", options.join)
     print(f"joining {options.join} as {options.role}", flush=True)
-    play_role(options.role, _address(options.join), _token(options), options.bind)
+    play_role(options.role, address, token, options.bind)
     print("the execution has ended")
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(option: str, text: str) -> Address:
     """Host and port of ``HOST:PORT``."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > LAST_PORT:
-        raise ScenarioError(f"{text!r} is not an address: give HOST:PORT, such as 192.168.1.5:29500")
-    return host.strip("[]"), int(port)
+    from collapipe_env.execution.addresses import host_and_port
 
-
-def _token(options: Options) -> str:
-    """Secret of the token file."""
-    assert options.token_file is not None
-    try:
-        content = read_regular(options.token_file, LARGEST_TOKEN).decode("utf-8")
-    except UnicodeDecodeError:
+    address = host_and_port(text)
+    if address is None:
         raise ScenarioError(
-            f"--token-file {options.token_file} is no text: put 32 letters or more in it"
-        ) from None
-    return content.strip()
+            f"{option} {shown(text)} is not an address: give HOST:PORT, such as 192.168.1.5:29500"
+        )
+    return address
 
 
 def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
@@ -351,21 +349,28 @@ def _deciding(options: Options) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _failures(given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:
+def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tuple[int, int, float]]:
     """Cluster, device and time of each ``ROLE@SECONDS``."""
-    found = []
+    found: list[tuple[int, int, float]] = []
     devices = scenario.cluster.devices_per_cluster
     for text in given:
-        role, _, seconds = text.partition("@")
-        cluster, _, number = role.partition("d")
-        try:
-            n, k, at = int(cluster[1:]), int(number), float(seconds)
-        except ValueError:
-            raise ScenarioError(f"{text!r} names no device and time: c0d2@1.5 is an example") from None
-        if cluster[:1] != "c" or not 0 <= n < len(devices) or not 1 <= k <= devices[n] or not at >= 0.0:
+        said = FAILURE.fullmatch(text)
+        if said is None:
             raise ScenarioError(
-                f"{text!r} names no device of {scenario.name} and time: c0d1@1.5 is an example; clusters are "
-                f"numbered from 0 to {len(devices) - 1}, devices from 1"
+                f"{option} {shown(text)} names no device and time: c0d2@1.5 is an example, with a time in "
+                "seconds since the round's begin"
+            )
+        n, k, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
+        if n >= len(devices) or not 1 <= k <= devices[n]:
+            raise ScenarioError(
+                f"{option} {shown(text)} names no device of {scenario.name}: c0d1@1.5 is an example; "
+                f"clusters are numbered from 0 to {len(devices) - 1}, devices from 1"
+            )
+        if at > LONGEST_S:
+            raise ScenarioError(f"{option} {shown(text)}: use a time of at most {LONGEST_S:,.0f} s")
+        if (n, k) in [one[:2] for one in found]:
+            raise ScenarioError(
+                f"{option} names c{n}d{k} twice: a device fails once in a round, leave one out"
             )
         found.append((n, k, at))
     return found

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapipe_env.errors import StateError, reason
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.execution.committed_rounds import commit, report_path
+from collapipe_env.execution.committed_rounds import REMEDY, commit, report_path
+from collapipe_env.execution.round_reports import require_report
 from collapipe_env.files import read_json, write_bytes, write_json, write_text
 from collapipe_env.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
@@ -68,13 +68,9 @@ class Execution:
             StateError: A report is damaged.
         """
         for planned, result in zip(self._launcher.replayed, past, strict=True):
-            try:
-                self._add(planned, result)
-            except (LookupError, TypeError, ValueError) as error:
-                raise StateError(
-                    f"{report_path(self._run, len(self._rounds) + 1)} is no report of a round "
-                    f"({reason(error)}): start over with --fresh, or choose another place with --out"
-                ) from None
+            place = report_path(self._run, len(self._rounds) + 1)
+            require_report(result, planned.script, str(place), REMEDY)
+            self._add(planned, result)
 
     def play(self, failures: Failures) -> None:
         """Play the rounds that are left; keep each, and write what is known at the end, early or not.
@@ -112,11 +108,14 @@ class Execution:
             commit(self._run, self._scenario, result, state)
             self._add(planned, result)
         one = self._compared[-1]
+        known = one.clock_bound_s
+        clocks = "" if known is None else f"  clocks within {1e3 * known:.2g} ms"
         lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
         print(
             f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
             f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
-            f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
+            f"{'  lost ' + ', '.join(lost) if lost else ''}"
+            f"{clocks}  [{time.monotonic() - begun:.1f} s]",
             flush=True,
         )
         write_picture(self._run.figures / f"round-{number}.png", planned, result, self._title)

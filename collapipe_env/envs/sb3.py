@@ -22,7 +22,7 @@ from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
+from collapipe_env.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name, shown
 from collapipe_env.real_numbers import real_numbers
 
 InfoStyle = Literal["sparse", "full"]
@@ -68,6 +68,9 @@ class CollaPipeVecEnv(VecEnv):
         ScenarioError: If the environment resets in another mode, or for an unknown style.
     """
 
+    reset_infos: list[dict[str, Any]]
+    render_mode: str | None
+
     def __init__(self, env: CollaPipeVectorEnv, info: InfoStyle = "sparse") -> None:
         if not isinstance(env, CollaPipeVectorEnv):
             raise ScenarioError(
@@ -88,7 +91,7 @@ class CollaPipeVecEnv(VecEnv):
         self._full = info == "full"
         self._rows = [EnvironmentRow(env, row) for row in range(env.num_envs)]
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
-        self.metadata = dict(CollaPipeEnv.metadata)
+        self.metadata: dict[str, Any] = dict(CollaPipeEnv.metadata)
         self._actions: npt.NDArray[Any] = np.zeros(env.action_space.shape or (), dtype=np.float32)
         self._built = time.time()
         self._begun = False
@@ -273,7 +276,7 @@ class CollaPipeVecEnv(VecEnv):
 
 
 def make_sb3_vec_env(
-    scenario: ScenarioLike, num_envs: int = 1, seed: int | None = None, **kwargs: Any
+    scenario: ScenarioLike | None = None, /, num_envs: int = 1, seed: int | None = None, **kwargs: Any
 ) -> CollaPipeVecEnv:
     """Build an environment that Stable-Baselines3 can train on, all rows in one batch.
 
@@ -283,7 +286,8 @@ def make_sb3_vec_env(
         model = PPO("MlpPolicy", make_sb3_vec_env("medium", num_envs=64, learner="surrogate"))
 
     Args:
-        scenario: An id that the package registers, or a scenario: name, path, mapping or object.
+        scenario: An id that the package registers, or a scenario: name, path, mapping or object. May also be
+            given by its name, ``scenario=``.
         num_envs: Number of environments, >= 1.
         seed: Seeds the first episodes, row ``i`` with ``seed + i``, and the action space; a model's own
             ``seed`` replaces it.
@@ -291,8 +295,19 @@ def make_sb3_vec_env(
             :class:`CollaPipeVectorEnv`, and ``info`` of :class:`CollaPipeVecEnv`.
 
     Raises:
-        ScenarioError: For an unknown id, scenario or argument, or an id of something else.
+        ScenarioError: For an unknown id, scenario or argument, an id of something else, or an id beside a
+            scenario.
     """
+    if "scenario" in kwargs:
+        also = kwargs.pop("scenario")
+        if scenario is not None:
+            raise UnknownArgumentError(
+                f"{shown(scenario)} and scenario = {shown(also)} are two scenarios for one environment: give "
+                "one of them; a scenario has its learner from learner=, which an id names"
+            )
+        scenario = also
+    if scenario is None:
+        raise UnknownArgumentError("no scenario: give an id such as 'CollaPipeSurrogate-v0', or a scenario")
     info: InfoStyle = kwargs.pop("info", "sparse")
     kwargs.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
     vector: Any

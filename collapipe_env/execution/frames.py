@@ -30,8 +30,8 @@ from collapipe_env.files import parse_json
 Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"CPXF"
-VERSION = 1
-"""Version of the format; raised with every change of it."""
+VERSION = 2
+"""Version of the format and of what the frames mean; raised with every change of either."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(name).newbyteorder("<")

@@ -40,6 +40,7 @@ class ServedCluster:
                 abort = self._owner.aborts[self._n].get()
                 self._tag = abort.tag._replace(attempt=abort.tag.attempt + 1)
                 if abort.meta["dropped"]:
+                    self._round.give_up(self._n)
                     return self._mailbox.wait("update", self._tag)
                 self._script = from_json(abort.meta["script"], ClusterScript)
 

@@ -23,7 +23,7 @@ from collapipe_env.execution.parts import (
     set_memory,
     under,
 )
-from collapipe_env.execution.role import control_unit_name
+from collapipe_env.execution.role import begin_terms, control_unit_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.scripts import ClusterScript, RoundScript
 from collapipe_env.execution.served_cluster import ServedCluster
@@ -60,6 +60,7 @@ class ServedRound:
         self._updates: dict[int, Frame] = {}
         self._finished: dict[int, dict[int, tuple[float, torch.Tensor]]] = {}
         self._stepped = 0
+        self._given_up: set[int] = set()
         self._losses: dict[tuple[int, int], tuple[float, float]] = {}
         self._failure: BaseException | None = None
         full = [optimizer.param_groups[0].get("initial_lr", optimizer.param_groups[0]["lr"])
@@ -99,7 +100,7 @@ class ServedRound:
         meta = {
             "script": to_json(cluster),
             "rates": [rate * factor for factor in self._factors],
-            "machine_begins": self._frame.meta["machine_begins"],
+            **begin_terms(self._frame),
             "skipped": self._owner.skipped_batches(n, int(self._frame.meta["drawn"][n])),
             "names": self._frame.meta["names"][n],
             "faults": self._frame.meta["faults"][n],
@@ -173,12 +174,52 @@ class ServedRound:
                 return
             if self._stepped > step:
                 return
-            ended = self._finished.setdefault(step, {})
-            ended[n] = work.total, gradients
-            if len(ended) == sum(steps > step for steps in self._steps):
-                self._step_common_head(step, ended)
-                self._stepped = step + 1
-                self._turn.notify_all()
+            self._finished.setdefault(step, {})[n] = work.total, gradients
+            self._step_where_all_have_ended()
+
+    def give_up(self, n: int) -> None:
+        """Take everything back that a cluster has done to the heads in this round, which it gives up.
+
+        Others may have gone on from a common head that had stepped with its gradients. Theirs stay as they
+        are, and the head's steps are taken once more without this cluster's.
+        """
+        with self._turn:
+            self._given_up.add(n)
+            self._losses = {key: loss for key, loss in self._losses.items() if key[1] != n}
+            if not self._common:
+                if (n, 0) in self._snapshots:
+                    _, module = self._server.serve(n)
+                    self._snapshots[n, 0].restore(module, self._server.optimizers()[n])
+                return
+            first = min((step for step, ended in self._finished.items() if n in ended), default=self._stepped)
+            for ended in self._finished.values():
+                ended.pop(n, None)
+            if first < self._stepped:
+                self._step_again(first)
+            self._step_where_all_have_ended()
+
+    def _step_where_all_have_ended(self) -> None:
+        """Step the one head as far as all clusters that go on have ended their local steps."""
+        while True:
+            going = {n for n, steps in enumerate(self._steps) if steps > self._stepped} - self._given_up
+            ended = self._finished.get(self._stepped, {})
+            if not going or not going <= ended.keys():
+                return
+            self._step_common_head(self._stepped, ended)
+            self._stepped += 1
+            self._turn.notify_all()
+
+    def _step_again(self, first: int) -> None:
+        """Take the common head back to a local step, and take the later ones once more."""
+        _, module = self._server.serve(0)
+        optimizer = self._server.optimizers()[0]
+        self._snapshots[0, first].restore(module, optimizer)
+        for step in range(first, self._stepped):
+            if (0, step) in self._snapshots:
+                self._snapshots[0, step] = HeadState.of(module, optimizer)
+            self._step_common_head(step, self._finished[step])
+        if (0, self._stepped) in self._snapshots:
+            self._snapshots[0, self._stepped] = HeadState.of(module, optimizer)
 
     def _step_common_head(self, step: int, ended: dict[int, tuple[float, torch.Tensor]]) -> None:
         """Step the one head with the gradients of all clusters, in their order."""

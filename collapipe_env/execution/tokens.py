@@ -12,15 +12,20 @@ import hmac
 import ipaddress
 import json
 import secrets
+from pathlib import Path
 
 from collapipe_env.errors import CollaPipeError, shown
+from collapipe_env.files import read_regular
 
 SHORTEST_TOKEN = 16
-"""Characters of a token, at least, where other machines can connect."""
+"""Characters of a token, at least, from a file or where other machines can connect."""
+LARGEST_TOKEN = 4096
+"""Bytes of a token's file."""
+MAKE_ONE = 'python -c "import secrets; print(secrets.token_hex(32))" > secret'
 
 
 class TokenError(CollaPipeError):
-    """A token is missing, or too short, where other machines can connect."""
+    """A token is missing, cannot be read, or is too short."""
 
 
 def new_token() -> str:
@@ -56,6 +61,29 @@ def proven(claimed: object, token: str, *said: str) -> bool:
         said: What it must vouch for, in order.
     """
     return isinstance(claimed, str) and hmac.compare_digest(claimed.encode(), proof(token, *said).encode())
+
+
+def token_of_file(path: Path, name: str = "--token-file") -> str:
+    """Return the token of a file, without white space around it.
+
+    Args:
+        path: The file.
+        name: What names it to the user, for errors.
+
+    Raises:
+        TokenError: It cannot be read, is no text, or has less than :data:`SHORTEST_TOKEN` characters.
+    """
+    remedy = f"put at least {SHORTEST_TOKEN} characters in it, such as by {MAKE_ONE}"
+    try:
+        token = read_regular(path, LARGEST_TOKEN).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise TokenError(f"{name} {path} is no text: {remedy}") from None
+    except OSError as error:
+        raise TokenError(f"{name} {path} cannot be read ({error.strerror}): {remedy}") from None
+    if len(token) < SHORTEST_TOKEN:
+        held = f"holds {len(token)} characters" if token else "is empty"
+        raise TokenError(f"{name} {path} {held}: {remedy}")
+    return token
 
 
 def is_loopback(host: str) -> bool:

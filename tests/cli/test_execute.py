@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collapipe_env.cli.execute import main_of_rank
 from collapipe_env.cli.main import main
 from collapipe_env.scenario import load_scenario
 
@@ -103,8 +104,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
             time.sleep(0.1)
         mine = processes_of(process.pid)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=100)
-    assert process.returncode == 130
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
     deadline = time.monotonic() + 20.0
     while any(alive(pid) for pid in mine):
         assert time.monotonic() < deadline
@@ -121,6 +122,20 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         (["--clock", "virtual", "--fault", "c7d1@1"], "'c7d1@1' names no device of small"),
         (["--clock", "virtual", "--fault", "c0d9@1"], "devices from 1"),
         (["--clock", "virtual", "--fault", "d2"], "c0d2@1.5 is an example"),
+        *(
+            (["--clock", "virtual", "--fault", text], "names no device and time")
+            for text in (
+                "c0d2@inf",
+                "c0d2@1e300",
+                "c0d2@nan",
+                "c-0d1@1",
+                "c0_0d1@1",
+                "c\u0660d1@1",
+                "c0d1@\u0661",
+            )
+        ),
+        (["--clock", "virtual", "--fault", "c0d2@1000001"], "at most 1,000,000 s"),
+        (["--clock", "virtual", "--fault", "c0d2@1", "c00d2@2"], "--fault names c0d2 twice"),
         (["--micro-batches", "7"], "--micro-batches 7: small allows"),
         (["--scheduler", "nobody"], "nobody"),
     ],
@@ -165,17 +180,58 @@ def test_processes_join_an_execution_that_is_served(tmp_path):
 def test_several_machines_need_a_token(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for given, words in (
-        (["--serve", "127.0.0.1:0", "--clock", "virtual"], "need --token-file"),
-        (["--serve", "127.0.0.1:0"], "--serve needs --clock virtual or none"),
+        (["--serve", "127.0.0.1:0"], "need --token-file"),
         (["--join", "127.0.0.1:1"], "--join and --role go together"),
     ):
         assert main(["execute", *given]) == 2
         assert words in " ".join(capsys.readouterr().err.split())
-    short = tmp_path / "short"
-    short.write_text("word")
-    given = ["--serve", "0.0.0.0:0", "--clock", "virtual", "--token-file", str(short)]
-    assert main([*PLAIN, *given, "--out", "run"]) == 2
-    assert "token" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b" \n", b"word", b"fifteen letters\n", b"\xff" * 64, b"x" * 5000, None]
+)
+@pytest.mark.parametrize(
+    "given",
+    [["--serve", "127.0.0.1:0", "--clock", "virtual"], ["--join", "127.0.0.1:9", "--role", "c0"]],
+    ids=["serve", "join"],
+)
+def test_tokens_that_can_be_guessed_are_refused(given, content, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("token").write_bytes(content)
+    assert main([*PLAIN, *given, "--token-file", "token", "--out", "run"]) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.startswith("error: --token-file token ")
+    assert "put at least 16 characters in it" in shown
+    assert not Path("run").exists()
+
+
+def test_ranks_refuse_tokens_that_can_be_guessed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("token").write_text("word")
+    place = {"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "10", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    for number in ("0", "1"):
+        for name, value in {**place, "RANK": number}.items():
+            monkeypatch.setenv(name, value)
+        assert main_of_rank([*PLAIN[1:], "--clock", "virtual", "--token-file", "token"]) == 2
+        assert "holds 4 characters: put at least 16" in " ".join(capsys.readouterr().err.split())
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "127.0.0.1:", ":1", "a:70000", f"a:{'9' * 5000}", "a:-1", "a:\u0661", "a b:1", "[]:1"],
+)
+@pytest.mark.parametrize("option", ["--serve", "--join"])
+def test_addresses_that_are_none_are_refused(option, address, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("token").write_text("a word that nobody guesses")
+    given = ["--clock", "virtual"] if option == "--serve" else ["--role", "c0"]
+    assert main([*PLAIN, option, address, *given, "--token-file", "token"]) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"error: {option} " in shown
+    assert "give HOST:PORT" in shown
+    assert len(shown) < 300
 
 
 @pytest.mark.slow

@@ -52,7 +52,8 @@ def menu(entries):
 def test_the_menu_has_every_page_once():
     settings = YAML(typ="safe").load(support.ROOT / "mkdocs.yml")
     listed = list(menu(settings["nav"]))
-    assert sorted(page for _, page in listed) == [page.name for page in PAGES]
+    notebooks = [f"notebook_{path.stem}.md" for path in (support.ROOT / "notebooks").glob("*.ipynb")]
+    assert sorted(page for _, page in listed) == sorted([*(page.name for page in PAGES), *notebooks])
     assert all(title for title, _ in listed)
 
 

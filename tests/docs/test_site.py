@@ -1,6 +1,7 @@
 """The site is built strictly: no broken link, anchor, name or formula. Needs the extra ``docs``."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("mkdocs", "material", "mkdocstrings_handlers.python", "latex2mathml")
+NEEDED = ("mkdocs", "material", "mkdocstrings_handlers.python", "latex2mathml", "nbconvert", "ipykernel")
 
 
 def missing():
@@ -45,6 +46,7 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT,
+        env={**os.environ, "SITE_NOTEBOOKS": "plain"},
         capture_output=True,
         text=True,
         check=False,
@@ -52,6 +54,12 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
     assert result.returncode == 0, result.stderr
     pages = sorted(tmp_path.glob("*.html"))
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= {page.stem for page in pages}
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        assert (tmp_path / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
+        shown = (tmp_path / f"notebook_{notebook.stem}.html").read_text(encoding="utf-8")
+        assert f"notebooks/{notebook.name}" in shown
+        assert not re.findall(r"href=\"?[^\">]*\.md\b", shown)
+        assert f"notebook_{notebook.stem}.html" in (tmp_path / "notebooks.html").read_text(encoding="utf-8")
     for page in pages:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)
@@ -62,3 +70,63 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
     assert 'id="collapipe_env.CollaPipeEnv.simulate"' in reference
     formulas = (tmp_path / "system_model.html").read_text(encoding="utf-8").count("<math ")
     assert formulas > 100
+
+
+def notebook_of(*sources):
+    nbformat = pytest.importorskip("nbformat", reason="not installed: nbformat; pip install -e '.[docs]'")
+    v4 = nbformat.v4
+    cells = [v4.new_markdown_cell(sources[0]), *map(v4.new_code_cell, sources[1:])]
+    return v4.new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
+
+
+@pytest.fixture
+def notebooks_hook(monkeypatch):
+    pytest.importorskip("nbconvert", reason="not installed: nbconvert; pip install -e '.[docs]'")
+    pytest.importorskip("mkdocs", reason="not installed: mkdocs; pip install -e '.[docs]'")
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import site_notebooks
+
+    return site_notebooks
+
+
+def test_a_notebook_becomes_markdown(notebooks_hook):
+    from nbformat.v4 import new_output
+
+    notebook = notebook_of("# T\n\n[a](../docs/a.md#b) and [c](c.ipynb)", "x = 1", "x")
+    notebook.cells[1].outputs = [new_output("stream", name="stdout", text="said\n")]
+    notebook.cells[2].outputs = [
+        new_output("display_data", data={"text/markdown": "## Table\n\n| a |\n|---|\n| 1 |"}),
+        new_output("display_data", data={"image/png": "AAEC", "text/plain": "<image>"}),
+    ]
+    text, pictures = notebooks_hook.page("t", notebook)
+    ((place, content),) = pictures.items()
+    assert content == bytes([0, 1, 2])
+    assert [line for line in text.splitlines() if line.strip()] == [
+        "# T",
+        "[Download this notebook](notebooks/t.ipynb){ download }",
+        "[a](a.md#b) and [c](notebook_c.md)",
+        *["```python", "x = 1", "```", "``` { .text .printed }", "said", "```", "```python", "x", "```"],
+        *["**Table**", "| a |", "|---|", "| 1 |", f"![png]({place})"],
+    ]
+
+
+def test_a_notebook_is_run_once_and_a_failing_one_ends_the_build(notebooks_hook, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel", reason="not installed: ipykernel; pip install -e '.[docs]'")
+    from mkdocs.exceptions import PluginError
+
+    monkeypatch.setattr(notebooks_hook, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(notebooks_hook, "digest", lambda path: str(path.stat().st_size))
+    path = tmp_path / "n.ipynb"
+    outputs = []
+    for code in ("import os; print(os.urandom(8).hex())",) * 2 + ("print('other')", "1 / 0"):
+        nbformat.write(notebook_of("# T", code), path)
+        notebook = nbformat.read(path, as_version=4)
+        if code == "1 / 0":
+            with pytest.raises(PluginError, match="ZeroDivisionError"):
+                notebooks_hook.run(path, notebook)
+        else:
+            outputs.append(notebooks_hook.run(path, notebook).cells[1].outputs[0].text)
+    assert outputs[0] == outputs[1]
+    assert outputs[2] == "other\n"
+    assert len(list((tmp_path / "kept").iterdir())) == 1

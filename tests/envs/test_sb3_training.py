@@ -254,6 +254,15 @@ def test_bad_ways_in_are_refused(given, options, message):
         make_sb3_vec_env(given, **options)
 
 
+@pytest.mark.parametrize("first", [NAME, "medium", load_scenario("medium")])
+def test_two_scenarios_are_one_clear_error(first):
+    with pytest.raises(ScenarioError, match="and scenario = 'small' are two scenarios for one environment"):
+        make_sb3_vec_env(first, scenario="small")
+    with pytest.raises(ScenarioError, match="no scenario: give an id"):
+        make_sb3_vec_env(num_envs=2)
+    assert make_sb3_vec_env(scenario=NAME, num_envs=2).num_envs == 2
+
+
 def test_plain_make_vec_env_works():
     env = make_vec_env(NAME, n_envs=2, seed=3)
     assert isinstance(env, DummyVecEnv)

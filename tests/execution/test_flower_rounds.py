@@ -229,6 +229,9 @@ def test_settings_of_the_written_app_are_those_that_the_server_reads(tmp_path):
         assert name in (tmp_path / f"{module.replace('.', '/')}.py").read_text()
 
 
+SHORT = "short"
+
+
 @pytest.mark.parametrize(
     ("reads", "config", "words"),
     [
@@ -240,11 +243,17 @@ def test_settings_of_the_written_app_are_those_that_the_server_reads(tmp_path):
         (ServerSettings.of, {"out": "x", "bind": "0.0.0.0:1"}, "not an address to call back at"),
         (ServerSettings.of, {"out": "x", "bind": "a:70000"}, "HOST:PORT"),
         (ServerSettings.of, {"out": "x", "token-file": "/nowhere"}, "token-file /nowhere cannot be read"),
+        (ServerSettings.of, {"out": "x", "token-file": "/dev/null"}, "token-file /dev/null cannot be read"),
+        (ServerSettings.of, {"out": "x", "bind": f"a:{'9' * 5000}"}, "HOST:PORT"),
+        (ClientSettings.of, {"cluster": 0, "token-file": SHORT}, "holds 2 characters: put at least 16"),
         (ClientSettings.of, {"partition-id": 3}, "has no cluster"),
         (ClientSettings.of, {"cluster": 0.5}, "cluster = 0.5"),
     ],
 )
-def test_wrong_settings_are_one_error(reads, config, words):
+def test_wrong_settings_are_one_error(reads, config, words, tmp_path):
+    if config.get("token-file") == SHORT:
+        (tmp_path / SHORT).write_text(" ab\n")
+        config = {**config, "token-file": str(tmp_path / SHORT)}
     with pytest.raises(ExecutionError, match=words):
         reads(config)
 
@@ -254,6 +263,15 @@ def test_without_flower_one_line_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ExecutionError, match=r"pip install 'collapipe-env\[flower\]'"):
         local_deployment.LocalDeployment(tmp_path, 2, tmp_path / "token")
+
+
+def test_a_program_of_flower_that_is_removed_meanwhile_is_one_clear_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(local_deployment, "require_flower", lambda: str(tmp_path))
+    with (
+        pytest.raises(ExecutionError, match="flower-superlink is not found on PATH any more: pip install"),
+        local_deployment.LocalDeployment(tmp_path, 2, tmp_path / "token"),
+    ):
+        pass
 
 
 def test_weights_of_another_model_are_no_match():

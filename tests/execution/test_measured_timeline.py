@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from executed_support import Changed, quick
+from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
 
 from collapipe_env.execution.chrome_trace import write_trace
@@ -82,6 +82,40 @@ def test_the_comparison_prices_losses_that_the_simulator_does_not_know(rounds):
         assert cluster.delay_measured_s == pytest.approx(cluster.delay_priced_s, abs=1e-9)
         assert cluster.late_most_s == 0.0
     assert usual.step_measured_s == pytest.approx(usual.step_priced_s, abs=1e-9)
+    for whole, (_, result) in zip(compared, rounds, strict=True):
+        assert whole.delay_priced_s == pytest.approx(whole.delay_measured_s, abs=1e-9)
+        assert whole.delay_measured_s == result["delay_s"]
     page = comparison_page("rounds", compared).markdown()
     assert "| 1 | c0 | 1f1b, M = 8 |" in page
     assert "c0d2" in page
+
+
+@pytest.mark.parametrize(("scale", "head"), [(0.5, "copies"), (2.0, "common")])
+def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale, head):
+    """Failures that the simulator knows of are in its own price, others come on top."""
+    known = failing(recovery="light").with_overrides({"workload.local_steps": 2, "workload.head": head})
+    execution = ThreadedExecution(known, Changed(known), seed=1)
+    played = [execution.play() for _ in range(3)]
+    execution.close()
+    assert any(planned.failures for planned, _ in played)
+    for number, (planned, result) in enumerate(played, 1):
+        whole = compare_round(number, planned, result)
+        assert whole.delay_priced_s == float(planned.record.costs.delay[0])
+        # The slower cluster is the one that counts, whichever has lost something.
+        slowest = max(cluster.delay_priced_s for cluster in whole.clusters)
+        faster = next(c for c in whole.clusters if c.delay_priced_s < slowest)
+        lost = {"device": 9, "delay_s": scale * slowest, "resume_s": 1.0, "at_s": 0.5}
+        recoveries = [[lost] if n == faster.cluster else [] for n in range(2)]
+        told = compare_round(number, planned, {**result, "recoveries": recoveries})
+        expected = max(scale, 1.0) * slowest + planned.script.broadcast_s
+        assert told.delay_priced_s == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_loss_in_the_slowest_cluster_may_leave_another_one_the_slowest(rounds):
+    planned, result = rounds[1]
+    delays = planned.record.costs.cluster_delay[0]
+    slowest = int(delays.argmax())
+    lost = {"device": 1, "delay_s": 0.1 * float(delays.min()), "resume_s": 1.0, "at_s": 0.5}
+    recoveries = [[lost] if n == slowest else [] for n in range(2)]
+    told = compare_round(1, planned, {**result, "recoveries": recoveries})
+    assert told.delay_priced_s == pytest.approx(delays.min() + planned.script.broadcast_s, abs=1e-9)

@@ -231,7 +231,11 @@ class LocalDeployment:
     def _start(self, name: str, command: Sequence[str]) -> None:
         log = self._stack.enter_context((self._logs / f"{name}.log").open("wb"))
         program = shutil.which(command[0], path=self._environment["PATH"])
-        assert program is not None
+        if program is None:  # it was there when this began
+            raise ExecutionError(
+                f"{command[0]} is not found on PATH any more: pip install 'collapipe-env[flower]', and start "
+                "over"
+            )
         self._running.append(
             subprocess.Popen(  # noqa: S603 - commands of this file, no shell
                 [program, *command[1:]],

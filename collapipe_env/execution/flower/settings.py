@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from collapipe_env.errors import shown
+from collapipe_env.execution.addresses import host_and_port
 from collapipe_env.execution.joining import ExecutionError
+from collapipe_env.execution.tokens import TokenError, token_of_file
 from collapipe_env.execution.transport.tcp import Address
-from collapipe_env.files import read_regular
 
 RESULT_FILE, WEIGHTS_FILE, FAILED_FILE = "result.json", "weights.npz", "failed.json"
 """Files of the folder ``out``: figures of the rounds, the weights at the end, and why a run has failed."""
-LARGEST_TOKEN = 1024
-"""Bytes of a token's file."""
-LAST_PORT = 65_535
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,10 @@ def _merged(usual: Mapping[str, Any], given: Mapping[str, Any], where: str) -> d
 
 def _address(text: str, where: str) -> Address:
     """Host and port of ``HOST:PORT``."""
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or int(port) > LAST_PORT:
+    address = host_and_port(text)
+    if address is None:
         raise ExecutionError(f"{where} has bind = {shown(text)}: HOST:PORT is one, such as 192.168.1.5:29500")
+    host, port = address
     try:
         anywhere = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -136,16 +134,12 @@ def _address(text: str, where: str) -> Address:
             f"{where} has bind = {shown(text)}, which is not an address to call back at: name one by which "
             "the other machines reach this one"
         )
-    return host, int(port)
+    return host, port
 
 
 def _token(path: str) -> str:
     """Secret of a file; empty without one."""
-    if not path:
-        return ""
     try:
-        return read_regular(Path(path), LARGEST_TOKEN).decode("utf-8").strip()
-    except UnicodeDecodeError:
-        raise ExecutionError(f"token-file {path} is no text: put 32 letters or more in it") from None
-    except OSError as error:
-        raise ExecutionError(f"token-file {path} cannot be read: {error}") from None
+        return token_of_file(Path(path), "token-file") if path else ""
+    except TokenError as error:
+        raise ExecutionError(str(error)) from None

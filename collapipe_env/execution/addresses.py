@@ -1,0 +1,25 @@
+"""Addresses as users write them: a host and a port."""
+
+from __future__ import annotations
+
+import re
+
+from collapipe_env.execution.transport.tcp import Address
+
+_PORT = re.compile(r"[0-9]{1,5}")
+_LAST_PORT = 65_535
+_LONGEST_HOST = 255
+
+
+def host_and_port(text: str) -> Address | None:
+    """Return the address that a text names, or nothing if it names none.
+
+    Args:
+        text: ``HOST:PORT``; an IPv6 address may stand in brackets. Port 0 is any free one.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    fits = 0 < len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
+    if not fits or not _PORT.fullmatch(port) or int(port) > _LAST_PORT:
+        return None
+    return host, int(port)

@@ -1,0 +1,144 @@
+"""Reports of rounds in files: every damage is one clear error, or harmless."""
+
+import copy
+import json
+import math
+
+import pytest
+from executed_support import Changed, quick
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.errors import StateError
+from collapipe_env.execution.chrome_trace import trace_events
+from collapipe_env.execution.price_comparison import compare_round, comparison_page
+from collapipe_env.execution.round_reports import FIELDS, require_report
+from collapipe_env.execution.threads import ThreadedExecution
+from collapipe_env.files import parse_json
+
+PLACE, REMEDY = "run/played/round-1.json", "start over with --fresh"
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 40),
+    st.integers(2**53, 2**300),
+    st.floats(),
+    st.sampled_from(["", "x", "0", "1.5", "light", "state"]),
+    st.sampled_from([[], {}, [[1]], [None], [[]], {"a": 1}]),
+)
+
+
+def written(value):
+    """A value as it comes out of a file."""
+    return parse_json(json.dumps(value).encode())
+
+
+def require(report, planned):
+    require_report(report, planned.script, PLACE, REMEDY)
+
+
+@pytest.fixture(scope="module")
+def played():
+    """What was planned and the reports of two rounds; in the first one a device is lost."""
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 8})
+    execution = ThreadedExecution(scenario, Changed(scenario, micro_batches=2))
+    rounds = [execution.play(faults=[(0, 2, 0.5)]), execution.play()]
+    execution.close()
+    return [(planned, written(result)) for planned, result in rounds]
+
+
+def places(value, before=()):
+    """Paths to everything in plain data."""
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, inner in entries:
+        yield (*before, key)
+        yield from places(inner, (*before, key))
+
+
+def test_reports_of_played_rounds_are_accepted(played):
+    for planned, report in played:
+        require(report, planned)
+        # Those of earlier versions have rows without the last fields.
+        require({**report, "events": [row[:9] for row in report["events"]]}, planned)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damage_is_one_clear_error_or_harmless(played, data):
+    planned, whole = played[data.draw(st.integers(0, 1))]
+    report = copy.deepcopy(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        # Fields near the root are drawn as often as the many rows of events.
+        field = data.draw(st.sampled_from(sorted(report) or ["delay_s"]))
+        inner = data.draw(st.sampled_from([(), *places(report.get(field))]))
+        *way, last = (field, *inner)
+        container = report
+        for key in way:
+            container = container[key]
+        if data.draw(st.booleans()):
+            container[last] = data.draw(JUNK)
+        elif isinstance(container, dict):
+            container.pop(last, None)
+        elif data.draw(st.booleans()):
+            del container[last]
+        else:
+            container.append(copy.deepcopy(container[last]))
+    report = written(report)
+    try:
+        require(report, planned)
+    except StateError as error:
+        said = str(error)
+        assert PLACE in said
+        assert REMEDY in said
+        assert any(name in said for name in FIELDS)
+        assert len(said) < 1200
+        return
+    compared = compare_round(1, planned, report)
+    numbers = compared.to_dict()
+    assert math.isfinite(numbers["delay_measured_s"])
+    json.dumps(numbers, allow_nan=False)
+    comparison_page("page", [compared]).markdown()
+    json.dumps(trace_events([(planned, report)]), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("delay_s", float("nan"), "delay_s is nan, expected a number"),
+        ("delay_s", "x", "delay_s is 'x', expected a number"),
+        ("delay_s", True, "delay_s is True"),
+        ("figures", [], r"figures is \[\], expected an object"),
+        ("figures", {"loss": "low"}, "figures.loss is 'low'"),
+        ("events", 5, "events is 5, expected a list"),
+        ("events", [[1]], r"events\[0\] is \[1\], expected a list of 9 to 13 numbers"),
+        ("events", [[0, 0, 99, 0, 0, 0, 1.0, 1.0, 1.0]], "one of the elements 0 to 6"),
+        ("events", [[0, 0, 1, 0, 3, 0, 1.0, 1.0, 1.0]], "a direction from 0 to 2"),
+        ("recoveries", None, "recoveries is None, expected a list of 2, one entry a cluster"),
+        ("recoveries", [[{}], []], r"recoveries\[0\]\[0\] is {}, expected a recovery"),
+        ("cluster_s", [], r"cluster_s is \[\], expected a list of 2"),
+        ("cluster_s", [1.0, None], r"cluster_s\[1\] is None, expected a number"),
+        ("collected_s", [None, 1.0], r"collected_s\[0\] is None"),
+        ("emulated", 1, "emulated is 1, expected true or false"),
+        ("train_loss", [1.0], "train_loss is"),
+    ],
+)
+def test_the_message_names_the_field(played, field, value, words):
+    planned, report = played[1]
+    with pytest.raises(StateError, match=words):
+        require({**report, field: value}, planned)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_that_is_missing_is_named(played, field):
+    planned, report = played[0]
+    with pytest.raises(StateError, match=rf"{PLACE} is no report of a round \({field} missing\)"):
+        require({name: value for name, value in report.items() if name != field}, planned)
+
+
+def test_recoveries_have_the_delay_of_their_script(played):
+    planned, report = played[0]
+    (one,) = report["recoveries"][0]
+    with pytest.raises(StateError, match=r"recoveries\[0\]\[0\].delay_s is 0.0"):
+        require({**report, "recoveries": [[{**one, "delay_s": 0.0}], []]}, planned)
