@@ -8,6 +8,7 @@ PIP_ARGS ?=
 PYTEST_ARGS ?=
 DEMO_ARGS ?= --scenario medium --seeds 3
 BENCH_ARGS ?=
+SEARCHES := dssra zoo:graph
 RESULTS_ARGS ?=
 SCALING_ARGS ?=
 
@@ -26,7 +27,7 @@ test-slow: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
+.PHONY: help install demo test compile-searches test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -42,9 +43,17 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Train a scheduler on the medium scenario and compare it with the others
 	$(RUN) train_agent.py $(DEMO_ARGS)
 
-test: lint ## Lint, then the fast tests
+# Otherwise both workers would compile the same functions at the same time. Of two cores one lints, the other
+# compiles the searches; then there are only the baselines left to compile.
+test: $(STAMP) ## Lint, then the fast tests
+	@$(MAKE) --no-print-directory -j 2 lint compile-searches
+	@$(RUN) -m collapipe_env warm-up
 	@echo "== Tests"
 	@$(RUN) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+compile-searches: $(STAMP)
+	@echo "== Compiling (once, and after changes of compiled sources)"
+	@$(RUN) -m collapipe_env warm-up --schedulers $(SEARCHES)
 
 test-slow: $(STAMP) ## The tests that the fast run leaves out
 	@$(RUN) -m pytest -m slow $(PYTEST_ARGS)

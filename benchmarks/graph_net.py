@@ -127,6 +127,8 @@ def _played(
 def compare(options: Options) -> None:
     """Play, print the table as Markdown, and store it."""
     rows = []
+    # All of them before anything is played, so that a wrong file is not found after minutes.
+    nets = {name: [_net(agent, load_scenario(name)) for agent in options.agent] for name in options.scenarios}
     print(
         "| scenario | run | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
         "ms single, DSSRA | net | in a batch, DSSRA | net |"
@@ -140,10 +142,7 @@ def compare(options: Options) -> None:
         size = (options.rounds, episodes, batch)
         reference = play("dssra", scenario, DSSRA(scenario, threads=1).allocate, *size)
         runs = []
-        for run, agent in enumerate(options.agent):
-            net = load_agent(agent, scenario)
-            if not isinstance(net, GraphScheduler):
-                raise CheckpointError(f"{agent} is no graph net: give one of collapipe train --algo graph")
+        for run, (agent, net) in enumerate(zip(options.agent, nets[name], strict=True)):
             exact = play(f"net {run}", scenario, net.allocate, *size)
             own = play(f"own shares {run}", scenario, net.with_own_shares().allocate, *size)
             runs.append((exact, own))
@@ -161,6 +160,14 @@ def compare(options: Options) -> None:
         if len(runs) > 1:
             print(_over_runs(name, reference, runs), flush=True)
     store(options.output, "the graph net beside DSSRA", options, rows=rows)
+
+
+def _net(agent: str, scenario: Scenario) -> GraphScheduler:
+    """The graph net of a file for a scenario."""
+    net = load_agent(agent, scenario)
+    if not isinstance(net, GraphScheduler):
+        raise CheckpointError(f"{agent} is no graph net: give one of collapipe train --algo graph")
+    return net
 
 
 def _over_runs(name: str, reference: Course, runs: Sequence[tuple[Course, Course]]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collapipe_env.schedulers import Scheduler, register_scheduler
     from collapipe_env.task_registry import register_task
 
-__version__ = "0.1.0"
+__version__ = "0.1.0rc1"
 
 __all__ = [
     "Allocation",

@@ -42,6 +42,20 @@ def on_host(array: Array) -> npt.NDArray[Any]:
     return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 
+def loop_array(array: Any, kind: Any) -> npt.NDArray[Any]:
+    """Return an array in the one form that compiled loops are compiled for: contiguous and writable.
+
+    Numba compiles a function anew for read-only arrays (such as broadcast ones) and for other types and
+    orders in memory, which takes up to half a minute. A copy is made only where the form differs.
+
+    Args:
+        array: An array of the host.
+        kind: Type of its numbers.
+    """
+    found = np.ascontiguousarray(array, dtype=kind)
+    return found if found.flags.writeable else found.copy()
+
+
 def from_host(values: npt.NDArray[Any], like: Array) -> Array:
     """Return numbers of the host in the library, on the device and of the type of another array."""
     xp = namespace(like)

@@ -172,7 +172,7 @@ class _Announcement(event.Listener):
 @lru_cache(maxsize=1)
 def _warn_of_no_cache() -> None:
     warnings.warn(
-        "Numba finds no folder to keep compiled code in, so every process compiles anew: set NUMBA_CACHE_DIR "
+        "Numba finds no folder to keep compiled code in, so every process recompiles: set NUMBA_CACHE_DIR "
         "to a folder that only you can write to (what is kept there is run)",
         stacklevel=5,
     )

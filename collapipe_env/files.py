@@ -12,7 +12,9 @@ import gzip
 import json
 import math
 import os
+import re
 import stat
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +34,8 @@ UNPACKED_ANYWAY = 64 * 1024**2
 """Bytes that any archive may unpack to, however small it is."""
 
 _CHUNK = 1024**2
+_PARTIAL = re.compile(r"\..+\.([0-9]{1,10})\.partial", re.DOTALL)
+_ABANDONED_S = 3600.0  # no file is written for so long [s]
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -61,6 +65,40 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what processes that were killed in the midst of :func:`write_bytes` have left below a folder.
+
+    For a folder that this process works in alone. Files of processes that may still be writing stay: workers
+    of a run that was killed, say.
+
+    Args:
+        folder: The folder.
+    """
+    for found in folder.rglob(".*.partial"):
+        named = _PARTIAL.fullmatch(found.name)
+        if named is None or found.is_symlink() or not found.is_file() or _may_write(int(named[1]), found):
+            continue
+        with contextlib.suppress(OSError):
+            found.unlink()
+
+
+def _may_write(pid: int, partial: Path) -> bool:
+    """Whether another process of this number is there, or cannot be asked for, and the file is fresh."""
+    if pid == os.getpid():  # one before it, as in containers
+        return False
+    if os.name == "posix":
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            pass
+    try:
+        return time.time() - partial.stat().st_mtime < _ABANDONED_S
+    except OSError:
+        return True
 
 
 def write_text(path: Path, text: str) -> None:

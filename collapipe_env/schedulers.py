@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import AllocationError, SchedulerError, shown
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import judged_by_target
@@ -89,7 +90,7 @@ class StateScheduler(ABC):
                 "load_scenario('medium')"
             )
         self.scenario = scenario
-        self.parameters = system_parameters(scenario)
+        self.parameters: SystemParameters = system_parameters(scenario)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
         """Nothing to forget, and nothing random."""

@@ -1,5 +1,6 @@
 """Settings for all tests: repeatable examples, one numerical thread in each worker."""
 
+import gc
 import os
 
 # Before the libraries are imported, which read them once.
@@ -14,6 +15,12 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of collected tests out of what every garbage collection walks through."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

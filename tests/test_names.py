@@ -17,6 +17,7 @@ SHARED = {
     "base": "the interface of what the folder holds: backends, learners, tasks",
     "evaluate": "the evaluation, and its command",
     "even_split": "the even split, and the baseline that plays it",
+    "leaderboard": "the leaderboard, and its command",
     "observation": "the observation, and its compiled loop",
     "queues": "energy queues, and their compiled loop",
     "scenario": "scenarios, and their command",

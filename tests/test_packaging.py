@@ -275,11 +275,18 @@ def test_public_names_resolve():
         _ = collapipe_env.CollaPipeEnw
 
 
-def test_versions_agree():
-    from importlib.metadata import version
-
+def test_versions_and_licences_agree(wheel):
     import collapipe_env
 
-    assert version("collapipe-env") == collapipe_env.__version__
+    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    parsed = BytesParser().parsebytes(metadata)
+    assert parsed["Version"] == collapipe_env.__version__
+    assert parsed["License-Expression"] == "MIT AND Apache-2.0"
+    (cited,) = re.findall(r"^license: (\S+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited == "MIT"  # the code's; the format cannot say that two apply
+    held = contents(wheel)
+    (licence,) = (text for name, text in held.items() if name.endswith("/licenses/LICENSE"))
+    assert licence.startswith(b"MIT License")
+    assert b"Apache License" in held["collapipe_env/data/messages/NOTICE"]
     assert f"version: {collapipe_env.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## [{collapipe_env.__version__}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -62,17 +62,17 @@ def check(case, path):
 
 
 @pytest.mark.parametrize("place", range(len(PAIRS)))
-def test_each_pair_plays_and_goes_on_from_a_file(place, tmp_path):
-    check(PAIRS[place], tmp_path / "state.npz")
-
-
-ON_TENSORS = [place for place, case in enumerate(PAIRS) if case["kind"] == "torch"]
-
-
-@pytest.mark.parametrize("place", ON_TENSORS)
-def test_tensors_play_what_numpy_plays(place, tmp_path):
+def test_each_pair_plays_goes_on_from_a_file_and_is_what_its_twins_play(place, tmp_path):
     case = PAIRS[place]
-    played, decisions = play(case, tmp_path / "state.npz")
+    played, decisions = check(case, tmp_path / "state.npz")
+    if case["kind"] == "torch":
+        compare_with_numpy(case, played, decisions)
+    if case["kind"] == "vector" and case["learner"] != "real":
+        compare_with_a_single_environment(case, played, decisions)
+
+
+def compare_with_numpy(case, played, decisions):
+    """Tensors play what NumPy plays."""
     twin = Played(case, "vector")
     twin.reset(seed=5)
     for decision in [played.first, *decisions]:
@@ -84,15 +84,8 @@ def test_tensors_play_what_numpy_plays(place, tmp_path):
             np.testing.assert_allclose(found[name], values, **close, err_msg=name)
 
 
-VECTORS = [
-    place for place, case in enumerate(PAIRS) if case["kind"] == "vector" and case["learner"] != "real"
-]
-
-
-@pytest.mark.parametrize("place", VECTORS)
-def test_a_row_plays_what_a_single_environment_plays(place, tmp_path):
-    case = PAIRS[place]
-    played, decisions = play(case, tmp_path / "state.npz")
+def compare_with_a_single_environment(case, played, decisions):
+    """A row plays what a single environment plays, bit for bit."""
     twin = Played(case, "single")
     twin.reset(seed=5)
     for decision in [played.first, *decisions]:
@@ -103,6 +96,13 @@ def test_a_row_plays_what_a_single_environment_plays(place, tmp_path):
     for found, row in zip(twin.out, played.out, strict=False):
         for name, values in found.items():
             np.testing.assert_array_equal(values, row[name][0], err_msg=name)
+
+
+def test_pairs_hold_twins_of_both_kinds():
+    kinds = [(case["kind"], case["learner"] == "real") for case in PAIRS]
+    assert ("torch", False) in kinds
+    assert ("torch", True) in kinds
+    assert ("vector", False) in kinds
 
 
 @pytest.mark.parametrize(("refusal", "case"), REFUSED, ids=[f"{place}" for place in range(len(REFUSED))])

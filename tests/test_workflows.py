@@ -2,13 +2,13 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
@@ -85,20 +85,56 @@ def test_a_release_is_checked_before_it_is_published():
     assert publish["needs"] == "build"
     assert publish["permissions"] == {"id-token": "write"}
     assert "permissions" not in build
+    announce = release["jobs"]["announce"]
+    assert announce["needs"] == "publish"
+    assert announce["permissions"] == {"contents": "write"}
     assert not [step for step in publish["steps"] if "run" in step]
 
 
-@pytest.mark.parametrize("tag", ["right", "wrong"])
-def test_a_tag_of_another_version_ends_the_release(tag):
-
-    (command,) = (step["run"] for step in steps("release") if "tag" in step.get("name", ""))
-    program, *words = shlex.split(command)
-    assert program == "python"
-    name = f"v{PROJECT['version']}" + ("" if tag == "right" else "9")
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": name}, capture_output=True
+def run_step(command, folder, tag):
+    """A step's command as the forge runs it, by `bash -e`, with programs of `folder` before all others."""
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        ["bash", "-e", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "GITHUB_REF_NAME": tag},
+        capture_output=True,
+        text=True,
     )
-    assert (done.returncode == 0) == (tag == "right")
+
+
+@pytest.mark.parametrize("end", ["", "9"])
+def test_a_tag_of_another_version_ends_the_release(tmp_path, end):
+    (command,) = (step["run"] for step in steps("release") if step.get("name", "").startswith("The tag"))
+    version = read_version()
+    done = run_step(command, tmp_path, f"v{version}{end}")
+    assert done.stdout == f"tag v{version}{end}, version {version}\n"
+    assert (done.returncode == 0) == (not end)
+
+
+def read_version():
+    """The version of the package, as the source says it."""
+    text = (ROOT / "collapipe_env" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize(
+    "version", ["0.1.0rc1", "0.2.0a3", "0.2.0b1", "0.3.0.dev4", "0.1.0", "1.12.3", "1.0.0.post1"]
+)
+def test_pre_releases_are_marked_as_such(tmp_path, version):
+    (command,) = (step["run"] for step in release_steps("announce") if "run" in step)
+    gh = tmp_path / "gh"
+    gh.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    gh.chmod(0o755)
+    done = run_step(command, tmp_path, f"v{version}")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[:3] == ["release", "create", f"v{version}"]
+    assert ("--prerelease" in words) == Version(version).is_prerelease
+
+
+def release_steps(job):
+    return read("release")["jobs"][job]["steps"]
 
 
 def test_the_container_has_the_bound_of_pytorch_and_no_root():

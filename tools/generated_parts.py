@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -42,6 +43,23 @@ def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left:
     marks = "---|" * left + "---:|" * (len(heads) - left)
     first, *others = (f"| {' | '.join(map(str, line))} |" for line in lines)
     return "\n".join([first, f"|{marks}", *others])
+
+
+def typed_command(words: Sequence[str], width: int = 100) -> str:
+    """A command as it can be typed in a shell, broken into lines that fit a page.
+
+    Args:
+        words: The command and its arguments.
+        width: Most characters a line may have, unless a single word is longer.
+    """
+    lines = [""]
+    for word in map(shlex.quote, words):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if len(longer) + len(" \\") <= width or not lines[-1].strip():
+            lines[-1] = longer
+        else:
+            lines.append(f"  {word}")
+    return " \\\n".join(lines)
 
 
 def write_parts(page: Path, parts: Mapping[str, str], target: Path | None = None) -> None:

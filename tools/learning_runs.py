@@ -6,7 +6,6 @@ whose files fit is not trained again.
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 import warnings
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-from generated_parts import write_parts
+from generated_parts import typed_command, write_parts
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.evaluation.episode_result import EpisodeResult
@@ -204,7 +203,7 @@ def write_page(part: str, content: str, command_line: Sequence[str]) -> None:
         command_line: Script and arguments.
     """
     named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))
-    block = f"```bash\n{shlex.join(['python', *command_line])}\n```"
+    block = f"```bash\n{typed_command(['python', *command_line])}\n```"
     stamp = f"{block}\n\n{named}. Finished {time.strftime('%Y-%m-%d')}."
     write_parts(PAGE, {part: content, f"{part} command": stamp})
     print(f"wrote {PAGE}")

@@ -23,13 +23,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
 SHARES = (1.0, 0.25, 0.05)
 """Shares of the band that are compared at full power."""
 NOTE = (
-    "`python tools/make_capacity_table.py` (made traces, means over rounds of `medium`, `s = 1 / eta`, "
+    "`python tools/make_capacity_table.py` (synthetic traces, means over rounds of `medium`, `s = 1 / eta`, "
     "fields of `traces` at their defaults)"
 )
 
 
 def round_rates(name: str, round_s: float) -> FloatArray:
-    """Mean rates of the rounds of all made traces of a profile [bit/s].
+    """Mean rates of the rounds of all synthetic traces of a profile [bit/s].
 
     Args:
         name: The profile, one of rates.

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from generalisation_columns import COLUMNS, MEANINGS
-from generated_parts import markdown_table, replaced, write_parts
+from generated_parts import markdown_table, replaced, typed_command, write_parts
 
 from collapipe_env.cli.common import command_line, require_within, run_command
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, reason
@@ -168,7 +168,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
         found = cells(options, run, rows, scenarios)
         write_text(run.path / "matrix.csv", matrix_csv(found, options.seeds))
-        table = matrix_table(found, options, f"```bash\n{command_line(program, given)}\n```")
+        table = matrix_table(found, options, f"```bash\n{typed_command([*program.split(), *given])}\n```")
         write_text(run.path / "matrix.md", table)
         if options.page is not None:
             write_parts(options.page, {PART: table})

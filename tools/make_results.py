@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from generated_parts import write_parts
+from generated_parts import typed_command, write_parts
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.errors import DataError
@@ -266,10 +266,10 @@ def stated_table(summary: dict[str, Any]) -> str:
 def commands(options: Options, runs: list[tuple[Path, list[str]]], summary: dict[str, Any]) -> str:
     """Commands that produced the page."""
     given = [argument for argument in sys.argv[1:] if argument != "--page-only"]
-    lines = ["```bash", shlex.join(["python", "tools/make_results.py", *given]), "# which runs"]
+    lines = ["```bash", typed_command(["python", "tools/make_results.py", *given]), "# which runs"]
     trained = [(name, seed) for name in options.scenarios for seed in range(options.agent_runs)]
-    lines += [f"collapipe train {shlex.join(training(options, name, seed))}" for name, seed in trained]
-    lines += [f"collapipe compare {shlex.join(arguments)}" for _, arguments in runs]
+    lines += [typed_command(["collapipe", "train", *training(options, name, seed)]) for name, seed in trained]
+    lines += [typed_command(["collapipe", "compare", *arguments]) for _, arguments in runs]
     shown = {name: version for name, version in summary["versions"].items() if name != "platform"}
     versions = ", ".join(f"{name} {version}" for name, version in shown.items())
     return "\n".join([*lines, "```", "", f"{versions}. Finished {summary['finished']}.", ""])

@@ -1,4 +1,4 @@
-"""Play the scenarios on made traces, and write their table in ``docs/traces.md``.
+"""Play the scenarios on synthetic traces, and write their table in ``docs/traces.md``.
 
 Run ``python tools/make_trace_scenarios.py``; it takes some minutes and needs no data sets.
 """

@@ -1,7 +1,7 @@
 """Play DSSRA on traces, and write a table and the picture of ``docs/traces.md``.
 
 Run ``COLLAPIPE_DATA=... python tools/make_traces_page.py``; it takes about a minute. Without the data
-sets the picture shows made traces only.
+sets the picture shows synthetic traces only.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def search_open_rounds(
     plans = [_searched(inputs, parameters, budget, threads, openings, start, identity, start)]
     if openings.server_blocks:
         # From what leaves blocks to the server the search does not always find back.
-        own = inputs.choices[:, inputs.choices[0] > 0.0]
+        own = np.ascontiguousarray(inputs.choices[:, inputs.choices[0] > 0.0])
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
         plans.append(_searched(closed, parameters, budget, threads, openings, None, identity, None))
     if start is not None:

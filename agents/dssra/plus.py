@@ -16,6 +16,7 @@ import numpy as np
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
@@ -90,11 +91,11 @@ class DSSRAPlus(DSSRA):
             value = getattr(own, name) if given is None else given
             return require_number("DSSRAPlus", name, value, f"a number from {low:g} to {high:g}", low, high)
 
-        self.migration_weight = chosen("migration_weight", migration_weight)
-        self.heat_price = chosen("heat_price", heat_price)
-        self.heat_start = chosen("heat_start", heat_start)
-        self.channel_weight = chosen("channel_weight", channel_weight)
-        self.failure_price = chosen("failure_price", failure_price)
+        self.migration_weight: float = chosen("migration_weight", migration_weight)
+        self.heat_price: float = chosen("heat_price", heat_price)
+        self.heat_start: float = chosen("heat_start", heat_start)
+        self.channel_weight: float = chosen("channel_weight", channel_weight)
+        self.failure_price: float = chosen("failure_price", failure_price)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
         self._hazards: HazardMemory | None = None
         self._replicates = opens(scenario, "replication")
@@ -109,7 +110,7 @@ class DSSRAPlus(DSSRA):
             bits = self.migration_weight * rules.block_bits
             # Nothing at all for weight 0: no time over a dead link is infinite.
             weighed = rules._replace(block_bits=bits) if bits > 0.0 else None
-            self.parameters = replace(self.parameters, migration=weighed)
+            self.parameters: SystemParameters = replace(self.parameters, migration=weighed)
             self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface

@@ -90,10 +90,12 @@ class DSSRA(StateScheduler):
     ) -> None:
         super().__init__(scenario)
         V = self.parameters.tradeoff_v if tradeoff_v is None else tradeoff_v
+        self.tradeoff_v: float
+        self.convergence_weight: float
         self.tradeoff_v, self.convergence_weight = require_weights("DSSRA", V, convergence_weight)
         require_choice("DSSRA", "drift", drift, ("bound", "exact"))
         self.drift = drift
-        self.budget = SearchBudget(
+        self.budget: SearchBudget = SearchBudget(
             require_whole("DSSRA", "turns", turns, 1),
             require_whole("DSSRA", "exploring_sweeps", exploring_sweeps, 0),
             require_whole("DSSRA", "sweeps", sweeps, 1),
@@ -101,7 +103,9 @@ class DSSRA(StateScheduler):
                 "DSSRA", "tolerance", tolerance, "a number in [0, 1)", 0.0, math.nextafter(1.0, 0.0)
             ),
         )
-        self.threads = default_threads() if threads is None else require_whole("DSSRA", "threads", threads, 1)
+        self.threads: int = (
+            default_threads() if threads is None else require_whole("DSSRA", "threads", threads, 1)
+        )
         self._openings = Openings(
             order=opens(scenario, "order"),
             schedule=opens(scenario, "schedule"),

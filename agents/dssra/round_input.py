@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import Array, FloatArray, IntArray
+from collapipe_env.arrays import Array, FloatArray, IntArray, loop_array
 from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import broadcast_time, stage_time
@@ -177,7 +177,7 @@ def round_input(
         ratio[..., 1] = parameters.other_costs.backward_over_forward
         other_energies = _energies(parameters, state, parameters.other_costs.backward_over_forward)
         other_cap = _caps(state, other_memory_caps(parameters, state))
-    return RoundInput(
+    found = RoundInput(
         speed=np.ascontiguousarray(state.speed, dtype=np.float64),
         clock=np.ascontiguousarray(state.clock, dtype=np.float64),
         block_energy=block_energy,
@@ -220,6 +220,9 @@ def round_input(
         server_queue=_server_queue(parameters, state),
         server_share=_server_share(state),
     )
+    # States may hold read-only arrays, and those of other libraries single precision.
+    kinds = (np.float64 if a.dtype.kind == "f" else a.dtype for a in found)
+    return RoundInput(*(loop_array(a, kind) for a, kind in zip(found, kinds, strict=True)))
 
 
 def _server_queue(parameters: SystemParameters, state: SystemState) -> FloatArray:

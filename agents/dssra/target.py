@@ -97,7 +97,7 @@ class DSSRATarget(StateScheduler):
     ) -> None:
         super().__init__(scenario)
         solver = DSSRA(scenario, drift="exact", **options)
-        self.tradeoff_v = solver.tradeoff_v
+        self.tradeoff_v: float = solver.tradeoff_v
         p = self.parameters
         self._own_steps = p.local_steps_choices is not None
         choices = p.local_steps_choices or (p.costs.local_steps,)

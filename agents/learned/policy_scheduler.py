@@ -64,7 +64,7 @@ class PolicyScheduler:
         deterministic: bool = True,
         observation: str | None = None,
     ) -> None:
-        self.name = type(policy).__name__ if name is None else name
+        self.name: str = type(policy).__name__ if name is None else name
         self._policy, self._deterministic = policy, deterministic
         self._file, self._line = _caller()
         if observation is None:

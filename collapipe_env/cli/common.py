@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -31,6 +32,7 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
 OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
@@ -188,6 +190,18 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
             raise
         drop_output()
         return UNREAD
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        # What the package writes to files has errors of its own: this is the output, or a library's file.
+        drop_output()
+        with contextlib.suppress(OSError):
+            print(
+                f"error: cannot write {error.filename or 'the output'} ({error.strerror}): free some space, "
+                "or write it elsewhere; all finished work is kept",
+                file=sys.stderr,
+            )
+        return 2
     return 0
 
 
@@ -238,7 +252,7 @@ def require_schedulers(names: Sequence[str]) -> None:
     names = full_names(names)
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
-        raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: once is enough")
+        raise ScenarioError(f"--schedulers names {', '.join(twice)} more than once: name it once")
 
 
 def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scenario:

@@ -87,7 +87,7 @@ class Options:
     reference: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
-    """Scheduler that the others are held against."""
+    """Scheduler with which the others are compared."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/compare-<scenarios>")
     ] = None

@@ -25,7 +25,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def drop_output() -> None:
-    """Discard the output still to be written, which nobody reads any more.
+    """Discard the output still to be written, which nobody reads any more or no disk takes.
 
     Python would otherwise complain at its end that it could not be written.
     """
@@ -33,7 +33,7 @@ def drop_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
 
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
-the real segments over TCP, and the times are held against the simulator's. By the wall clock, operations and
+the real segments over TCP, and the times are compared with the simulator's. By the wall clock, operations and
 transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
 simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
 stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
@@ -53,7 +53,7 @@ Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
   collapipe execute --clock virtual --fault c0d2@1.5
   collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d2@2
-  collapipe execute --clock virtual --serve HOST:29500 --token-file FILE
+  collapipe execute --serve HOST:29500 --token-file FILE
   collapipe execute --join HOST:29500 --role c0d2 --token-file FILE
 """
 
@@ -146,10 +146,6 @@ class Options:
             raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
         if (self.join is None) != (self.role is None):
             raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d1")
-        if self.serve is not None and self.clock == "wall":
-            raise ScenarioError(
-                "--serve needs --clock virtual or none: clocks of several machines are not brought together"
-            )
         if (self.serve is not None or self.join is not None) and self.token_file is None:
             raise ScenarioError(
                 f"--serve and --join need --token-file, a file with a secret of at least {SHORTEST_TOKEN} "
@@ -210,7 +206,7 @@ def _run(
 
     options.check()
     if ranked is not None:
-        _require_ranked(options, ranked[0])
+        _require_ranked(options)
     elif options.join is None and options.bind != LOOPBACK:
         raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
     elif options.join is None and options.serve is None and options.token_file is not None:
@@ -280,7 +276,7 @@ def _run(
             execution.play(failures)
 
 
-def _require_ranked(options: Options, rank: Rank) -> None:
+def _require_ranked(options: Options) -> None:
     """Refuse options that ranks do not have.
 
     Raises:
@@ -295,10 +291,6 @@ def _require_ranked(options: Options, rank: Rank) -> None:
                 f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
                 "with --clock virtual"
             )
-    if options.clock == "wall" and not rank.one_machine:
-        raise ScenarioError(
-            "ranks on several machines need --clock virtual or none: their clocks are not brought together"
-        )
 
 
 def _of_ranks(
@@ -330,7 +322,7 @@ def _address(option: str, text: str) -> Address:
     address = host_and_port(text)
     if address is None:
         raise ScenarioError(
-            f"{option} {shown(text)} is no address: HOST:PORT is one, such as 192.168.1.5:29500"
+            f"{option} {shown(text)} is not an address: give HOST:PORT, such as 192.168.1.5:29500"
         )
     return address
 

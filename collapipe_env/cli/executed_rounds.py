@@ -108,11 +108,14 @@ class Execution:
             commit(self._run, self._scenario, result, state)
             self._add(planned, result)
         one = self._compared[-1]
+        known = one.clock_bound_s
+        clocks = "" if known is None else f"  clocks within {1e3 * known:.2g} ms"
         lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
         print(
             f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
             f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
-            f"{'  lost ' + ', '.join(lost) if lost else ''}  [{time.monotonic() - begun:.1f} s]",
+            f"{'  lost ' + ', '.join(lost) if lost else ''}"
+            f"{clocks}  [{time.monotonic() - begun:.1f} s]",
             flush=True,
         )
         write_picture(self._run.figures / f"round-{number}.png", planned, result, self._title)

@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
     "evaluate": "play schedulers, or a saved agent, on one scenario",
     "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
+    "leaderboard": "score a scheduler between the even split and DSSRA+, or verify it",
     "execute": "let real processes, one a device, train what plans say",
     "calibrate": "measure this machine, and write a scenario that has its speed",
     "tune": "find the scalars of dssra-plus for a scenario",

@@ -211,7 +211,7 @@ def play_and_report(
         figures: Whether to draw.
         several: Whether there may be several scenarios. Then a scheduler that cannot play one is reported
             and the rest goes on, and ``summary.json`` is written; else ``results.json``.
-        reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
+        reference: Scheduler with which the others are compared; DSSRA if it plays, else the first.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of the agent's training; may be empty.
 

@@ -58,7 +58,7 @@ class Options:
     episodes: int = 8
     """Episodes that each of them plays; the same ones for all."""
     check_episodes: int = 16
-    """Fresh episodes on which the best one is held against the neutral one."""
+    """Fresh episodes on which the best one is compared with the neutral one."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
     seed: int = 0

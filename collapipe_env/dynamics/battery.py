@@ -267,7 +267,7 @@ class Battery(Process):
             require_within(carried["time_s"], 0.0, DAY_S, f"{place}/time_s")
             require_within(carried["cloud"], spec.cloud_mean - far, spec.cloud_mean + far, f"{place}/cloud")
         if (np.abs(carried["harvest_w"] - self._power(carried)) > 1e-6).any():
-            raise StateError(f"{place}/harvest_w is not what the source gives: {REMEDY}")
+            raise StateError(f"{place}/harvest_w does not agree with the source: {REMEDY}")
 
     def _weather(self, u: Array, clusters: int) -> Array:
         """Standard normal numbers of the clouds (R, N)."""

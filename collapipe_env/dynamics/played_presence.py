@@ -97,7 +97,7 @@ class PlayedPresence(Presence):
             ("residual_s", np.abs(carried["residual_s"] - left) > SLACK_S),
         ):
             if wrong.any():
-                raise StateError(f"{place}/{name} is not what the file of availability says: {REMEDY}")
+                raise StateError(f"{place}/{name} does not agree with the file of availability: {REMEDY}")
 
 
 def distinct(count: int, u: Array, order: Array) -> Array:

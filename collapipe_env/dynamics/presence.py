@@ -263,7 +263,9 @@ class Presence(Process):
     def _check_own(self, carried: Carried, place: str) -> None:
         """Refuse what only this kind of presence carries."""
         if not np.isin(carried["factor"], self.spec.hazard_factors).all():
-            raise StateError(f"{place}/factor is not of dynamics.processes.presence.hazard_factors: {REMEDY}")
+            raise StateError(
+                f"{place}/factor is not one of dynamics.processes.presence.hazard_factors: {REMEDY}"
+            )
 
     def _carried(
         self, present: Array, residual: Array, graceful: Array, since: Array, **own: Array

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.arrays import Array, loop_array, namespace
 from collapipe_env.dynamics.process import Carried, Observed, Process, leaves_clusters_short
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
@@ -109,5 +109,5 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
     if not plain or type(own) is not np.ndarray or own.ndim != 3:
         return block_holders(plan, blocks)
     holders = np.empty((*own.shape[:2], blocks, own.shape[2] + 1), dtype=np.bool_)
-    holder_rows(np.ascontiguousarray(own, dtype=np.int64), holders)
+    holder_rows(loop_array(own, np.int64), holders)
     return holders

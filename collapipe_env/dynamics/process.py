@@ -158,7 +158,8 @@ class Process:
     observed: tuple[Observed, ...] = ()
 
     def __init__(self, scenario: Scenario, spec: Any) -> None:
-        self.scenario, self.spec = scenario, spec
+        self.scenario: Scenario = scenario
+        self.spec: Any = spec
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:

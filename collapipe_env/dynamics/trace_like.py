@@ -81,7 +81,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 def deviations_db(profile: Profile, count: int, seconds: int) -> FloatArray:
-    """Deviations of made traces from their own means, every second (count, seconds) [dB].
+    """Deviations of synthetic traces from their own means, every second (count, seconds) [dB].
 
     ``x(t) = s sum_j sqrt(w_j) y_j(t)`` with ``y_j(t + 1) = a_j y_j(t) + sqrt(1 - a_j^2) n``, ``a_j =
     exp(-1 / t_j)``, in the stationary law: the exact law of two Ornstein-Uhlenbeck processes every second.

@@ -20,6 +20,9 @@ _OF_POWERS = ("bs_power_dbm", "resource_blocks", "antenna_gain_db")
 _OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_mbps")
 _OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
 
+LATE_S = 1e9
+"""Time played from which on it is counted anew [s]: rounds that hardly deliver anything may take ages."""
+
 
 class Traces(Process):
     """Gains of uplinks from traces ([X]), in place of path loss, shadowing and fading.
@@ -78,8 +81,12 @@ class Traces(Process):
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
         """Go on by the seconds that passed."""
-        seconds = namespace(u).astype(delta_s, u.dtype)
-        return {"trace": carried["trace"], "position_s": carried["position_s"] + seconds[:, None]}
+        xp, trace = namespace(u), carried["trace"]
+        position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
+        # After so long a time that seconds would be lost in it, the play goes on from the same place of it.
+        period = 2.0 * self.bank.lengths(trace, position)
+        early = xp.remainder(position, period) + period
+        return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}
 
     def apply(self, system: System, carried: Carried) -> System:
         """Set the uplinks' gains, and what is known of them."""

@@ -35,8 +35,8 @@ class TracesSpec:
 
     Attributes:
         source: A folder of CSV files, one file, or a list of them; relative paths are looked for below
-            ``COLLAPIPE_DATA``, too. ``trace-like`` for made traces, which need no files.
-        profile: Kind of made traces.
+            ``COLLAPIPE_DATA``, too. ``trace-like`` for synthetic traces, which need no files.
+        profile: Kind of synthetic traces.
         format: Format of the files.
         mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, at which
             a declared link would have a gain. ``None`` for what the profile or the format holds, received

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_most, log1p, namespace
+from collapipe_env.arrays import Array, Constant, at_most, log1p, loop_array, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND, GraphScales, GraphSystem, graph_rows
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import edge_time, stage_time
@@ -308,7 +308,7 @@ class GraphObserver:
         """Arrays of a state (E, ...) that the compiled loop reads."""
         previous = state.processes.get("migration")
         free = previous is None or self.parameters.numbers.moment_bits == 0.0
-        return GraphSystem(
+        arrays = (
             state.uplink_gain,
             state.d2d_gain,
             state.cross_gain,
@@ -322,6 +322,7 @@ class GraphObserver:
             np.empty((0, 0, 0), np.int64) if previous is None or free else previous["blocks"],
             np.ones(len(state.speed)) if state.server_share is None else state.server_share,
         )
+        return GraphSystem(*(loop_array(array, array.dtype) for array in arrays))
 
     def build_generic(self, state: SystemState) -> GraphArrays:
         """Graph observations of states of any array library.

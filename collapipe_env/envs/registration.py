@@ -44,7 +44,7 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
     are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
-    ``CollaPipe-<Size>-TraceLike-v0`` the ladder on made traces of radio, and ``CollaPipe-<Size>-<Tier>-v0``
+    ``CollaPipe-<Size>-TraceLike-v0`` the ladder on synthetic traces, and ``CollaPipe-<Size>-<Tier>-v0``
     the tiers, in which something leaves its mark, is hidden, moves or fails.
     """
     for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):

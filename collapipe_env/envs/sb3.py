@@ -68,6 +68,9 @@ class CollaPipeVecEnv(VecEnv):
         ScenarioError: If the environment resets in another mode, or for an unknown style.
     """
 
+    reset_infos: list[dict[str, Any]]
+    render_mode: str | None
+
     def __init__(self, env: CollaPipeVectorEnv, info: InfoStyle = "sparse") -> None:
         if not isinstance(env, CollaPipeVectorEnv):
             raise ScenarioError(
@@ -88,7 +91,7 @@ class CollaPipeVecEnv(VecEnv):
         self._full = info == "full"
         self._rows = [EnvironmentRow(env, row) for row in range(env.num_envs)]
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
-        self.metadata = dict(CollaPipeEnv.metadata)
+        self.metadata: dict[str, Any] = dict(CollaPipeEnv.metadata)
         self._actions: npt.NDArray[Any] = np.zeros(env.action_space.shape or (), dtype=np.float32)
         self._built = time.time()
         self._begun = False

@@ -92,8 +92,8 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         one_thread_after_fork()
         self._place = TorchBackend(device, dtype, compiled=compiled)
         self._check_actions = check_actions
-        self.metadata = {"render_modes": []}
-        self.render_mode = None
+        self.metadata: dict[str, Any] = {"render_modes": []}
+        self.render_mode: str | None = None
         limit = max_episode_steps
         with torch.no_grad():
             self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, self._place)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -90,7 +91,7 @@ class CollaPipeVectorEnv(
         refuse_unknown(unknown, (*valid, "max_episode_steps", "observation"))
         if render_mode not in (None, "rgb_array"):
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
-        self.metadata = dict(CollaPipeEnv.metadata)
+        self.metadata: dict[str, Any] = dict(CollaPipeEnv.metadata)
         self.render_mode = render_mode
         limit = max_episode_steps
         self._build(num_envs, scenario, learner, reward, autoreset_mode, limit, observation, NUMPY)
@@ -112,16 +113,16 @@ class CollaPipeVectorEnv(
                 continue
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
                 raise ScenarioError(f"{name} = {shown(value)}: at least 1 is needed, a whole number")
-        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
+        self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs
         self._mdp = BatchMDP(
             load_scenario(scenario), learner, reward, num_envs, max_episode_steps, backend, observation
         )
-        self.single_action_space = self._mdp.action_space()
-        self.single_observation_space = self._mdp.observer.space()
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.single_action_space: Space[Any] = self._mdp.action_space()
+        self.single_observation_space: Space[Any] = self._mdp.observer.space()
+        self.action_space: Space[Any] = batch_space(self.single_action_space, num_envs)
+        self.observation_space: Space[Any] = batch_space(self.single_observation_space, num_envs)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
         self._episodes = Episodes(num_envs, self._mdp.rounds)
 

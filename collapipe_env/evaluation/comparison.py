@@ -20,7 +20,7 @@ from collapipe_env.evaluation.statistics import (
 )
 
 REFERENCE = "dssra"
-"""Scheduler that the others are held against by default."""
+"""Scheduler with which the others are compared by default."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ScenarioComparison:
         plan: What was played.
         results: Each scheduler's episodes, of those that could play, in the order asked.
         impossible: Why each of the others could not.
-        reference: Name of the scheduler that the others are held against.
+        reference: Name of the scheduler with which the others are compared.
         summaries: A summary of each, shortest mean round delay (or time per unit of progress) first; those
             that do not pass the energy gate come last.
         target: Target loss [nat]; NaN if there is none.
@@ -120,7 +120,7 @@ def summarise_scenario(
     Args:
         plan: What was played.
         outcome: What came of it.
-        reference: Name of the scheduler that the others are held against; by default :func:`reference_of`.
+        reference: Name of the scheduler with which the others are compared; by default :func:`reference_of`.
     """
     results = outcome.results
     reference = reference_of(plan.schedulers) if reference is None else reference

@@ -58,6 +58,9 @@ def play_episode(
     run: int = 0,
     samples: int = 0,
     model: Path | None = None,
+    *,
+    seed: int | None = None,
+    blind: bool = False,
 ) -> PlayedEpisode:
     """Play one held-out episode; the same number means the same channels, loads and data for all.
 
@@ -74,10 +77,13 @@ def play_episode(
         run: Training run of a learned scheduler, from 0.
         samples: Continuations that the trained model writes at the end; above 0 with ``"real"`` only.
         model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
+        seed: Seed of the episode; by default that of its number.
+        blind: The scheduler gets no state, ``None`` in its place, and decides from the observation alone.
     """
+    seed = HELD_OUT_SEED + episode if seed is None else seed
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
-    scheduler.reset(HELD_OUT_SEED + episode)
-    observation, info = env.reset(seed=HELD_OUT_SEED + episode)
+    scheduler.reset(seed)
+    observation, info = env.reset(seed=seed)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []
     energy = np.zeros(env.state.backlog.shape[1:])
@@ -90,9 +96,9 @@ def play_episode(
     oracle = sees_truth(scheduler)
     for _ in range(rounds):
         # A copy: whoever decides cannot change the system that it is measured on.
-        state = seen_by(env, oracle=oracle).map(np.copy)
+        state = None if blind else seen_by(env, oracle=oracle).map(np.copy)
         started = time.perf_counter()
-        decision = scheduler.act(observation, state)
+        decision = scheduler.act(observation, state)  # type: ignore[arg-type] # those without a state need none
         columns["decision_s"].append(time.perf_counter() - started)
         observation = _played(env, scheduler, decision)
         record = env.last_round

@@ -20,7 +20,7 @@ COLUMNS = (
 """Lists of an :class:`EpisodeResult` with one entry a round."""
 TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
 """Its nested lists, a row a cluster."""
-REMEDY = "run again to measure this episode anew"
+REMEDY = "run again to measure this episode again"
 """About a damaged file, for errors."""
 LARGEST = 1e300
 """Beyond every figure; what is larger comes from a damaged file."""

@@ -73,7 +73,7 @@ class Evaluation(Mapping[str, Summary]):
 
     @property
     def reference(self) -> str:
-        """Name of the scheduler that the others are held against."""
+        """Name of the scheduler with which the others are compared."""
         return self.comparison.reference
 
     @property
@@ -176,7 +176,7 @@ def evaluate(
             registered name.
         agent: A saved agent, which ``collapipe train`` made, or ``"zoo:NAME"``; or several, the training runs
             of one learned scheduler, over which the intervals then reach.
-        reference: Name of the scheduler that the others are held against; DSSRA if it plays, else the first.
+        reference: Scheduler with which the others are compared; DSSRA if it plays, else the first.
         processes: Episodes played at once. With more than one, each is played in a process of its own:
             schedulers then have to be names, or classes and functions at the top level of a module, and a
             script needs ``if __name__ == "__main__":``.
@@ -303,7 +303,7 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
     texts = [player for player in given if isinstance(player, str)]
     for number, text in enumerate(texts):
         if text in texts[:number]:
-            raise SchedulerError(f"schedulers name {text!r} more than once: once is enough")
+            raise SchedulerError(f"schedulers name {text!r} more than once: name it once")
     taken = {*SCHEDULERS.names(), LEARNED, *texts}
     names: list[str] = []
     factories: dict[str, Factory] = {}

@@ -156,7 +156,7 @@ def _run_file(asked: _Asked, source: str) -> _Loaded:
     try:
         path = path.expanduser()
         found = path.is_file()
-        what = "is no file" if not found and path.exists() else "does not exist"
+        what = "is not a file" if not found and path.exists() else "does not exist"
         path = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # too long, links in circles, a null byte, ~nobody
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
@@ -212,7 +212,7 @@ def _import_module(asked: _Asked, source: str) -> _Loaded:
     digest = "" if file is None else source_digest(Path(file), module.__name__)
     if _MODULES.setdefault(module.__name__, digest) != digest:
         raise asked.refused(
-            f": {file} or a module that it imports was edited after it was imported: start Python anew, or "
+            f": {file} or a module that it imports was edited after it was imported: restart Python, or "
             "name the file (path/to/file.py:Name), which is read again"
         )
     return _Loaded(digest, module, None)

@@ -3,7 +3,7 @@
 A learned scheduler that was trained R times is a row of R runs, all of which play the same E episodes: a
 matrix (R, E) of one value each. Another training would have given another run, other seeds other episodes.
 The two-way bootstrap [X] therefore draws runs and, by themselves, episodes, both with replacement; an episode
-that is drawn is drawn for all runs, and for the scheduler that they are held against. One that was not
+that is drawn is drawn for all runs, and for the scheduler with which they are compared. One that was not
 trained is one run, for which this is the ordinary bootstrap over episodes.
 
 Few runs say little of how runs differ: where they differ far more than episodes do, an interval of 95 % holds

@@ -12,10 +12,12 @@ from typing import Any
 
 from collapipe_env.errors import DataError, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
-from collapipe_env.files import read_json, without_nan, write_json
+from collapipe_env.files import read_json, remove_partials, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
 
-_KINDS = ("calibration", "comparison", "evaluation", "evaluation in Python", "execution", "tuning")
+_KINDS = (
+    "calibration", "comparison", "evaluation", "evaluation in Python", "execution", "leaderboard", "tuning",
+)  # fmt: skip
 """Kinds in ``run.json`` of the runs that train nothing; others name the algorithm or the agent."""
 
 
@@ -114,6 +116,8 @@ class RunDirectory:
     """Folders of several trainings, one for each seed."""
     slurm = _Entry("slurm")
     """Files of jobs that were submitted to Slurm."""
+    board = _Entry("leaderboard.json")
+    """Everything measured for the leaderboard."""
     samples = _Entry("samples.md")
     """Text that trained language models wrote."""
 
@@ -147,6 +151,7 @@ class RunDirectory:
         except OSError as error:
             raise self._unusable(error) from None
         with only_run_in(self.path, command, self.out_option):
+            remove_partials(self.path)
             yield
 
     def open(

@@ -73,7 +73,7 @@ def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
 def _opened(path: Path, out_option: str) -> int:
     """Open the lock file, but nothing through a link: what it points to would be emptied."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    other = DataError(f"{path} is no regular file: remove it, or choose another place with {out_option}")
+    other = DataError(f"{path} is not a regular file: remove it, or choose another place with {out_option}")
     if path.is_symlink():  # for a clear message, and where O_NOFOLLOW is missing
         raise other
     try:

@@ -15,7 +15,7 @@ import collapipe_env
 from collapipe_env.allocation import Allocation
 from collapipe_env.dynamics.process import PROCESSES, active_processes
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
-from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.executor import Executor, Hooks
@@ -59,6 +59,8 @@ class EvaluationPlan:
             that writes text, with the learner ``"real"``.
         save_models: Keep the trained language model of each first episode as a folder in Hugging Face format;
             with the learner ``"real"`` only.
+        seeds: Seed of each episode; by default those of the held-out episodes of these numbers.
+        blind: The schedulers get no state, and decide from the observation alone.
     """
 
     scenario: Scenario
@@ -73,6 +75,12 @@ class EvaluationPlan:
     own_learner: object = None
     samples: int = 0
     save_models: bool = False
+    seeds: tuple[int, ...] = ()
+    blind: bool = False
+
+    def seed_of(self, episode: int) -> int:
+        """Seed of an episode."""
+        return self.seeds[episode] if self.seeds else HELD_OUT_SEED + episode
 
     def samples_of(self, episode: int) -> int:
         """Continuations to write at the end of an episode."""
@@ -294,7 +302,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             name,
             run,
             episode,
-            _key((*common, name, episode, *_asked_samples(plan, episode)), identities[name, run]),
+            _key((*common, name, episode, *_unusual(plan, episode)), identities[name, run]),
             None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
@@ -304,10 +312,12 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     ]
 
 
-def _asked_samples(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
-    """Part of an episode's key: without samples there is none, so that earlier results count."""
-    count = plan.samples_of(episode)
-    return ("samples", count) if count else ()
+def _unusual(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
+    """Part of an episode's key: where all is as usual there is none, so that earlier results count."""
+    count, seed = plan.samples_of(episode), plan.seed_of(episode)
+    samples = ("samples", count) if count else ()
+    other_seed = ("seed", seed) if seed != HELD_OUT_SEED + episode else ()
+    return (*samples, *other_seed, *(("blind",) if plan.blind else ()))
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
@@ -373,6 +383,8 @@ def _work(unit: Unit, on_round: Any) -> None:
         unit.run,
         plan.samples_of(unit.episode),
         unit.files.new_model if keeps_model else None,
+        seed=plan.seed_of(unit.episode),
+        blind=plan.blind,
     )
     if keeps_model:
         unit.files.keep_model()

@@ -234,7 +234,7 @@ def summarise_all(results: Results, target: float, reference: str | None) -> lis
     Args:
         results: Each scheduler's episodes.
         target: Target loss [nat].
-        reference: Name of the scheduler that the others are held against, if it is among them.
+        reference: Name of the scheduler with which the others are compared, if it is among them.
     """
     gates = {name: gate_of(episodes) for name, episodes in results.items()}
     places = ranks({name: episodes for name, episodes in results.items() if not gates[name].failed})

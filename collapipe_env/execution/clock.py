@@ -11,10 +11,20 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 SPIN_S = 0.0003
 """Last part of a wait, in which the thread looks at the clock rather than sleep."""
+
+
+Machine = Callable[[], float]
+"""Reads a machine's monotonic clock [s]."""
+
+
+def monotonic() -> float:
+    """Reading of this machine's monotonic clock [s]."""
+    return time.monotonic()
 
 
 class Clock(Protocol):
@@ -65,11 +75,15 @@ class Clock(Protocol):
         """Whether a message that is here can be used only after a stage is free."""
         ...
 
+    def machine(self) -> float:
+        """Reading of the machine's monotonic clock [s]."""
+        ...
+
     def restart(self, round_begins: float) -> None:
         """Begin a round.
 
         Args:
-            round_begins: Machine's monotonic time at which it begins [s]; not read by the virtual clock.
+            round_begins: This machine's monotonic time at which it begins [s]; not read by the virtual clock.
         """
         ...
 
@@ -109,7 +123,11 @@ class VirtualClock:
 
     def machine_time(self, at_s: float) -> float:  # noqa: ARG002 - the interface
         """Now."""
-        return time.monotonic()
+        return self.machine()
+
+    def machine(self) -> float:
+        """Reading of the machine's monotonic clock [s]."""
+        return monotonic()
 
     def comes_later(self, arrives_s: float, free_s: float) -> bool:
         """By the price."""
@@ -124,12 +142,13 @@ class WallClock:
 
     Args:
         scale: Seconds of wall time for a priced second, > 0.
+        machine: Reads the machine's monotonic clock [s].
     """
 
     paced, ahead = True, False
 
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
+    def __init__(self, scale: float, machine: Machine = monotonic) -> None:
+        self.scale, self._machine = scale, machine
         self._begins = 0.0
         sleep_precisely()
 
@@ -143,7 +162,7 @@ class WallClock:
 
     def begin(self, start_s: float) -> float:
         """Sleep until then."""
-        sleep_until(self.machine_time(start_s))
+        sleep_until(self.machine_time(start_s), self._machine)
         return start_s
 
     def finish(self, due_s: float) -> float:
@@ -151,12 +170,12 @@ class WallClock:
         now = self._now()
         if now > due_s:
             return now
-        sleep_until(self.machine_time(due_s))
+        sleep_until(self.machine_time(due_s), self._machine)
         return due_s
 
     def now(self, due_s: float) -> float:
         """The time that has passed."""
-        return self.read(time.monotonic(), due_s)
+        return self.read(self._machine(), due_s)
 
     def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
         """The time that had passed."""
@@ -168,7 +187,7 @@ class WallClock:
 
     def wait(self, at_s: float) -> float:
         """The wall time that is left."""
-        return max(self.machine_time(at_s) - time.monotonic(), 0.0)
+        return max(self.machine_time(at_s) - self._machine(), 0.0)
 
     def machine_time(self, at_s: float) -> float:
         """The round's begin and so many priced seconds."""
@@ -179,7 +198,11 @@ class WallClock:
         return arrives_s > free_s
 
     def _now(self) -> float:
-        return (time.monotonic() - self._begins) / self.scale
+        return (self._machine() - self._begins) / self.scale
+
+    def machine(self) -> float:
+        """Reading of the machine's monotonic clock [s]."""
+        return self._machine()
 
 
 class MachineClock:
@@ -188,20 +211,19 @@ class MachineClock:
     Args:
         slow_down: How many times longer than its processor time an operation lasts, >= 1: the rest is slept.
             What the thread waited for a core is not made longer.
-        one_machine: Whether all processes share this machine's monotonic clock. Otherwise each counts from
-            when it hears of the round, and times of two processes cannot be compared.
+        machine: Reads the machine's monotonic clock [s].
     """
 
     paced, ahead = False, False
 
-    def __init__(self, slow_down: float = 1.0, *, one_machine: bool = True) -> None:
+    def __init__(self, slow_down: float = 1.0, machine: Machine = monotonic) -> None:
         self._begins = self._spent = 0.0
-        self._slow_down, self._one_machine = slow_down, one_machine
+        self._slow_down, self._machine = slow_down, machine
         sleep_precisely()
 
     def restart(self, round_begins: float) -> None:
-        """Begin a round at a monotonic time, or now where it is that of another machine."""
-        self._begins = round_begins if self._one_machine else time.monotonic()
+        """Begin a round at a monotonic time."""
+        self._begins = round_begins
 
     def ready(self, arrives_s: float) -> float:  # noqa: ARG002 - the interface
         """Now: it is here."""
@@ -216,7 +238,7 @@ class MachineClock:
         """Now, or after the rest of a slower machine's time."""
         if self._slow_down > 1.0:
             rest = (self._slow_down - 1.0) * (time.thread_time() - self._spent)
-            sleep_until(time.monotonic() + rest)
+            sleep_until(self._machine() + rest, self._machine)
         return self._now()
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
@@ -244,17 +266,21 @@ class MachineClock:
         return False
 
     def _now(self) -> float:
-        return time.monotonic() - self._begins
+        return self._machine() - self._begins
+
+    def machine(self) -> float:
+        """Reading of the machine's monotonic clock [s]."""
+        return self._machine()
 
 
-def make_clock(name: str, scale: float = 1.0, *, one_machine: bool = True) -> Clock:
+def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> Clock:
     """A clock by name.
 
     Args:
         name: ``virtual``, ``wall`` or ``none``.
         scale: Seconds of wall time for a priced second, for ``wall``; how many times slower than this machine
             operations are, for ``none``.
-        one_machine: Whether all processes run on this machine, for ``none``.
+        machine: Reads the machine's monotonic clock [s], for ``wall`` and ``none``.
 
     Raises:
         ValueError: There is no such clock.
@@ -262,18 +288,23 @@ def make_clock(name: str, scale: float = 1.0, *, one_machine: bool = True) -> Cl
     if name == "virtual":
         return VirtualClock()
     if name == "wall":
-        return WallClock(scale)
+        return WallClock(scale, machine)
     if name == "none":
-        return MachineClock(scale, one_machine=one_machine)
-    raise ValueError(f"clock {name!r}: virtual, wall and none exist")
+        return MachineClock(scale, machine)
+    raise ValueError(f"clock {name!r}: use virtual, wall or none")
 
 
-def sleep_until(end: float) -> None:
-    """Sleep until a time of the monotonic clock [s]; the last part is spent looking at the clock."""
-    left = end - time.monotonic()
+def sleep_until(end: float, machine: Machine = monotonic) -> None:
+    """Sleep until a time of the monotonic clock; the last part is spent looking at the clock.
+
+    Args:
+        end: The time [s].
+        machine: Reads the clock [s].
+    """
+    left = end - machine()
     if left > SPIN_S:
         time.sleep(left - SPIN_S)
-    while time.monotonic() < end:
+    while machine() < end:
         pass
 
 

@@ -23,7 +23,7 @@ from collapipe_env.execution.parts import (
     is_weight,
     under,
 )
-from collapipe_env.execution.role import LAUNCHER, SERVER
+from collapipe_env.execution.role import LAUNCHER, SERVER, begin_terms
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
@@ -47,10 +47,10 @@ class ControlUnitRound:
         self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
         self._steps, self._offset = self._script.local_steps, 0
         self._rates = [float(rate) for rate in frame.meta["rates"]]
-        self._machine_begins = float(frame.meta["machine_begins"])
+        self._begins = begin_terms(frame)
         self._names = {0: owner.name, **{int(k): str(name) for k, name in frame.meta["names"].items()}}
         self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
-        owner.begin_round(frame.tag.round, self._machine_begins)
+        owner.begin_round(frame)
         for _ in range(
             int(frame.meta.get("skipped", 0))
         ):  # batches that were drawn before this process began
@@ -250,7 +250,7 @@ class ControlUnitRound:
                 "rates": self._rates,
                 "offset": self._offset,
                 "begins_s": begins_s,
-                "machine_begins": self._machine_begins,
+                **self._begins,
                 "names": {str(node): name for node, name in self._names.items()},
                 "dies_at": self._faults[0][0] if self._faults and self._faults[0][1] == k else None,
                 **_handover(recovery, k, self._offset),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from dataclasses import replace
 
 from collapipe_env.execution.clock import SPIN_S, Clock, sleep_precisely, sleep_until
@@ -88,7 +87,7 @@ class Deliveries:
             self._changed.notify_all()
 
     def _put(self, frame: Frame, mailbox: Mailbox) -> None:
-        mailbox.put(replace(frame, here_s=time.monotonic()))
+        mailbox.put(replace(frame, here_s=self._clock.machine()))
 
     def _run(self) -> None:
         sleep_precisely()
@@ -103,7 +102,7 @@ class Deliveries:
                     return
                 _, at_s, _, frame, mailbox = heapq.heappop(self._heap)
                 until = self._clock.machine_time(at_s)  # now, as the next round begins the clock anew
-            sleep_until(until)
+            sleep_until(until, self._clock.machine)
             self._put(frame, mailbox)
             with self._changed:
                 self._held.pop((frame.kind, frame.tag), None)

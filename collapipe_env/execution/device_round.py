@@ -54,7 +54,7 @@ class DeviceRound:
         self._offset = int(frame.meta["offset"])
         dies_at = frame.meta["dies_at"]
         self._dies_at = math.inf if dies_at is None else float(dies_at)
-        device.begin_round(frame.tag.round, float(frame.meta["machine_begins"]))
+        device.begin_round(frame)
         device.recorded = []
         states = self._states(frame)
         self._place = int(frame.meta["stage"])

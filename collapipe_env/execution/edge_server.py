@@ -131,7 +131,7 @@ class EdgeServer(Role):
     def _round(self, frame: Frame) -> None:
         self.recorded = []
         script = from_json(frame.meta["script"], RoundScript)
-        self.begin_round(frame.tag.round, float(frame.meta["machine_begins"]))
+        self.begin_round(frame)
         moments = np.array(frame.arrays["moments"]) if "moments" in frame.arrays else None
         result = ServedRound(self, frame, script, moments).run()
         figures = self._evaluate(self.federation)

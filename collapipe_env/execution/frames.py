@@ -30,8 +30,8 @@ from collapipe_env.files import parse_json
 Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"CPXF"
-VERSION = 1
-"""Version of the format; raised with every change of it."""
+VERSION = 2
+"""Version of the format and of what the frames mean; raised with every change of either."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(name).newbyteorder("<")
@@ -262,9 +262,9 @@ def _whole(number: Any, where: str) -> int:
 def _time(at_s: Any, where: str) -> float | None:
     """Return a time as JSON has it: nothing for nan, which JSON does not know."""
     if isinstance(at_s, bool) or not isinstance(at_s, float | int | np.floating | np.integer):
-        raise FrameError(f"{where} has the time {shown(at_s)}: use seconds, or nan where nobody says")
+        raise FrameError(f"{where} has the time {shown(at_s)}: use seconds, or nan if it is unknown")
     if math.isinf(at_s):
-        raise FrameError(f"{where} has the time {at_s}: use finite seconds, or nan where nobody says")
+        raise FrameError(f"{where} has the time {at_s}: use finite seconds, or nan if it is unknown")
     return None if math.isnan(at_s) else float(at_s)
 
 

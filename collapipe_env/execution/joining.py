@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collapipe_env.errors import CollaPipeError
-from collapipe_env.execution.clock import make_clock
+from collapipe_env.execution.clock import Machine, make_clock, monotonic
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
 from collapipe_env.execution.edge_server import EdgeServer
@@ -39,6 +39,10 @@ class ExecutionError(CollaPipeError):
 def is_device(name: str) -> bool:
     """Whether a name is a device's, rather than the server's or a control unit's."""
     return name[:1] == "c" and "d" in name
+
+
+class SilenceError(ExecutionError):
+    """Nothing was heard for too long."""
 
 
 class HeldEndpoint:
@@ -143,6 +147,7 @@ def make_role(
     spec: Mapping[str, Any],
     state: bytes | None = None,
     die: Callable[[], None] = end_process,
+    machine: Machine = monotonic,
 ) -> Role:
     """Build a role.
 
@@ -152,6 +157,7 @@ def make_role(
         spec: What the launcher says: scenario, generator, clock and scale.
         state: State of the training that the server goes on from; ``None`` at the beginning.
         die: Called when a device is to fail.
+        machine: Reads the machine's monotonic clock [s].
 
     Raises:
         ExecutionError: There is no such role in the scenario.
@@ -163,9 +169,9 @@ def make_role(
     # By the machine's own clock devices alone may be slower than the machine.
     slowed = spec["clock"] != "none" or is_device(known)
     scale = float(spec["scale"]) if slowed else 1.0
-    clock = make_clock(str(spec["clock"]), scale, one_machine=bool(spec["one_machine"]))
+    clock = make_clock(str(spec["clock"]), scale, machine)
     if known not in role_names(scenario):
-        raise ExecutionError(f"{name} is no role of scenario {scenario.name!r}: c0 and c0d1 are some")
+        raise ExecutionError(f"{name} is not a role of scenario {scenario.name!r}: say c0 or c0d1")
     cluster_name, _, number = known.partition("d")
     if number:
         setting = DeviceSetting.of(scenario)
@@ -235,6 +241,7 @@ def play_role(
     bind: str = "127.0.0.1",
     patience: float = 120.0,
     die: Callable[[], None] = end_process,
+    machine: Machine = monotonic,
 ) -> None:
     """Join an execution, and play a role until the launcher says stop.
 
@@ -245,6 +252,7 @@ def play_role(
         bind: Host to listen at.
         patience: Longest wait for the launcher [s].
         die: Called when the role is a device that is to fail.
+        machine: Reads the machine's monotonic clock [s].
     """
     import torch
 
@@ -259,7 +267,7 @@ def play_role(
         state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)), patience)
         way = data_way(endpoint, str(spec.meta["transport"]))
         try:
-            role = make_role(name, way, spec.meta, state, die)
+            role = make_role(name, way, spec.meta, state, die, machine)
             role.warm_up()
         except CollaPipeError as error:
             endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import multiprocessing.forkserver
+import os
 import signal
 import sys
 import time
@@ -81,11 +83,25 @@ def _play(name: str, launcher: Address, token: str) -> None:
     # Ctrl-C is for the launcher, which then stops everybody.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _known_to_linux(name)
+    _let_the_fork_server_end()
     try:
         play_role(name, launcher, token)
     except CollaPipeError as error:  # the launcher says it, too, unless it is gone
         print(f"{name} ends: {error}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _let_the_fork_server_end() -> None:
+    """Close this process's copy of the pipe that keeps the fork server alive.
+
+    The fork server ends when nobody holds the pipe any more, and Linux then kills the processes that it has
+    forked. One that hangs would hold the pipe for ever, and so outlive a launcher that was killed.
+    """
+    server: Any = getattr(multiprocessing.forkserver, "_forkserver", None)
+    held = getattr(server, "_forkserver_alive_fd", None)
+    if held is not None:
+        os.close(held)
+        server._forkserver_alive_fd = None
 
 
 def _known_to_linux(name: str) -> None:

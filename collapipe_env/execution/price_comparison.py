@@ -24,6 +24,11 @@ CAPTION = (
     "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
     "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
 )
+CLOCKS_CAPTION = (
+    "Clocks within: largest error with which other machines' clocks are converted into the launcher's, by "
+    "exchanges of times before and after each round, in wall time. Times since the round's begin are off by "
+    "that at most, lengths between readings of two machines by twice that."
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class ComparedRound:
         delay_measured_s: Delay measured, broadcast included [s].
         train_loss: Mean training loss; ``None`` where nothing arrived.
         figures: Loss and metrics of the common model after the round.
+        clock_bound_s: Largest error with which other machines' clocks were converted into the launcher's, in
+            wall time [s]; ``None`` where all have one clock.
     """
 
     round: int
@@ -90,6 +97,7 @@ class ComparedRound:
     delay_measured_s: float
     train_loss: float | None
     figures: Mapping[str, float]
+    clock_bound_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -126,6 +134,7 @@ def compare_round(
         float(result["delay_s"]),
         result["train_loss"],
         result["figures"],
+        result.get("clock_bound_s"),
     )
 
 
@@ -213,13 +222,19 @@ def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence
         ("overruns", ""),
         ("lost", ""),
     ]
+    several = any(one.clock_bound_s is not None for one in rounds)
+    if several:
+        headers.append(("clocks within", "ms"))
+        below = [CLOCKS_CAPTION, *below]
     lines: list[list[Cell]] = []
     for one in rounds:
-        lines += [_line(cluster) for cluster in one.clusters]
+        lines += [[*_line(cluster), *[("", "")] * several] for cluster in one.clusters]
         whole = [("", "")] * len(headers)
         whole[0], whole[1] = (f"{one.round}", ""), ("all", "")
         whole[6], whole[7] = _seconds(one.delay_priced_s), _seconds(one.delay_measured_s)
         whole[8] = _error(one.delay_measured_s, one.delay_priced_s)
+        if one.clock_bound_s is not None:
+            whole[-1] = f"{1e3 * one.clock_bound_s:.2f}", ""
         lines.append(whole)
     important = ("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost")
     return Page(title, [CAPTION, *below], headers, lines, important)

@@ -133,6 +133,15 @@ def learn_addresses(endpoint: Any, frame: Frame) -> None:
     connecting.send(LAUNCHER, Frame("connected", frame.tag))
 
 
+def begin_terms(frame: Frame) -> dict[str, Any]:
+    """Begin of a round as a command says it, for those who are told next.
+
+    Args:
+        frame: The command.
+    """
+    return {name: frame.meta[name] for name in ("machine_begins", "clock_offsets") if name in frame.meta}
+
+
 class Role:
     """Common part of all roles.
 
@@ -168,8 +177,11 @@ class Role:
         """Take frames from now on."""
         self._endpoint.listen(self.on_frame, self.on_lost)
 
-    def on_frame(self, sender: str, frame: Frame) -> None:  # noqa: ARG002 - for subclasses
+    def on_frame(self, sender: str, frame: Frame) -> None:
         """Take a frame; called from the endpoint's threads."""
+        if frame.kind == "ping":
+            self._say_time(sender, frame.tag)
+            return
         if frame.kind == "abort":
             for peer in frame.meta.get("lost", ()):
                 self._endpoint.drop(str(peer))
@@ -181,15 +193,21 @@ class Role:
         else:
             self.deliveries.deliver(frame, self.mailbox)
 
-    def begin_round(self, round: int, machine_begins: float) -> None:
+    def _say_time(self, to: str, tag: Tag) -> None:
+        """Answer a question for the time by this process's clock."""
+        heard = self.clock.machine()
+        meta = {"heard_s": heard, "answered_s": self.clock.machine()}
+        self._endpoint.send(to, Frame("pong", tag, meta=meta))
+
+    def begin_round(self, frame: Frame) -> None:
         """Let the clock begin a round.
 
         Args:
-            round: Its number.
-            machine_begins: Machine's monotonic time at which it begins [s].
+            frame: Command to play it, with its begin by the launcher's clock, and the offsets of the others'.
         """
-        self.clock.restart(machine_begins)
-        self.deliveries.begin(round)
+        offset_s = frame.meta.get("clock_offsets", {}).get(self.name, 0.0)
+        self.clock.restart(float(frame.meta["machine_begins"]) + float(offset_s))
+        self.deliveries.begin(frame.tag.round)
 
     def comes_later(self, keys: Sequence[Wanted], free_s: float, mailbox: Mailbox) -> bool:
         """Whether what is wanted cannot be used as soon as a stage is free.

@@ -54,9 +54,7 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
     for name, value in figures.items():
         require(f"figures.{name}", value, _is_number_or_null, "a number or null")
     for field in ("cluster_s", "collected_s", "recoveries"):
-        value = report[field]
-        fits = isinstance(value, list) and len(value) == count
-        require(field, value, lambda _, fits=fits: fits, f"a list of {count}, one entry a cluster")
+        require(field, report[field], _is_list_of(count), f"a list of {count}, one entry a cluster")
     most = []
     for n, script in enumerate(planned.clusters):
         left = _require_recoveries(report["recoveries"][n], script, f"recoveries[{n}]", wrong)
@@ -135,6 +133,11 @@ def _is_time(value: Any) -> bool:
 
 def _is_null(value: Any) -> bool:
     return value is None
+
+
+def _is_list_of(count: int) -> Callable[[Any], bool]:
+    """Test whether a value is a list of so many entries."""
+    return lambda value: isinstance(value, list) and len(value) == count
 
 
 def _is_number_or_null(value: Any) -> bool:

@@ -23,7 +23,7 @@ from collapipe_env.execution.parts import (
     set_memory,
     under,
 )
-from collapipe_env.execution.role import control_unit_name
+from collapipe_env.execution.role import begin_terms, control_unit_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.scripts import ClusterScript, RoundScript
 from collapipe_env.execution.served_cluster import ServedCluster
@@ -100,7 +100,7 @@ class ServedRound:
         meta = {
             "script": to_json(cluster),
             "rates": [rate * factor for factor in self._factors],
-            "machine_begins": self._frame.meta["machine_begins"],
+            **begin_terms(self._frame),
             "skipped": self._owner.skipped_batches(n, int(self._frame.meta["drawn"][n])),
             "names": self._frame.meta["names"][n],
             "faults": self._frame.meta["faults"][n],

@@ -10,8 +10,8 @@ NEGLIGIBLE_S = 1e-3
 """Priced times below that are left out: a server's head takes microseconds by its price."""
 
 
-def usual_scale(script: RoundScript) -> float:
-    """Seconds of wall time for a priced second, at least 1.
+def shortest_priced(script: RoundScript) -> float | None:
+    """Shortest priced operation or transfer of a round that counts [s]; ``None`` if there is none.
 
     Args:
         script: A round.
@@ -23,5 +23,14 @@ def usual_scale(script: RoundScript) -> float:
             times += [t * share for t in (stage.forward_s, stage.backward_s) for share in shares]
         if cluster.plays:
             times += [*cluster.hop_forward_s, *cluster.hop_backward_s, cluster.uplink_s, cluster.downlink_s]
-    counting = [t for t in times if t >= NEGLIGIBLE_S]
-    return max(1.0, SHORTEST_S / min(counting)) if counting else 1.0
+    return min((t for t in times if t >= NEGLIGIBLE_S), default=None)
+
+
+def usual_scale(script: RoundScript) -> float:
+    """Seconds of wall time for a priced second, at least 1.
+
+    Args:
+        script: A round.
+    """
+    shortest_s = shortest_priced(script)
+    return 1.0 if shortest_s is None else max(1.0, SHORTEST_S / shortest_s)

@@ -35,7 +35,7 @@ def step_factor(schedule: str, step: int, warmup_steps: int, steps: int) -> floa
         ValueError: If there is no such schedule.
     """
     if schedule not in ("constant", "linear", "cosine", "inverse-sqrt"):
-        raise ValueError(f"schedule {schedule!r}: constant, linear, cosine and inverse-sqrt exist")
+        raise ValueError(f"schedule {schedule!r}: use constant, linear, cosine or inverse-sqrt")
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
     if schedule == "inverse-sqrt":

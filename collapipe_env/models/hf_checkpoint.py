@@ -39,7 +39,7 @@ WEIGHT_FILES = (
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of weights that are read."""
 
-FETCH_ANEW = "fetch the checkpoint anew"
+FETCH_ANEW = "fetch the checkpoint again"
 
 
 def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = None) -> None:

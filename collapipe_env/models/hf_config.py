@@ -98,7 +98,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     if fields["width"] % fields["heads"]:
         raise CheckpointError(
             f"{path}: {KEYS['heads']} = {fields['heads']} does not divide {KEYS['width']} = "
-            f"{fields['width']}; the file contradicts itself, fetch it anew"
+            f"{fields['width']}; the file contradicts itself, fetch it again"
         )
     return fields
 
@@ -115,7 +115,7 @@ def checkpoint_folder(folder: str | Path) -> Path:
         raise CheckpointError(f"checkpoint {error}") from None
     if not path.is_dir():
         raise CheckpointError(
-            f"checkpoint {shown(str(folder))} is no folder; give the local folder of a checkpoint with "
+            f"checkpoint {shown(str(folder))} is not a folder; give the local folder of a checkpoint with "
             f"{CONFIG} in it (nothing is downloaded)"
         )
     return path

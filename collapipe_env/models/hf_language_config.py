@@ -97,7 +97,7 @@ def language_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         if part in fields and fields[whole] % fields[part]:
             raise CheckpointError(
                 f"{path}: {keys[part]} = {fields[part]} does not divide {keys[whole]} = {fields[whole]}; the "
-                "file contradicts itself, fetch it anew"
+                "file contradicts itself, fetch it again"
             )
     head_dim = config.get("head_dim")
     if head_dim is not None and head_dim != fields["width"] // fields["heads"]:
@@ -149,7 +149,7 @@ def _rotary_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     if scaling is None:
         scaling = {}
     if not isinstance(scaling, dict):
-        raise CheckpointError(f"{path}: {key} is {shown(scaling)}; it must be a mapping, fetch the file anew")
+        raise CheckpointError(f"{path}: {key} is {shown(scaling)}; it must be a mapping, fetch it again")
     base = scaling if "rope_theta" in scaling else config
     fields: dict[str, Any] = {"rope_theta": _real(base, "rope_theta", 10_000.0, path), "rope_factor": 1.0}
     kind = scaling.get("rope_type", scaling.get("type", "default"))

@@ -161,7 +161,7 @@ def _further(origin: Path | None) -> dict[str, Any]:
     if origin is None:
         return {}
     try:
-        config = read_json(origin / CONFIG, "fetch the checkpoint anew")
+        config = read_json(origin / CONFIG, "fetch the checkpoint again")
     except DataError as error:
         raise CheckpointError(str(error)) from None
     told_anew = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")

@@ -148,7 +148,7 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
 
 def _end(path: Path, vocabulary: int) -> int:
     try:
-        end = read_json(path / CONFIG, "fetch it anew").get("eos_token_id")
+        end = read_json(path / CONFIG, "fetch it again").get("eos_token_id")
     except DataError as error:
         raise CheckpointError(str(error)) from None
     if isinstance(end, list) and end:
@@ -164,7 +164,7 @@ def _end(path: Path, vocabulary: int) -> int:
 def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
     """Return the byte-level pairs of GPT-2 as it was released."""
     try:
-        ids = read_json(vocabulary, "fetch it anew")
+        ids = read_json(vocabulary, "fetch it again")
         lines = _read(merges).decode("utf-8").splitlines()
         kept = (line.split(" ") for line in lines if line and not line.startswith("#version"))
         pairs = [(left, right) for left, right in kept]
@@ -173,7 +173,7 @@ def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
         raise CheckpointError(str(error)) from None
     except Exception as error:  # the library raises nothing narrower
         raise CheckpointError(
-            f"{vocabulary} or {merges} is damaged ({shortened(str(error))}); fetch both anew"
+            f"{vocabulary} or {merges} is damaged ({shortened(str(error))}); fetch both again"
         ) from None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -185,7 +185,7 @@ def _from_json(file: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
-        raise CheckpointError(f"{file} is damaged ({shortened(str(error))}); fetch it anew") from None
+        raise CheckpointError(f"{file} is damaged ({shortened(str(error))}); fetch it again") from None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
@@ -195,7 +195,7 @@ def _read(file: Path) -> bytes:
     try:
         return read_regular(file, LARGEST)
     except OSError as error:
-        raise CheckpointError(f"cannot read {file} ({error.strerror}); fetch it anew") from None
+        raise CheckpointError(f"cannot read {file} ({error.strerror}); fetch it again") from None
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
@@ -204,13 +204,13 @@ def _from_vocabulary(file: Path) -> Tokenizer:
         text = _read(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         tokens = text.rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"cannot read {file} ({error}); fetch it anew") from None
+        raise CheckpointError(f"cannot read {file} ({error}); fetch it again") from None
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if token in ids:
             raise CheckpointError(
                 f"{file}:{number + 1}: token {shown(token)} is in line {ids[token] + 1} already; "
-                "fetch it anew"
+                "fetch it again"
             )
         ids[token] = number
     lacking = [name for name in (PAD, UNK, START, END) if name not in ids]
@@ -237,7 +237,7 @@ def _options(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        options = read_json(file, "fetch it anew, or delete it for BERT's defaults")
+        options = read_json(file, "fetch it again, or delete it for BERT's defaults")
     except DataError as error:
         raise CheckpointError(str(error)) from None
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, FloatArray, IntArray
+from collapipe_env.arrays import Array, FloatArray, IntArray, loop_array
 from collapipe_env.kernels.plain_round import (
     CLUSTER,
     DEVICE,
@@ -130,8 +130,8 @@ def _edge_gains(state: SystemState, uplink_gain: Array) -> tuple[FloatArray, Flo
 
 
 def _real(array: Array) -> FloatArray:
-    return np.ascontiguousarray(array, dtype=np.float64)
+    return loop_array(array, np.float64)
 
 
 def _whole(array: Array) -> IntArray:
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return loop_array(array, np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collapipe_env.arrays import namespace
+from collapipe_env.arrays import at_least, namespace
 from collapipe_env.dynamics.process import Interruption, Price
 from collapipe_env.physics.participation import delay_of_round
 from collapipe_env.simulator.costs import RoundCosts
@@ -28,7 +28,9 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, *
         xp = namespace(plays)
         more_delay = xp.where(plays, more_delay, xp.zeros_like(more_delay))
         more_energy = xp.where(plays[..., None], more_energy, xp.zeros_like(more_energy))
-    cluster_delay, energy = costs.cluster_delay + more_delay, costs.energy + more_energy
+    cluster_delay = costs.cluster_delay + more_delay
+    # A failure takes back the energy of work that was not done: what is left may be 0 but for rounding.
+    energy = at_least(costs.energy + more_energy, 0.0)
     return replace(
         costs,
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),

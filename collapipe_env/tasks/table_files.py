@@ -115,7 +115,7 @@ def read_text(path: Path) -> str:
     try:
         content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from error
+        raise DataError(f"{path}: not a complete gzip file ({error}); compress it again") from error
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"

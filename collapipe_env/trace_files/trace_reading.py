@@ -232,7 +232,7 @@ def _text(path: Path) -> str:
         content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
         return content.decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); compress it anew") from None
+        raise DataError(f"{path}: not a complete gzip file ({error}); compress it again") from None
     except OSError as error:
         reason = error.strerror
         raise DataError(f"{path}: cannot be read ({reason}); check the path and its permissions") from None

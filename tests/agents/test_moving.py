@@ -65,8 +65,15 @@ def test_the_phase_is_the_simulators(route, link_errors):
     assert (paid.migration > 0.0).any()
 
 
-@pytest.mark.parametrize("route", ["direct", "cu"])
-@pytest.mark.parametrize("drift", ["bound", "exact"])
+@pytest.mark.parametrize(
+    ("route", "drift"),
+    [
+        ("direct", "exact"),
+        ("cu", "bound"),
+        pytest.param("direct", "bound", marks=pytest.mark.slow),
+        pytest.param("cu", "exact", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_next_to_the_oracle(route, drift):
     scenario = scenario_with(
         "small",

@@ -132,7 +132,7 @@ def test_the_problem_is_convex_in_the_logarithms(links, drift):
         assert (values[2] <= 0.5 * (values[0] + values[1]) * (1.0 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("drift", ["exact", "bound"])
+@pytest.mark.parametrize("drift", ["exact", pytest.param("bound", marks=pytest.mark.slow)])
 def test_dssra_is_close_to_the_oracle_and_never_better(tmp_path, capsys, drift):
     path = tmp_path / "gap.json"
     # One of each shape with lossless queues, one of each with repeats.

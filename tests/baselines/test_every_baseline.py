@@ -47,11 +47,29 @@ def scheduler_of(name, scenario):
     return make_scheduler(name, scenario)
 
 
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN, PRICED, RECOMPUTED], ids=str)
-@pytest.mark.parametrize("name", NAMES)
+SCENARIOS = {
+    "small": "small",
+    "medium": "medium",
+    "large": "large",
+    "uneven": UNEVEN,
+    "priced": PRICED,
+    "recomputed": RECOMPUTED,
+}
+# The solver of OptPipe takes seconds for medium, and half a minute for large.
+LONG = {("optpipe", "medium"), ("optpipe", "large"), ("optpipe", "recomputed")}
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [
+        pytest.param(
+            name, scenario, id=f"{name}-{label}", marks=[pytest.mark.slow] if (name, label) in LONG else []
+        )
+        for name in NAMES
+        for label, scenario in SCENARIOS.items()
+    ],
+)
 def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario, name: str) -> None:
-    if (name, scenario) == ("optpipe", "large"):
-        pytest.skip("takes half a minute; medium and small show the same")
     scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
     state = first_state(scenario, 2)
     scheduler = scheduler_of(name, scenario)

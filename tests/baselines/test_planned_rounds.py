@@ -159,8 +159,15 @@ def radios(snr_cap_db: float | None) -> dict:
     }
 
 
-@pytest.mark.parametrize("snr_cap_db", [None, 20.0])
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize(
+    ("seed", "snr_cap_db"),
+    [
+        (3, None),
+        (5, 20.0),
+        pytest.param(3, 20.0, marks=pytest.mark.slow),
+        pytest.param(5, None, marks=pytest.mark.slow),
+    ],
+)
 def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db, seed: int) -> None:
     scenario = tiny(1, 2, 2, **radios(snr_cap_db))
     oracle = Oracle(scenario, drift="bound")
@@ -189,8 +196,12 @@ def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db
 
 @pytest.mark.parametrize(
     ("snr_cap_db", "weights"),
-    [(None, {}), (20.0, {}), (20.0, {"workload.distribution": "relay"}), (None, COMMON_HEAD)],
-    ids=["free", "capped", "relayed", "common"],
+    [
+        pytest.param(None, {}, id="free"),
+        pytest.param(20.0, {}, id="capped", marks=pytest.mark.slow),
+        pytest.param(20.0, {"workload.distribution": "relay"}, id="relayed"),
+        pytest.param(None, COMMON_HEAD, id="common"),
+    ],
 )
 def test_the_oracle_is_not_beaten_by_random_decisions_of_several_clusters(snr_cap_db, weights) -> None:
     scenario = tiny(2, 2, 2, **radios(snr_cap_db), **weights)

@@ -30,6 +30,7 @@ def test_ratios_are_taken_turn_by_turn():
     assert (figure.value, figure.low, figure.high, figure.verdict) == (1.0, 0.5, 2.0, "met")
 
 
+@pytest.mark.slow
 def test_runs_and_stores_its_figures(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "tiny.yaml").write_text(TINY)

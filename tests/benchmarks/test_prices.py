@@ -60,6 +60,7 @@ def test_a_law_is_found_again():
     assert (alpha, beta) == pytest.approx((0.003, 0.0005), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_passes_are_measured_and_stored(tmp_path, capsys):
     path = tmp_path / "costs.json"
     small = ["--scenario", "small", "--blocks", "1", "--slices", "3", "--output", str(path)]
@@ -68,4 +69,8 @@ def test_passes_are_measured_and_stored(tmp_path, capsys):
     assert {row["micro_batches"] for row in stored["mini_batch"]} == {1, 2, 4, 8, 16, 32, 64}
     assert stored["law"]["forward"]["beta_s"] > 0.0
     assert "alpha is" in capsys.readouterr().out
+
+
+def test_a_segment_of_no_blocks_is_refused(capsys):
     assert pass_costs.main(["--blocks", "0"]) == 2
+    assert "--blocks" in capsys.readouterr().err

@@ -1,7 +1,9 @@
 """The page on versions against the code, and the types of the public names."""
 
+import ast
 import inspect
 import re
+import textwrap
 import tomllib
 import typing
 
@@ -88,3 +90,47 @@ def test_every_public_name_is_typed(name):
     called = functions(thing)
     assert called or typing.get_type_hints(thing)
     assert {f.__qualname__: untyped(f) for f in called if untyped(f)} == {}
+    assert not inspect.isclass(thing) or undeclared(thing) == set()
+
+
+def undeclared(kind):
+    """Public attributes that a constructor sets to the value of an expression without saying their type.
+
+    Type checkers may infer different types for these; an attribute that is a parameter has the parameter's.
+    """
+    owned = [c for c in kind.__mro__ if c.__module__.startswith("collapipe_env.")]
+    declared = {name for c in kind.__mro__ for name in vars(c).get("__annotations__", {})}
+    found = set()
+    for c in owned:
+        if "__init__" not in vars(c) or c.__init__.__module__ == "typing":
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(c.__init__)))
+        except OSError:  # written by dataclasses
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                declared.add(node.target.attr)
+            elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Name):
+                for target in node.targets:
+                    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                    found |= {p.attr for p in parts if isinstance(p, ast.Attribute) and is_self(p.value)}
+    return {name for name in found - declared if not name.startswith("_")}
+
+
+def is_self(node):
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def test_undeclared_attributes_are_found():
+    assert undeclared(Undeclared) == {"guessed"}
+
+
+class Undeclared:
+    __module__ = "collapipe_env.undeclared"
+    known: float
+
+    def __init__(self, given: int) -> None:
+        self.given = given
+        self.known, self.guessed = float(given), given + 1
+        self.said: int = given + 2

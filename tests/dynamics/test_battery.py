@@ -344,7 +344,7 @@ def test_single_and_vector_environments_agree_and_so_does_torch(harvest):
         ("eligible", lambda x: ~x, "eligible is"),
         ("residual_s", lambda x: x - 1e9, "residual_s holds -"),
         ("charger_w", lambda x: x + 20.0, "charger_w holds"),
-        ("harvest_w", lambda x: x + 1.0, "harvest_w is not what the source gives"),
+        ("harvest_w", lambda x: x + 1.0, "harvest_w does not agree with the source"),
     ],
 )
 def test_damaged_states_are_refused(name, change, message):

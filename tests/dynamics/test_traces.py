@@ -395,3 +395,24 @@ def test_the_process_runs_on_any_array_library():
                 np.testing.assert_allclose(np.asarray(strict), one, rtol=1e-12)
         carried = process.advance(carried, None, None, u, np.full(3, 7.5))
         other = process.advance(other, None, None, convert(u), convert(np.full(3, 7.5)))
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e17, 1e200])
+def test_after_ages_the_play_goes_on(seconds):
+    """Rounds under strong interference may take so long that a second is lost in the time played."""
+    env = CollaPipeEnv(
+        {"base": "small", "dynamics": {"processes": {"traces": {"level": "layout"}}}}, learner="surrogate"
+    )
+    env.reset(seed=0)
+    world = env._mdp.world
+    process = next(p for p in world.system.processes if p.name == "traces")
+    carried = world.system.carried["traces"]
+    u = np.zeros((1, 1))
+    later = process.advance(carried, None, None, u, np.array([seconds]))
+    length = process.bank.lengths(carried["trace"], carried["position_s"])
+    passed = np.mod(carried["position_s"] + seconds, 2.0 * length)
+    np.testing.assert_array_equal(np.mod(later["position_s"], 2.0 * length), passed)
+    assert (later["position_s"] < 1e9).all()
+    process.check(later)
+    again = process.advance(later, None, None, u, np.array([1.0]))
+    np.testing.assert_allclose(again["position_s"] - later["position_s"], 1.0)

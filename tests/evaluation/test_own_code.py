@@ -113,7 +113,7 @@ def test_a_module_that_was_edited_since_its_import_is_refused(tmp_path: Path, mo
     file = write(tmp_path / "stale_module.py", PLAIN)
     import_factory("stale_module:Mine")
     write(file, PLAIN.replace("'mine'", "'mind'"))
-    with pytest.raises(SchedulerError, match="was edited after it was imported: start Python anew"):
+    with pytest.raises(SchedulerError, match="was edited after it was imported: restart Python"):
         import_factory("stale_module:Mine")
 
 
@@ -170,7 +170,7 @@ FAULTS = {
     "empty name": (PLAIN, "{file}:", r"names no class or function: write .*mine\.py:Name"),
     "no identifier": (PLAIN, "{file}:a b", "names no class or function"),
     "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
-    "a folder": (PLAIN, "{folder}/:Mine", "is no file: give the path"),
+    "a folder": (PLAIN, "{folder}/:Mine", "is not a file: give the path"),
     "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
     "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
     "nobody's home": (PLAIN, "~no-such-user/a.py:Mine", "cannot be read .*home directory"),

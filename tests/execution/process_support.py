@@ -104,7 +104,7 @@ def alive(pid):
         return False
 
 
-def wait_until_gone(pids, seconds=30.0):
+def wait_until_gone(pids, seconds=120.0):
     """Wait until processes have ended."""
     deadline = time.monotonic() + seconds
     while left := [pid for pid in pids if alive(pid)]:

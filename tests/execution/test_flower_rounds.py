@@ -240,7 +240,7 @@ SHORT = "short"
         (ServerSettings.of, {"out": "x", "rounds": "3"}, "rounds = '3'"),
         (ServerSettings.of, {"out": "x", "rounds": True}, "rounds = True"),
         (ServerSettings.of, {"out": "x", "bind": "somewhere"}, "bind = 'somewhere'"),
-        (ServerSettings.of, {"out": "x", "bind": "0.0.0.0:1"}, "no address to call back at"),
+        (ServerSettings.of, {"out": "x", "bind": "0.0.0.0:1"}, "not an address to call back at"),
         (ServerSettings.of, {"out": "x", "bind": "a:70000"}, "HOST:PORT"),
         (ServerSettings.of, {"out": "x", "token-file": "/nowhere"}, "token-file /nowhere cannot be read"),
         (ServerSettings.of, {"out": "x", "token-file": "/dev/null"}, "token-file /dev/null cannot be read"),

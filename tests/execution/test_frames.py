@@ -177,7 +177,10 @@ def test_strange_shapes_raise_nothing_else(arrays) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (framed(header(), version=VERSION + 1), "version 2, this side reads version 1: install"),
+        (
+            framed(header(), version=VERSION + 1),
+            f"version {VERSION + 1}, this side reads version {VERSION}: install",
+        ),
         (framed(header(), magic=b"HTTP"), "begins with b'HTTP'"),
         (framed(header() + b" " * 2**20), "header of .* above the limit of 1,048,576"),
         (framed(header(), claimed=2**30 + 1), "1,073,741,825 bytes, above the limit of 1,073,741,824"),

@@ -57,8 +57,11 @@ def spaces():
             subprocess.run(("ip", "netns", "del", name), capture_output=True, timeout=30, check=False)
 
 
-def played(spaces, folder, scenario, clock):
-    """Play two rounds with server and launcher in one namespace, and the clusters in the other."""
+def played(spaces, folder, scenario, clock, lead_s=0):
+    """Play two rounds with server and launcher in one namespace, and the clusters in the other.
+
+    The monotonic clock of the clusters' machine is ``lead_s`` ahead.
+    """
     folder.mkdir()
     token, file = folder / "token", folder / "scenario.yaml"
     token.write_text("0123456789abcdef" * 2)
@@ -70,8 +73,8 @@ def played(spaces, folder, scenario, clock):
     with contextlib.ExitStack() as stack:
         processes = []
 
-        def start(space, *words):
-            inside = ["ip", "netns", "exec", space, *command, *words]
+        def start(space, *words, shifted=()):
+            inside = ["ip", "netns", "exec", space, *shifted, *command, *words]
             process = subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
             processes.append(process)
             stack.enter_context(process)
@@ -83,7 +86,10 @@ def played(spaces, folder, scenario, clock):
         for role in ROLES:
             here = role == "server"
             bind = LAUNCHER if here else CLUSTERS
-            start(spaces[0 if here else 1], "--join", address, "--role", role, "--bind", bind)
+            shifted = ["unshare", "--time", "--monotonic", str(lead_s)] if lead_s and not here else []
+            start(
+                spaces[0 if here else 1], "--join", address, "--role", role, "--bind", bind, shifted=shifted
+            )
         deadline = time.monotonic() + 400.0
         told = [
             process.communicate(timeout=max(deadline - time.monotonic(), 1.0))[0] for process in processes
@@ -119,3 +125,24 @@ def test_namespaces_train_the_same_and_take_as_long_as_their_link(spaces, tmp_pa
     size = sum(parameter.detach().numpy().nbytes for parameter in model.parameters())
     least_s = 2 * 2 * 3 * size * 8 / (RATE_MBIT * 1e6)
     assert rounds[1]["delay_measured_s"] >= 0.9 * least_s
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_namespaces_whose_clocks_differ_by_a_day_take_the_priced_times(spaces, tmp_path):
+    lead_s = 86_400
+    if subprocess.run(["unshare", "--time", "--monotonic", "1", "true"], check=False).returncode != 0:
+        pytest.skip("time namespaces need Linux 5.6 and unshare, of the package util-linux")
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    rounds = played(spaces, tmp_path / "wall", scenario, "wall", lead_s)
+    for one in rounds:
+        bound_s = one["clock_bound_s"]
+        assert 0.0 < bound_s < 10.0
+        for cluster in one["clusters"]:
+            # By two machines' clocks, nothing is earlier than the bound allows, and nothing is a day late.
+            assert -bound_s < cluster["late_most_s"] < lead_s / 10.0
+            assert cluster["step_measured_s"] > cluster["step_priced_s"] - bound_s
+            assert cluster["delay_measured_s"] > cluster["delay_priced_s"] - bound_s
+        assert one["delay_priced_s"] - bound_s < one["delay_measured_s"] < lead_s / 10.0
+    table = (tmp_path / "wall" / "run" / "table.md").read_text()
+    assert "clocks within" in table

@@ -243,7 +243,10 @@ def ended(connection: socket.socket) -> bool:
     ("content", "message"),
     [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "begins with b'GET '"),
-        (struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0), "version 2, this side reads version 1"),
+        (
+            struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0),
+            f"version {VERSION + 1}, this side reads version {VERSION}",
+        ),
         (struct.pack("!4sHIQI", MAGIC, VERSION, 2**20, 0, 0), "above the limit of 4,096"),
         (struct.pack("!4sHIQI", MAGIC, VERSION, 10, 2**40, 0), "above the limit of 0"),
         (b"".join(encode(Frame("forward"))), "'forward' instead of 'hello'"),

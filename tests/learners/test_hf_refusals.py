@@ -171,7 +171,7 @@ def test_damaged_indices(index, message, checkpoint):
 
 
 def test_missing_files(checkpoint):
-    with pytest.raises(CheckpointError, match=r"'bert-base-uncased' is no folder.*nothing is downloaded"):
+    with pytest.raises(CheckpointError, match=r"'bert-base-uncased' is not a folder.*nothing is downloaded"):
         read_config("bert-base-uncased")
     (checkpoint / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"holds no weights; one of model.safetensors"):

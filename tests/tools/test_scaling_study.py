@@ -100,6 +100,8 @@ def small_study(tmp_path, monkeypatch):
     axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
     monkeypatch.setattr(study, "AXES", axes)
     monkeypatch.setattr(study, "DSSRA", EvenSplit)
+    # Following all memory takes long in a process with as many objects; it has its own test.
+    monkeypatch.setattr(study, "memory", lambda scenario: 1e4 * scenario.workload.blocks)
     (tmp_path / "docs").mkdir()
     shutil.copy(study.DOCS / "scaling.md", tmp_path / "docs")
     monkeypatch.setattr(study, "DOCS", tmp_path / "docs")

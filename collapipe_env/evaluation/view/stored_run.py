@@ -88,7 +88,7 @@ class StoredRun:
         path: Its folder.
         command: The command that made it; empty for an evaluation in Python.
         finished: When it ended, in words.
-        reference: Scheduler that the others are held against; empty where there is none.
+        reference: Scheduler with which the others are compared; empty where there is none.
         scenarios: What was played, by the scenarios' names.
         history: Validations of the agent that was trained there; may be empty.
     """

@@ -96,7 +96,7 @@ def play_cluster(
     threads: list[threading.Thread] = []
     try:
         _join(head, command)
-        spec = {**command.meta, "clock": "virtual", "scale": 1.0, "one_machine": False}
+        spec = {**command.meta, "clock": "virtual", "scale": 1.0}
         control_unit = make_role(name, _VisitorEndpoint(head, hub.endpoint(name), answers), spec)
         roles.append(control_unit)
         for k in sorted(map(int, command.meta["names"])):

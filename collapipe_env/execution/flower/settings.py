@@ -131,7 +131,7 @@ def _address(text: str, where: str) -> Address:
         anywhere = False
     if anywhere:
         raise ExecutionError(
-            f"{where} has bind = {shown(text)}, which is no address to call back at: name the one by which "
+            f"{where} has bind = {shown(text)}, which is not an address to call back at: name one by which "
             "the other machines reach this one"
         )
     return host, port

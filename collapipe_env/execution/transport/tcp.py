@@ -197,7 +197,7 @@ class TcpEndpoint:
         """Return what is known of a peer that is to be sent to."""
         if to not in self._directory and to not in self._peers:
             known = [*self._directory]
-            raise TransportError(f"{self.name} knows no process {shown(to)}: {nearest_name(to, known)}")
+            raise TransportError(f"{self.name} has no process {shown(to)}: {nearest_name(to, known)}")
         if self._callbacks is None:
             raise TransportError(f"{self.name} sends before it listens: call listen() first")
         return self._peers.setdefault(to, _Peer())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, from_host, namespace, on_host
+from collapipe_env.arrays import Array, from_host, loop_array, namespace, on_host
 from collapipe_env.errors import AllocationError
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
@@ -92,7 +92,7 @@ def flat_chains(
 
     def flat(values: Array, *last: int, kind: type = np.float64) -> npt.NDArray[Any]:
         array = np.broadcast_to(on_host(values), (*shape, *last))
-        return np.ascontiguousarray(array.reshape(rows, *last), dtype=kind)
+        return loop_array(array.reshape(rows, *last), kind)
 
     def slots(values: Array) -> npt.NDArray[Any]:
         """From each stage's leader to its slot."""

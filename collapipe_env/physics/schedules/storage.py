@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, namespace, on_host
+from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recomputation import RecomputationTerms
@@ -88,7 +88,7 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
 
     def rows(array: npt.NDArray[Any], *last: int) -> IntArray:
         whole = np.broadcast_to(array, (*shape[:-1], *last)).reshape(-1, *last)
-        return np.ascontiguousarray(whole, dtype=np.int64)
+        return loop_array(whole, np.int64)
 
     caps, blocks = (rows(a, K) for a in slots)
     schedule, chunks, micro_batches, taken = (rows(a) for a in clusters)

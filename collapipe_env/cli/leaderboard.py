@@ -1,0 +1,377 @@
+"""``collapipe leaderboard``: play for it, verify results, print its tables, freeze its anchors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from collapipe_env.cli.common import command_line, hint, require_within, run_command
+from collapipe_env.cli.executor_options import ExecutorOptions
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation.provenance import started
+from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+
+if TYPE_CHECKING:
+    from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
+    from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
+    from collapipe_env.evaluation.leaderboard.season import Season
+    from collapipe_env.evaluation.leaderboard.submission import Player
+
+DESCRIPTION = """Play for the leaderboard, or verify results: 0 is the even split, 100 is DSSRA+.
+
+run plays the episodes of a season and scores them, verify plays them again and compares every number,
+table prints boards, freeze plays the anchors of a season. Ctrl-C keeps finished episodes, and the same
+command goes on from there. A scheduler.py is code: run plays your own, verify asks for --trust-code.
+
+Examples:
+  collapipe leaderboard run --scheduler dssra --tier wild --size small
+  collapipe leaderboard run --scheduler dssra --episodes 2   # unscored
+  collapipe leaderboard run --submission my_submission
+  collapipe leaderboard verify my_submission
+"""
+QUICK_TIER, QUICK_SIZE = ("wild",), ("small",)
+"""Cells of a scheduler that is named where none are asked for."""
+
+Names = tuple[str, ...] | None
+TIERS_OPTION = tyro.conf.arg(
+    metavar="NAME ...", help="Tiers: static, migration, channel, thermal, mobile, churn, wild."
+)
+SIZES_OPTION = tyro.conf.arg(metavar="NAME ...", help="Sizes: small, medium, large.")
+SPLIT_OPTION = tyro.conf.arg(
+    metavar="NAME", help="Seeds: dev, which are public, or test, which follow from a salt."
+)
+SALT_OPTION = tyro.conf.arg(
+    metavar="FILE", help="File with the salt of the test split; also taken from COLLAPIPE_LEADERBOARD_SALT."
+)
+ANCHORS_OPTION = tyro.conf.arg(metavar="FILE", help="Frozen anchors.")
+Tiers = Annotated[Names, TIERS_OPTION]
+Sizes = Annotated[Names, SIZES_OPTION]
+Split = Annotated[Literal["dev", "test"], SPLIT_OPTION]
+Salt = Annotated[Path | None, SALT_OPTION, hint("default: none")]
+AnchorsFile = Annotated[Path | None, ANCHORS_OPTION, hint("default: those of the package")]
+Processes = Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Play episodes of the season and score them."""
+
+    scheduler: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: none")] = None
+    """Scheduler by name: one of the package, of collapipe zoo, or file.py:Name."""
+    submission: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: none")] = None
+    """Folder of a submission, in place of --scheduler."""
+    tier: Annotated[Tiers, hint("default: the submission's, else wild")] = None
+    size: Annotated[Sizes, hint("default: the submission's, else small")] = None
+    split: Split = "dev"
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
+    """Episodes of each cell; fewer than the season's are unscored."""
+    rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
+    """Rounds of an episode; fewer than the season's are unscored."""
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(metavar="FOLDER"),
+        hint("default: results in the submission's folder, else runs/leaderboard-<scheduler>-<split>"),
+    ] = None
+    """Folder for episodes, results and table."""
+    processes: Processes = None
+    """Episodes played at once."""
+    fresh: bool = False
+    """Start over in the folder instead of going on where it stopped."""
+    salt_file: Salt = None
+    anchors: AnchorsFile = None
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+
+    def run(self, command: str) -> None:
+        """Play, write and print.
+
+        Args:
+            command: The command line.
+        """
+        from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
+
+        if (self.scheduler is None) == (self.submission is None):
+            raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
+        if self.submission is not None:
+            player = read_submission(self.submission)
+            default = self.submission / "results"
+        else:
+            player = named_player(self.scheduler or "")
+            default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}-{self.split}"
+        if self.episodes is not None or self.rounds is not None:
+            short = f"{self.episodes or 'all'}x{self.rounds or 'all'}"
+            default = default.with_name(f"{default.name}-{short}")
+        run = RunDirectory(self.out or default)
+        plan = _plan(self, player, run)
+        if player.runs_code:
+            print(f"note: this runs the code of {self.submission}")
+        _play(plan, run, self.where, self.processes, command, fresh=self.fresh)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Play the episodes of results again, and hold every number against them."""
+
+    folder: Annotated[
+        tyro.conf.Positional[Path],
+        tyro.conf.arg(metavar="FOLDER", help="A submission or the folder of a run, with leaderboard.json."),
+    ]
+    trust_code: bool = False
+    """Run the submission's scheduler.py, with all your rights; do so in a container only."""
+    tier: Annotated[Tiers, hint("default: all of the results")] = None
+    size: Annotated[Sizes, hint("default: all of the results")] = None
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: all of the results")] = None
+    """Verify the first episodes of each cell alone."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-verify-<name>")
+    ] = None
+    """Folder for the episodes that are played again."""
+    processes: Processes = None
+    """Episodes played at once."""
+    fresh: bool = False
+    """Start over in that folder instead of going on where it stopped."""
+    salt_file: Salt = None
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+
+    def run(self, command: str) -> None:
+        """Play again, compare, and print what differs.
+
+        Args:
+            command: The command line.
+
+        Raises:
+            DataError: If anything differs.
+        """
+        from collapipe_env.evaluation.leaderboard.rerun import Rerun
+
+        rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
+        run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
+        asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
+        with started(run, command, asked, fresh=self.fresh) as continued:
+            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            executor = self.where.build(run, self.processes)
+            faults = rerun.faults(run.episodes, executor)
+        for note in rerun.notes:
+            print(f"note: {note}")
+        for fault in faults[:20]:
+            print(fault)
+        if len(faults) > 20:
+            print(f"... and {len(faults) - 20} more")
+        if faults:
+            raise DataError(
+                f"{self.folder}: {len(faults)} numbers differ from the re-run: it is not verified"
+            )
+        print(f"verified: {rerun.verdict}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Print the tables of several runs."""
+
+    folders: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="RUN ...", help="Submissions or folders of runs, with leaderboard.json."),
+        hint("required"),
+    ]
+    split: Split = "dev"
+    anchors: AnchorsFile = None
+
+    def run(self, command: str) -> None:
+        """Print the tables.
+
+        Args:
+            command: The command line.
+        """
+        del command
+        from collapipe_env.evaluation.leaderboard.board_folder import read_board
+        from collapipe_env.evaluation.leaderboard.board_table import board_markdown
+        from collapipe_env.evaluation.leaderboard.season import present_season
+
+        if not self.folders:
+            raise ScenarioError("name at least one folder with leaderboard.json")
+        season = present_season()
+        frozen = _frozen(season, self.split, self.anchors)
+        runs = []
+        for folder in self.folders:
+            results, intact = read_board(folder)
+            if not intact or (results.season, results.split) != (season.name, self.split):
+                why = f"of season {results.season}, split {results.split}" if intact else "edited by hand"
+                raise DataError(
+                    f"{folder}: its results are {why}, not as run wrote them for season {season.name}, split "
+                    f"{self.split}: leave it out, or make it anew"
+                )
+            runs.append(results)
+        print(board_markdown(runs, season, frozen))
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """For keepers of a season: play both anchors and add them to its file."""
+
+    tier: Annotated[Tiers, hint("default: all")] = None
+    size: Annotated[Sizes, hint("default: all")] = None
+    split: Split = "dev"
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-anchors-<split>")
+    ] = None
+    """Folder for the episodes."""
+    processes: Processes = None
+    """Episodes played at once."""
+    fresh: bool = False
+    """Start over in the folder instead of going on where it stopped."""
+    salt_file: Salt = None
+    anchors: AnchorsFile = None
+    where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
+
+    def run(self, command: str) -> None:
+        """Play the anchors cell by cell, and add each to the file.
+
+        Args:
+            command: The command line.
+        """
+        from collapipe_env.evaluation.leaderboard.anchor_files import (
+            HUNDRED,
+            anchors_path,
+            with_frozen,
+            write_anchors,
+        )
+        from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
+        from collapipe_env.evaluation.leaderboard.season import (
+            BOARD_SIZES,
+            BOARD_TIERS,
+            chosen_cells,
+            present_season,
+            read_salt,
+        )
+        from collapipe_env.evaluation.leaderboard.submission import named_player
+
+        season = present_season()
+        file = self.anchors or anchors_path(season, self.split)
+        salt = season.checked_salt(read_salt(self.salt_file)) if self.split == "test" else None
+        run = RunDirectory(self.out or Path("runs") / f"leaderboard-anchors-{self.split}")
+        asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
+        with started(run, command, asked, fresh=self.fresh) as continued:
+            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            executor = self.where.build(run, self.processes)
+            for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
+                before = _frozen(season, self.split, file)
+                plan = BoardPlan(season, self.split, named_player(HUNDRED), (cell,), run.episodes, salt=salt)
+                new = play_cells(plan, executor)[cell.name].anchors
+                assert new is not None  # no frozen ones were given
+                write_anchors(file, season, self.split, with_frozen(before, cell.name, new))
+                print(f"{cell.name}: {'as frozen before' if cell.name in before else 'frozen'}")
+        print(f"anchors: {file}")
+
+
+def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
+    """The plan of a run."""
+    from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
+    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season, read_salt
+
+    season = present_season()
+    most = max(season.episodes.values())
+    require_within(
+        ("--episodes", 1 if options.episodes is None else options.episodes, 1, most),
+        ("--rounds", 1 if options.rounds is None else options.rounds, 1, season.rounds),
+        ("--processes", options.processes or 1, 1, 1024),
+    )
+    options.where.check()
+    tiers, sizes = options.tier, options.size
+    if player.cells:
+        every = player.cells
+        tiers = tuple(dict.fromkeys(cell.tier for cell in every)) if tiers is None else tiers
+        sizes = tuple(dict.fromkeys(cell.size for cell in every)) if sizes is None else sizes
+        cells = chosen_cells(tiers, sizes)
+        for cell in cells:
+            if cell not in every:
+                raise ScenarioError(
+                    f"--tier {cell.tier} --size {cell.size}: submission.yaml does not name it: add it "
+                    "there, or "
+                    "leave the options out"
+                )
+    else:
+        cells = chosen_cells(tiers or QUICK_TIER, sizes or QUICK_SIZE)
+    salt = season.checked_salt(read_salt(options.salt_file)) if options.split == "test" else None
+    return BoardPlan(
+        season=season,
+        split=options.split,
+        player=player,
+        cells=cells,
+        folder=run.episodes,
+        anchors=_frozen(season, options.split, options.anchors),
+        episodes=options.episodes,
+        rounds=options.rounds,
+        salt=salt,
+    )
+
+
+def _frozen(season: Season, split: str, file: Path | None) -> dict[str, CellAnchors]:
+    from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
+
+    return read_anchors(file or anchors_path(season, split), season, split)
+
+
+def _play(
+    plan: BoardPlan,
+    run: RunDirectory,
+    where: ExecutorOptions,
+    processes: int | None,
+    command: str,
+    *,
+    fresh: bool,
+) -> None:
+    from collapipe_env.evaluation.leaderboard.board_folder import added, results_of, write_run
+    from collapipe_env.evaluation.leaderboard.board_run import play_cells
+    from collapipe_env.evaluation.leaderboard.board_table import run_page
+
+    asked = {
+        "kind": "leaderboard",
+        "season": plan.season.name,
+        "split": plan.split,
+        "scheduler": plan.player.shown_scheduler,
+        "rounds": plan.length,
+    }
+    with started(run, command, asked, fresh=fresh) as continued:
+        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        executor = where.build(run, processes)
+        print(
+            f"playing {plan.player.name} on {', '.join(cell.name for cell in plan.cells)}: season "
+            f"{plan.season.name}, split {plan.split}, {plan.length} rounds, {executor.where}"
+        )
+        results = results_of(plan, play_cells(plan, executor), command)
+        page = run_page(results, plan.season, plan.anchors)
+        write_run(run, added(run, results), plan)
+    page.print(Console(highlight=False))
+    print(f"\nresults: {run.board}")
+
+
+Options = (
+    Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
+    | Annotated[Table, tyro.conf.subcommand("table")]
+    | Annotated[Freeze, tyro.conf.subcommand("freeze")]
+)
+
+
+def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe leaderboard") -> int:
+    """Run the command line; without arguments, help is printed.
+
+    Args:
+        arguments: Without the program's name; those of this process by default.
+        program: Name of the command, for help and notes.
+
+    Returns:
+        The exit status, as of :func:`~collapipe_env.cli.common.guarded`; 2 if results are not verified.
+    """
+    kind: Any = Options
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+
+    def run(options: Run | Verify | Table | Freeze, program: str, given: Sequence[str]) -> None:
+        options.run(command_line(program, given))
+
+    return run_command(kind, run, DESCRIPTION, given, program)

@@ -1,0 +1,1 @@
+"""The leaderboard: scores of schedulers on the tiers, between two frozen anchors."""

@@ -1,0 +1,195 @@
+"""The frozen anchors: delays of the even split and of DSSRA+ in every episode of a season's cells.
+
+The file holds a checksum of itself. A cell that was frozen is never changed within a season: scores of
+different days stand between the same two anchors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import collapipe_env
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
+from collapipe_env.files import read_json, write_json
+
+FORMAT = "collapipe-env leaderboard anchors"
+FORMAT_VERSION = 1
+ZERO, HUNDRED = "pipeline", "dssra-plus"
+"""Names of the schedulers whose scores are 0 (the even split) and 100 (DSSRA+)."""
+TOLERANCE = 1e-9
+"""Relative difference of a number on another machine, at most."""
+
+
+@dataclass(frozen=True)
+class CellAnchors:
+    """Anchors of one cell.
+
+    Attributes:
+        scenario_digest: SHA-256 of the scenario that was played.
+        zero: Mean round delay of the even split in each episode [s].
+        hundred: The same of DSSRA+.
+        seeds: Seeds of the episodes; ``None`` for the split ``test``, where they are secret.
+        package_version: Version of the package that played them.
+    """
+
+    scenario_digest: str
+    zero: tuple[float, ...]
+    hundred: tuple[float, ...]
+    seeds: tuple[int, ...] | None = None
+    package_version: str = collapipe_env.__version__
+
+
+def anchors_path(season: Season, split: str) -> Path:
+    """Return the path of the anchors that come with the package."""
+    return FOLDER / f"season-{season.name}-{split}.json"
+
+
+def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchors]:
+    """Return the anchors of the cells that are frozen, by names of their scenarios.
+
+    Args:
+        path: The file; without one no cell is frozen.
+        season: The season that it has to be of.
+        split: The split that it has to be of.
+
+    Raises:
+        DataError: If it is damaged, or of another season or split.
+    """
+    if not path.exists():
+        return {}
+    remedy = "install the package again, or name another file with --anchors"
+    content = read_json(path, remedy)
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content):
+        raise DataError(f"{path} is damaged or was edited (its checksum differs): {remedy}")
+    asked = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "season": season.name,
+        "split": split,
+        "rounds": season.rounds,
+    }
+    for name, value in asked.items():
+        if content.get(name) != value:
+            raise DataError(f"{path}: {name} is {content.get(name)!r}, not {value!r}: {remedy}")
+    cells = content.get("cells")
+    if not isinstance(cells, dict):
+        raise DataError(f"{path}: cells is no object: {remedy}")
+    return {
+        name: _cell_anchors(name, entry, season, f"{path}: {name}", remedy) for name, entry in cells.items()
+    }
+
+
+def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, CellAnchors]) -> None:
+    """Write anchors; the file before stays until the new one is complete.
+
+    Args:
+        path: The file.
+        season: Their season.
+        split: Their split.
+        cells: Anchors by names of scenarios.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "season": season.name,
+        "split": split,
+        "rounds": season.rounds,
+        "cells": {
+            name: {
+                "scenario_digest": cell.scenario_digest,
+                "package_version": cell.package_version,
+                "seeds": None if cell.seeds is None else list(cell.seeds),
+                ZERO: list(cell.zero),
+                HUNDRED: list(cell.hundred),
+            }
+            for name, cell in cells.items()
+        },
+    }
+    write_json(path, {**content, "checksum": _checksum(content)})
+
+
+def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) -> dict[str, CellAnchors]:
+    """Return anchors with one more cell.
+
+    Args:
+        before: Anchors that are frozen.
+        name: Name of the cell's scenario.
+        new: Its anchors.
+
+    Raises:
+        ScenarioError: If the cell is frozen already, with other numbers.
+    """
+    old = before.get(name)
+    if old is None:
+        return {**before, name: new}
+    require_digest(name, old, new.scenario_digest)
+    for title, was, now in ((ZERO, old.zero, new.zero), (HUNDRED, old.hundred, new.hundred)):
+        for episode, (first, second) in enumerate(zip(was, now, strict=True)):
+            if not math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=0.0):
+                raise ScenarioError(
+                    f"{name}: {title} was frozen with a mean delay of {first!r} s in episode {episode}, "
+                    "now it "
+                    f"is {second!r} s: find out what changed, or begin a new season"
+                )
+    return dict(before)
+
+
+def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
+    """Refuse a scenario that is not the one whose anchors are frozen.
+
+    Args:
+        name: Its name.
+        anchors: The anchors.
+        digest: SHA-256 of the scenario at hand.
+
+    Raises:
+        ScenarioError: Names both digests and the remedy.
+    """
+    if digest != anchors.scenario_digest:
+        raise ScenarioError(
+            f"scenario {name!r} has the digest {digest[:12]}..., but the leaderboard's anchors were frozen "
+            "for "
+            f"{anchors.scenario_digest[:12]}... (collapipe-env {anchors.package_version}): it was changed, "
+            "so "
+            "scores would not compare. Install that version, or begin a new season with collapipe "
+            "leaderboard "
+            "freeze"
+        )
+
+
+def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str) -> CellAnchors:
+    cell = cell_of(name)
+    if cell is None or not isinstance(entry, dict):
+        raise DataError(f"{place} is no cell of the leaderboard: {remedy}")
+    count = season.episodes[cell.size]
+    seeds, digest, version = (entry.get(key) for key in ("seeds", "scenario_digest", "package_version"))
+    if not isinstance(digest, str) or not isinstance(version, str):
+        raise DataError(f"{place}: scenario_digest or package_version is no text: {remedy}")
+    if seeds is not None and not (_list_of(int, seeds) and len(seeds) == count):
+        raise DataError(f"{place}: seeds is no list of {count} whole numbers: {remedy}")
+    for anchor in (ZERO, HUNDRED):
+        delays: Any = entry.get(anchor)
+        if not _list_of(float, delays) or len(delays) != count or min(delays) <= 0.0:
+            raise DataError(f"{place}: {anchor} is no list of {count} delays above 0: {remedy}")
+    return CellAnchors(
+        digest, tuple(entry[ZERO]), tuple(entry[HUNDRED]), None if seeds is None else tuple(seeds), version
+    )
+
+
+def _list_of(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,119 @@
+"""Folder of a run for the leaderboard: its results are added to, cell by cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from collapipe_env.errors import DataError
+from collapipe_env.evaluation.leaderboard.board_results import (
+    BoardResults,
+    CellResults,
+    read_results,
+)
+from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
+from collapipe_env.evaluation.leaderboard.board_table import run_page
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import write_text
+
+IGNORED = "# Episodes, for going on: what is submitted is leaderboard.json.\nevaluation/\n.lock\n"
+"""Content of the folder's ``.gitignore``."""
+
+
+def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> BoardResults:
+    """Return the results of cells that were played.
+
+    Args:
+        plan: What was asked for.
+        cells: Results by names of scenarios.
+        command: Command that played them.
+    """
+    scored = bool(cells) and all(
+        plan.is_whole(cell) and plan.frozen(cell) is not None and not cells[cell.name].impossible
+        for cell in plan.cells
+    )
+    return BoardResults(
+        season=plan.season.name,
+        split=plan.split,
+        scored=scored,
+        name=plan.player.name,
+        scheduler=plan.player.shown_scheduler,
+        submission_sha256=plan.player.digest,
+        about=plan.player.about,
+        command=command,
+        cells=cells,
+    )
+
+
+def added(run: RunDirectory, results: BoardResults) -> BoardResults:
+    """Return results with the cells of an earlier run in the same folder that still hold.
+
+    Cells of another submission are left out.
+
+    Args:
+        run: The folder.
+        results: New results.
+
+    Raises:
+        DataError: If the results that are there cannot be read.
+    """
+    if not run.board.exists():
+        return results
+    before, intact = read_board(run.board)
+    same = ("season", "split", "name", "scheduler", "submission_sha256")
+    if not intact or any(getattr(before, name) != getattr(results, name) for name in same):
+        print(f"note: {run.board} is of another submission, or was edited: its other cells are left out")
+        return results
+    cells = {**before.cells, **results.cells}
+    scored = results.scored and (before.scored or set(before.cells) <= set(results.cells))
+    return replace(results, cells=cells, scored=scored)
+
+
+def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None:
+    """Write results and their table.
+
+    Args:
+        run: The folder.
+        results: The results.
+        plan: What was played.
+
+    Raises:
+        DataError: If a file cannot be written.
+    """
+    results.write(run.board)
+    write_text(run.table, run_page(results, plan.season, plan.anchors).markdown())
+    write_text(run.path / ".gitignore", IGNORED)
+
+
+def read_board(path: Path) -> tuple[BoardResults, bool]:
+    """Read results, given the file or its folder; also the folder of a submission.
+
+    Args:
+        path: The path.
+
+    Returns:
+        The results, and whether their digest is that of their numbers.
+
+    Raises:
+        DataError: If there are none, or they are malformed.
+    """
+    return read_results(board_file(path))
+
+
+def board_file(path: Path) -> Path:
+    """Return the path of the results in a folder.
+
+    Args:
+        path: The file, the folder of a run, or that of a submission.
+
+    Raises:
+        DataError: If there are none.
+    """
+    places = [path, path / "leaderboard.json", path / "results" / "leaderboard.json"]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DataError(
+            f"{path}: there are no results (leaderboard.json), neither here nor in results/: make them with "
+            "collapipe leaderboard run"
+        )
+    return found

@@ -1,0 +1,173 @@
+"""Results for the leaderboard, played again from the submission or the scheduler that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collapipe_env.errors import DataError, SchedulerError
+from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.labels import counted
+from collapipe_env.evaluation.leaderboard.board_folder import read_board
+from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults, machine_fingerprint
+from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
+from collapipe_env.evaluation.leaderboard.season import Cell, Season, cell_of, present_season, read_salt
+from collapipe_env.evaluation.leaderboard.submission import (
+    FILE,
+    Player,
+    is_own,
+    named_player,
+    read_submission,
+    require_trust,
+)
+from collapipe_env.evaluation.leaderboard.verification import differences, differing_entries
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Everything that a verification needs.
+
+    Attributes:
+        claimed: The results.
+        intact: Whether their digest is that of their numbers.
+        player: Who played them.
+        season: Their season.
+        cells: Cells that are verified.
+        episodes: Episodes of each, at most; all by default.
+        salt: Salt of the split ``test``.
+        other: Names of what differs between the machines of the results and this one.
+    """
+
+    claimed: BoardResults
+    intact: bool
+    player: Player
+    season: Season
+    cells: tuple[Cell, ...]
+    episodes: int | None
+    salt: str | None
+    other: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        trusted: bool,
+        tiers: Sequence[str] | None = None,
+        sizes: Sequence[str] | None = None,
+        episodes: int | None = None,
+        salt_file: Path | None = None,
+    ) -> Rerun:
+        """Read what is to be verified; nothing of it is executed yet.
+
+        Args:
+            folder: A submission, or the folder of a run.
+            trusted: Whether code of a submission may run.
+            tiers: Tiers to verify; all of the results by default.
+            sizes: Sizes to verify; likewise.
+            episodes: Episodes of each cell, at most.
+            salt_file: File of the salt of the split ``test``.
+
+        Raises:
+            CollaPipeError: If something is missing or malformed, or the user has to agree to run code.
+        """
+        claimed, intact = read_board(folder)
+        season = present_season()
+        if claimed.season != season.name:
+            raise DataError(
+                f"{folder}: its results are of season {claimed.season}, this version plays season "
+                f"{season.name}: "
+                "install the version that made them"
+            )
+        player = _player(folder, claimed)
+        require_trust(player, trusted, folder)
+        if player.digest != claimed.submission_sha256:
+            raise DataError(
+                f"{folder}: the submission was changed after its results were made: run collapipe "
+                "leaderboard run "
+                "again"
+            )
+        known = [cell for name in claimed.cells if (cell := cell_of(name)) is not None]
+        cells = tuple(
+            cell
+            for cell in known
+            if (tiers is None or cell.tier in tiers) and (sizes is None or cell.size in sizes)
+        )
+        if not cells:
+            raise DataError(f"{folder}: its results have none of the cells asked for: name others, or none")
+        if episodes is not None and episodes < 1:
+            raise DataError(f"--episodes = {episodes}: use a number from 1 on")
+        salt = season.checked_salt(read_salt(salt_file)) if claimed.split == "test" else None
+        here = machine_fingerprint()
+        other = dict.fromkeys(
+            name for c in cells for name in differing_entries(claimed.cells[c.name].machine, here)
+        )
+        return cls(claimed, intact, player, season, cells, episodes, salt, tuple(other))
+
+    def faults(self, folder: Path, executor: Executor) -> list[str]:
+        """Play again, and return what differs, in words.
+
+        Args:
+            folder: Where finished episodes of the re-run are kept.
+            executor: Plays them.
+        """
+        found = (
+            []
+            if self.intact
+            else ["the digest of the results is not that of their numbers: they were edited"]
+        )
+        for cell in self.cells:
+            claimed = self.claimed.cells[cell.name]
+            exact = not differing_entries(claimed.machine, machine_fingerprint())
+            again = self._played(cell, claimed, folder, executor)
+            found += [str(one) for one in differences(cell.name, claimed, again, exact=exact)]
+        return found
+
+    def _played(self, cell: Cell, claimed: CellResults, folder: Path, executor: Executor) -> CellResults:
+        count = len({episode.episode for episode in claimed.episodes}) or self.season.episodes[cell.size]
+        plan = BoardPlan(
+            season=self.season,
+            split=self.claimed.split,
+            player=self.player,
+            cells=(cell,),
+            folder=folder,
+            episodes=count if self.episodes is None else min(count, self.episodes),
+            rounds=claimed.rounds,
+            salt=self.salt,
+        )
+        return play_cells(plan, executor, anchoring=False)[cell.name]
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how strictly numbers were compared."""
+        if not self.other:
+            return []
+        return [
+            f"another machine or other versions ({', '.join(self.other)} differ): numbers are compared to "
+            "1e-9"
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """The extent of what agrees, in words."""
+        most = max(len(one.episodes) for one in self.claimed.cells.values())
+        part = (
+            "all episodes"
+            if self.episodes is None or self.episodes >= most
+            else (f"the first {counted(self.episodes, 'episode')}")
+        )
+        how = "to 1e-9" if self.other else "bit by bit"
+        return f"{part} of {', '.join(cell.name for cell in self.cells)} agree {how}"
+
+
+def _player(folder: Path, claimed: BoardResults) -> Player:
+    """The player of the results: a submission's folder, or a scheduler that they name."""
+    if (folder / FILE).exists() or claimed.submission_sha256:
+        return read_submission(folder)
+    if is_own(claimed.scheduler):
+        raise SchedulerError(
+            f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
+            "from a "
+            "file: make a submission of it"
+        )
+    return replace(named_player(claimed.scheduler), name=claimed.name)

@@ -1,0 +1,103 @@
+"""Scores: 0 is the even split, 100 is DSSRA+, in the same episodes.
+
+In each episode the score is 100 (T_even - T) / (T_even - T_DSSRA+), where T is the mean delay of a round. A
+cell's score is the interquartile mean over its episodes, the overall score the mean of the scores of all
+tiers. Nothing is averaged twice: delays over rounds, scores over episodes, tiers among each other.
+
+In an episode where DSSRA+ gains next to nothing over the even split, the quotient says nothing, whoever
+plays. Such episodes are left out for everybody; it is the frozen anchors alone that decide which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.evaluation.resampling import (
+    Estimate,
+    Floats,
+    estimate,
+    interquartile_mean,
+    stratified_estimate,
+)
+
+LEAST_GAIN = 0.01
+"""Gain of DSSRA+ over the even split, as a share of the latter's delay, from which on an episode counts."""
+NOTHING = Estimate(math.nan)
+
+
+def counted(zero: npt.ArrayLike, hundred: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Whether each episode counts, (E,).
+
+    Args:
+        zero: Mean delay of the even split in each, (E,) [s].
+        hundred: The same of DSSRA+.
+    """
+    even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
+    enough: npt.NDArray[np.bool_] = even - plus >= LEAST_GAIN * even
+    return enough
+
+
+def episode_scores(delays: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.ArrayLike) -> Floats:
+    """Scores of a scheduler in the episodes that count, (R, E').
+
+    Args:
+        delays: Its mean delay in each episode of each training run, (E,) or (R, E) [s].
+        zero: That of the even split, (E,) [s].
+        hundred: That of DSSRA+, (E,) [s].
+    """
+    even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
+    own = np.atleast_2d(np.asarray(delays, dtype=np.float64))
+    counts = counted(even, plus)
+    scores: Floats = 100.0 * ((even - own)[:, counts] / (even - plus)[counts])
+    return scores
+
+
+def cell_score(scores: Floats) -> Estimate:
+    """Interquartile mean of the scores of a cell, with its bootstrap interval; NaN if no episode counts.
+
+    Args:
+        scores: As :func:`episode_scores` returns them.
+    """
+    return estimate(scores, statistic=interquartile_mean)
+
+
+def overall_score(cells: Sequence[Floats]) -> Estimate:
+    """Mean over tiers of their scores; each tier's episodes are resampled by themselves.
+
+    Args:
+        cells: Scores of each tier, as :func:`episode_scores` returns them.
+    """
+    if not cells or any(scores.size == 0 for scores in cells):
+        return NOTHING
+    ends = np.cumsum([scores.size for scores in cells])[:-1]
+
+    def mean_of_means(values: Floats, axis: int = -1) -> Any:
+        parts = np.split(values, ends, axis=axis)
+        return np.mean([interquartile_mean(part, axis=axis) for part in parts], axis=0)
+
+    return stratified_estimate(cells, statistic=mean_of_means)
+
+
+def shared_ranks(scores: Sequence[Estimate | None]) -> list[int | None]:
+    """Rank of each score: 1 more than the number of scores whose intervals lie wholly above its own.
+
+    Args:
+        scores: Scores with their intervals; ``None`` for who has no rank, and takes none from others.
+    """
+    ends = [None if one is None or math.isnan(one.mean) else _ends(one) for one in scores]
+    return [
+        None if own is None else 1 + sum(other is not None and other[0] > own[1] for other in ends)
+        for own in ends
+    ]
+
+
+def _ends(score: Estimate) -> tuple[float, float]:
+    """Ends of an interval; a single value has none but itself."""
+    if math.isnan(score.low):
+        return score.mean, score.mean
+    return score.low, score.high

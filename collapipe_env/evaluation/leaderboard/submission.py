@@ -1,0 +1,351 @@
+"""A submission to the leaderboard: a folder with ``submission.yaml``, and a scheduler or weights.
+
+Reading it executes nothing. ``scheduler.py`` is code: it runs when episodes are played, and who lets a
+submission play asks for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from collapipe_env.archives import open_zip
+from collapipe_env.errors import DataError, SchedulerError, reason, shown
+from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
+from collapipe_env.evaluation.own_code import is_reference
+from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
+from collapipe_env.files import read_regular
+from collapipe_env.schedulers import LEARNED, SCHEDULERS
+from collapipe_env.zoo.shipped_agents import is_shipped
+
+FILE = "submission.yaml"
+CODE = "scheduler.py"
+FACTORY = "make"
+"""Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
+RESULTS = "results"
+"""Folder of a submission that ``collapipe leaderboard run`` makes."""
+YAML_BYTES = 16 * 1024
+"""Largest ``submission.yaml``."""
+FOLDER_BYTES = 50 * 1024**2
+"""Bytes of all files of a submission but its results, at most."""
+UNPACKED_BYTES = 256 * 1024**2
+"""Bytes that an ``.npz`` file may unpack to."""
+MOST_FILES = 200
+MOST_NESTED = 8
+"""Brackets that are open at once, or dashes in a row: the time of parsing grows with their square."""
+WEIGHTS = (".safetensors", ".npz")
+"""Endings of files of weights; none of these formats can hold code."""
+SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", "")
+"""Endings of all files that a submission may have."""
+TRACKS = ("model-based", "observation-only")
+Track = Literal["model-based", "observation-only"]
+
+Line = Annotated[str, Field(min_length=1, max_length=60)]
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Form(BaseModel):
+    """Fields of ``submission.yaml``; others are refused, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Line
+    authors: Annotated[list[Text], Field(min_length=1, max_length=50)]
+    track: Track
+    zero_shot: bool
+    tiers: Annotated[list[Literal[BOARD_TIERS]], Field(min_length=1)]  # type: ignore[valid-type]
+    sizes: Annotated[list[Literal[BOARD_SIZES]], Field(min_length=1)]  # type: ignore[valid-type]
+    training_transitions: Annotated[int, Field(ge=0, lt=2**63)]
+    cpu_hours: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    licence: Text
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$")]
+    scheduler: Text | None = None
+    weights: Text | Annotated[list[Text], Field(min_length=1, max_length=20)] | dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Player:
+    """Somebody who plays for the leaderboard.
+
+    Attributes:
+        name: Title in tables.
+        scheduler: Name that it is built by; ``"agent"`` for weights.
+        agents: Files of weights of each size, one for each training run; empty for what has none.
+        blind: It gets no state, and decides from the observation alone.
+        runs_code: It is code that came with a submission.
+        digest: SHA-256 of the submission's files; empty for a scheduler that was named.
+        about: Fields of ``submission.yaml``; empty for a scheduler that was named.
+        cells: Cells that it plays; empty for a scheduler that was named.
+    """
+
+    name: str
+    scheduler: str
+    agents: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    blind: bool = False
+    runs_code: bool = False
+    digest: str = ""
+    about: dict[str, Any] = field(default_factory=dict)
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def shown_scheduler(self) -> str:
+        """The name that it is built by, without the folder of a submission."""
+        return f"{CODE}:{FACTORY}" if self.runs_code else self.scheduler
+
+    def agents_of(self, cell: Cell) -> tuple[Path, ...]:
+        """Files of weights of a cell's size."""
+        return self.agents.get(cell.size, ())
+
+
+def is_own(name: str) -> bool:
+    """Whether a name stands for code of the user's own."""
+    return name in SCHEDULERS.added() or (is_reference(name) and not is_shipped(name))
+
+
+def named_player(name: str) -> Player:
+    """Return a scheduler that was named: of the package, of its zoo, or code of the user's own.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        CollaPipeError: If there is no such scheduler.
+    """
+    require_scheduler(name)
+    (full,) = full_names([name])
+    return Player(name=full if is_own(full) else package_title(full), scheduler=full)
+
+
+def read_submission(folder: Path) -> Player:
+    """Read a submission; nothing of it is executed.
+
+    Args:
+        folder: Its folder.
+
+    Raises:
+        DataError: Names the file and field at fault, and the remedy.
+        CollaPipeError: If it names a scheduler that does not exist.
+    """
+    files = _files(folder)
+    form = _form(folder)
+    if not form.name.isprintable() or form.name != form.name.strip():
+        raise _fault(folder, "name", form.name, "use one line without spaces around it")
+    for name, values in (("tiers", form.tiers), ("sizes", form.sizes)):
+        if len(set(values)) < len(values):
+            raise _fault(folder, name, values, "name each once")
+    code = folder / CODE
+    given = [
+        what
+        for what, there in (
+            (f"the field scheduler ({shown(form.scheduler)})", form.scheduler is not None),
+            (CODE, CODE in files),
+            ("the field weights", form.weights is not None and CODE not in files),
+        )
+        if there
+    ]
+    if len(given) != 1:
+        raise DataError(
+            f"{folder}: {' and '.join(given) or 'nothing'} says who decides: give one of {CODE} with "
+            f"{FACTORY}(scenario), scheduler: NAME or weights: FILE in {FILE}"
+        )
+    weights = _weights(folder, form, files)
+    scheduler = LEARNED
+    if form.scheduler is not None:
+        if is_own(form.scheduler):
+            raise _fault(folder, "scheduler", form.scheduler, f"put code of your own into {CODE}")
+        require_scheduler(form.scheduler)
+        (scheduler,) = full_names([form.scheduler])
+    elif CODE in files:
+        scheduler, weights = f"{code}:{FACTORY}", {}
+    return Player(
+        name=form.name,
+        scheduler=scheduler,
+        agents=weights,
+        blind=form.track == TRACKS[1],
+        runs_code=CODE in files,
+        digest=_digest(folder, files),
+        about=form.model_dump(exclude_none=True),
+        cells=chosen_cells(tuple(form.tiers), tuple(form.sizes)),
+    )
+
+
+def require_trust(player: Player, trusted: bool, folder: Path) -> None:
+    """Refuse to run somebody's code unless the user said so.
+
+    Args:
+        player: The submission.
+        trusted: Whether the user did.
+        folder: Its folder.
+
+    Raises:
+        SchedulerError: Names the option.
+    """
+    if player.runs_code and not trusted:
+        raise SchedulerError(
+            f"{folder / CODE} is code, which verify would run with all your rights: read it, use a container "
+            "without network, and add --trust-code"
+        )
+
+
+def _fault(folder: Path, name: str, value: object, remedy: str) -> DataError:
+    return DataError(f"{folder / FILE}: {name} = {shown(value)}: {remedy}")
+
+
+def _form(folder: Path) -> _Form:
+    place = folder / FILE
+    try:
+        text = read_regular(place, YAML_BYTES).decode("utf-8")
+    except OSError as error:
+        raise DataError(
+            f"{place}: cannot be read ({error.strerror}): a submission is a folder with {FILE}"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(f"{place}: not UTF-8 text: save it as UTF-8") from None
+    if _nested(text) > MOST_NESTED:
+        raise DataError(f"{place}: nested more than {MOST_NESTED} deep: write plain YAML")
+    try:
+        data = YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise DataError(f"{place}{line}: {' '.join(str(error.problem).split())}: write plain YAML") from None
+    except (YAMLError, ValueError, RecursionError, KeyError) as error:
+        raise DataError(f"{place}: {reason(error)}: write plain YAML") from None
+    if not isinstance(data, dict):
+        raise DataError(f"{place}: {shown(data)} where fields such as 'name: My scheduler' are expected")
+    try:
+        return _Form.model_validate(data)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        path = ".".join(
+            str(part) for part in fault["loc"] if not str(part).startswith(("constrained", "list["))
+        )
+        if fault["type"] == "missing":
+            raise DataError(
+                f"{place}: {path} is missing: add it (docs/leaderboard.md lists all fields)"
+            ) from None
+        if fault["type"] == "extra_forbidden":
+            raise DataError(
+                f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
+            ) from None
+        raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}") from None
+
+
+def _nested(text: str) -> int:
+    """Depth of brackets, or of dashes and question marks in one line, at most."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    rows = re.finditer(r"^(?:[ \t]*[-?](?=[ \t]))+", text, re.MULTILINE)
+    return max([deepest, *(row[0].count("-") + row[0].count("?") for row in rows)])
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Files of a submission but its results, by their paths in it, within limits."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: a submission is a folder with {FILE}")
+    found: dict[str, Path] = {}
+    size = 0
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        if here == folder:
+            folders[:] = [name for name in folders if name != RESULTS]
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
+        for name in [*sorted(names), *folders]:
+            path = here / name
+            if path.is_symlink():
+                raise DataError(f"{path} is a link: put the file itself into the submission")
+            if name in folders:
+                continue
+            if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+                raise DataError(
+                    f"{path}: a submission holds regular files that end in {', '.join(SUFFIXES[:-1])}, and "
+                    f"weights as {' or '.join(WEIGHTS)}: convert or remove it"
+                )
+            size += path.stat().st_size
+            found[path.relative_to(folder).as_posix()] = path
+            if size > FOLDER_BYTES or len(found) > MOST_FILES:
+                raise DataError(
+                    f"{folder} has more than {FOLDER_BYTES // 1024**2} MB or {MOST_FILES} files: make it "
+                    "smaller"
+                )
+    for path in found.values():
+        _require_plain_weights(path)
+    return dict(sorted(found.items()))
+
+
+def _require_plain_weights(path: Path) -> None:
+    """Refuse weights that are damaged, or that hold pickled objects."""
+    try:
+        if path.suffix.lower() == ".npz":
+            content = read_regular(path, FOLDER_BYTES)
+            open_zip(content, UNPACKED_BYTES).close()
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                for name in arrays.files:
+                    arrays[name]
+        elif path.suffix.lower() == ".safetensors":
+            import safetensors.numpy
+
+            safetensors.numpy.load(read_regular(path, FOLDER_BYTES))
+    except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+        raise DataError(
+            f"{path}: no plain weights ({reason(error)}): save plain arrays, without pickle"
+        ) from None
+
+
+def _weights(folder: Path, form: _Form, files: dict[str, Path]) -> dict[str, tuple[Path, ...]]:
+    """Files of weights of each size."""
+    if form.weights is None:
+        return {}
+    by_size: dict[str, Any] = (
+        form.weights if isinstance(form.weights, dict) else dict.fromkeys(form.sizes, form.weights)
+    )
+    if set(by_size) != set(form.sizes):
+        raise _fault(folder, "weights", sorted(by_size), f"name the sizes {', '.join(form.sizes)}, each once")
+    found = {}
+    for size, value in by_size.items():
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise _fault(folder, f"weights.{size}", value, "name a file, or a list of files")
+        if len(set(names)) < len(names):
+            raise _fault(folder, f"weights.{size}", value, "each training run has a file of its own")
+        for name in names:
+            if name not in files or files[name].suffix not in WEIGHTS:
+                raise _fault(
+                    folder,
+                    "weights",
+                    name,
+                    f"name a file of the submission that ends in {' or '.join(WEIGHTS)}",
+                )
+            if CODE not in files and files[name].suffix != ".safetensors":
+                raise _fault(
+                    folder, "weights", name, f"without {CODE}, an agent of collapipe zoo export is expected"
+                )
+        found[size] = tuple(files[name] for name in names)
+    if form.zero_shot and len(set(found.values())) > 1:
+        raise _fault(folder, "zero_shot", form.zero_shot, "the sizes have different weights: say false")
+    return found
+
+
+def _digest(folder: Path, files: dict[str, Path]) -> str:
+    """SHA-256 of all files, names and contents."""
+    digest = hashlib.sha256()
+    for name, path in files.items():
+        try:
+            content = read_regular(path, FOLDER_BYTES)
+        except OSError as error:
+            raise DataError(f"{folder / name}: cannot be read ({error.strerror})") from None
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

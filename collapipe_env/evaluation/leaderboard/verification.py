@@ -1,0 +1,89 @@
+"""Verification of results: the same episodes are played again, and every number is held against the claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from collapipe_env.evaluation.leaderboard.anchor_files import TOLERANCE
+from collapipe_env.evaluation.leaderboard.board_results import FIGURES, CellResults, EpisodeFigures
+
+LEAST = 1e-12
+"""Differences below it count nowhere but on the same machine: slopes of queues that stand still are noise."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A number that a re-run did not meet.
+
+    Attributes:
+        cell: Name of the scenario.
+        place: The episode in words; empty for the whole cell.
+        figure: Name of the number.
+        claimed: The claim.
+        found: The re-run's.
+    """
+
+    cell: str
+    place: str
+    figure: str
+    claimed: object
+    found: object
+
+    def __str__(self) -> str:
+        where = f"{self.cell}, {self.place}" if self.place else self.cell
+        return f"{where}: {self.figure} is {self.claimed!r} in the results, {self.found!r} in the re-run"
+
+
+def differing_entries(claimed: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """Names of what differs between two machines, as fingerprints tell; empty for the same one.
+
+    Args:
+        claimed: Fingerprint of the machine of the results.
+        here: That of this machine.
+    """
+    return [name for name in (*here, *claimed.keys() - here.keys()) if claimed.get(name) != here.get(name)]
+
+
+def differences(name: str, claimed: CellResults, found: CellResults, *, exact: bool) -> Iterator[Difference]:
+    """Yield every number of a cell that differs.
+
+    Args:
+        name: Name of its scenario.
+        claimed: Results that are verified.
+        found: Results of the re-run, of the first of its episodes or all.
+        exact: Whether numbers have to agree bit by bit, as on the same machine; else to 1e-9.
+    """
+    for figure in ("scenario_digest", "rounds"):
+        ours, theirs = getattr(claimed, figure), getattr(found, figure)
+        if ours != theirs:
+            yield Difference(name, "", figure, ours, theirs)
+    if bool(claimed.impossible) != bool(found.impossible):
+        yield Difference(name, "", "impossible", claimed.impossible, found.impossible)
+    by_place = {(episode.run, episode.episode): episode for episode in claimed.episodes}
+    for again in found.episodes:
+        before = by_place.get((again.run, again.episode))
+        if before is None:
+            yield Difference(name, again.place, "episode", "missing", "played")
+        else:
+            yield from _episode_differences(name, before, again, exact=exact)
+
+
+def _episode_differences(
+    name: str, before: EpisodeFigures, again: EpisodeFigures, *, exact: bool
+) -> Iterator[Difference]:
+    if before.seed != again.seed:
+        yield Difference(name, again.place, "seed", before.seed, again.seed)
+    for figure in FIGURES:
+        ours, theirs = getattr(before, figure), getattr(again, figure)
+        if not _agree(ours, theirs, exact):
+            yield Difference(name, again.place, figure, ours, theirs)
+    if exact and before.rounds_sha256 != again.rounds_sha256:
+        yield Difference(name, again.place, "rounds_sha256", before.rounds_sha256, again.rounds_sha256)
+
+
+def _agree(ours: float, theirs: float, exact: bool) -> bool:
+    if math.isnan(ours) or math.isnan(theirs):
+        return math.isnan(ours) and math.isnan(theirs)
+    return ours == theirs if exact else math.isclose(ours, theirs, rel_tol=TOLERANCE, abs_tol=LEAST)

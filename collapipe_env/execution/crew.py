@@ -1,0 +1,255 @@
+"""Crew of an execution: processes that are started or join, are brought back when lost, and are stopped."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from collapipe_env.execution.edge_server import STATE_PART
+from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, SilenceError, is_device, role_names
+from collapipe_env.execution.local_processes import LocalProcesses
+from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
+from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
+from collapipe_env.scenario import Scenario
+
+LONG_S = 86_400.0
+"""Longest wait for processes that somebody has to start by hand [s]."""
+PATIENCE_S = 120.0
+"""Longest wait for processes to begin [s]."""
+
+
+class Crew(ABC):
+    """Processes of a scenario, each of which plays a role.
+
+    Attributes:
+        token: Secret that all processes share.
+
+    Args:
+        scenario: The scenario.
+        bind: Host and port to listen at.
+        token: The secret; a new one if ``None``.
+    """
+
+    def __init__(self, scenario: Scenario, bind: Address, token: str | None) -> None:
+        self._scenario = scenario
+        self.token = secrets.token_hex(32) if token is None else token
+        self._addresses: dict[str, Address] = {}
+        self._events: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
+        self._endpoint = HeldEndpoint(TcpEndpoint(LAUNCHER, bind, self.token))
+        self._endpoint.listen(
+            # Times that are exchanged count from here, not from when somebody looks.
+            lambda sender, frame: self._events.put((sender, replace(frame, here_s=time.monotonic()))),
+            lambda peer, why: self._events.put((peer, why)),
+        )
+        self._local: LocalProcesses | None = None
+        self._names = [
+            {k: node_name(n, k) for k in range(1, devices + 1)}
+            for n, devices in enumerate(scenario.cluster.devices_per_cluster)
+        ]
+        self._gone: set[str] = set()
+        self._round = 0
+        self._began, self._lives = False, 0
+        self._begins_with: bytes | None = None
+
+    @property
+    def address(self) -> Address:
+        """Host and port at which processes can join."""
+        return self._endpoint.address
+
+    @property
+    def processes(self) -> Mapping[str, Any]:
+        """Processes that were started here, by role."""
+        return {} if self._local is None else self._local.running
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all processes are known to be on this machine, and so have one monotonic clock."""
+        return self._local is not None
+
+    @abstractmethod
+    def _spec(self) -> dict[str, Any]:
+        """Terms of the execution, for a process that joins."""
+
+    def _send_spec(self, name: str) -> None:
+        """Tell a process that joins what it is; the server goes on from a state that was kept."""
+        parts: list[bytes] = []
+        if name == SERVER and self._begins_with is not None:
+            whole = self._begins_with
+            parts = [whole[start : start + STATE_PART] for start in range(0, len(whole), STATE_PART)]
+        self._endpoint.send(name, Frame("spec", meta={**self._spec(), "state_parts": len(parts)}))
+        for part in parts:
+            content = np.frombuffer(part, dtype=np.uint8)
+            self._endpoint.send(name, Frame("state", arrays={"content": content}))
+        if parts:
+            self._begins_with = None
+
+    def start_local(self) -> None:
+        """Start a process a role on this machine, and wait until all are ready.
+
+        Raises:
+            ExecutionError: One ends or does not answer.
+        """
+        self._local = LocalProcesses(self.address, self.token)
+        names = role_names(self._scenario)
+        for name in names:
+            self._local.start(name)
+        self.wait_until_ready(names)
+        self._began = True
+
+    def wait_for_others(self, patience: float = 86_400.0) -> None:
+        """Wait until a process a role has joined, from this machine or others.
+
+        Args:
+            patience: Longest wait [s].
+
+        Raises:
+            ExecutionError: A role is missing after that time, or is lost.
+        """
+        self.wait_until_ready(role_names(self._scenario), patience)
+        self._began = True
+
+    def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
+        """Let processes join, tell each what it is, and all where the others are.
+
+        Devices that are lost between two rounds are noted, and not waited for.
+
+        Args:
+            names: Those that are awaited.
+            patience: Longest wait [s].
+
+        Raises:
+            ExecutionError: A role is missing after that time, or is lost.
+        """
+        addresses = self._addresses
+        ready: set[str] = set()
+        awaited = set(names)
+        deadline = time.monotonic() + patience
+        while ready < awaited:
+            sender, item = self._next(deadline, f"{', '.join(sorted(awaited - ready))} to be ready")
+            if isinstance(item, str) and sender not in (*names, *addresses):
+                continue  # a device that is replaced now
+            if isinstance(item, str) and self._may_be_lost(sender):
+                awaited.discard(sender)
+                ready.discard(sender)
+                continue
+            if isinstance(item, str):
+                raise ExecutionError(f"{sender} was lost before it was ready: {item}")
+            if item.kind == "join" and sender in names:
+                addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
+                self._endpoint.connect({sender: addresses[sender]})
+                self._send_spec(sender)
+            elif item.kind == "failed":
+                raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
+            elif item.kind == "ready" and sender in names:
+                ready.add(sender)
+        directory = {**addresses, LAUNCHER: self.address}
+        told = Tag(self._round)
+        for name in addresses:
+            others = {n: list(a) for n, a in directory.items() if n != name}
+            self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
+        connected: set[str] = set()
+        while not connected >= set(addresses):
+            sender, item = self._next(deadline, f"{', '.join(sorted(set(addresses) - connected))} to connect")
+            if isinstance(item, str) and (sender not in addresses or self._may_be_lost(sender)):
+                continue
+            if isinstance(item, str):
+                raise ExecutionError(f"{sender} was lost before the round: {item}")
+            if item.kind == "connected":
+                connected.add(sender)
+
+    def _may_be_lost(self, name: str) -> bool:
+        """Note a loss after the first start, if it is a device's: it is replaced before the next round."""
+        if not self._began or not is_device(name):
+            return False
+        self._gone.add(name)
+        self._addresses.pop(name, None)
+        return True
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the process of a role.
+
+        Args:
+            name: The role's present name, see :attr:`names`.
+            number: The signal.
+        """
+        os.kill(self.processes[name].pid, number)
+
+    @property
+    def names(self) -> list[dict[int, str]]:
+        """Present name of each device of each cluster: one that has come back has another."""
+        return self._names
+
+    def _bring_back(self) -> bool:
+        """Start devices anew that have failed; the simulator says which of them have work.
+
+        Returns:
+            Whether there were any: others may have failed meanwhile.
+        """
+        again, local = [], self._local
+        for n, names in enumerate(self._names):
+            for k, name in names.items():
+                if name in self._gone or (local is not None and local.ended(name)):
+                    self._gone.discard(name)
+                    if local is not None:
+                        local.end(name)
+                    self._addresses.pop(name, None)
+                    self._lives += 1
+                    names[k] = f"{node_name(n, k)}.{self._lives}"
+                    again.append(names[k])
+        if again and local is None:
+            self.ask_for(again)
+        elif local is not None and again:
+            for name in again:
+                local.start(name)
+            self.wait_until_ready(again)
+        return bool(again)
+
+    def ask_for(self, names: Sequence[str]) -> None:
+        """Ask somebody to start devices anew that were not started here, and wait for them.
+
+        Args:
+            names: Their names from now on.
+        """
+        print(
+            "lost for good; start them anew with collapipe execute --join and --role "
+            + ", --role ".join(names),
+            flush=True,
+        )
+        self.wait_until_ready(names, LONG_S)
+
+    def close(self) -> None:
+        """Stop all processes; those that do not end are killed."""
+        for name in self._addresses:
+            if name not in self._gone:
+                self._endpoint.send(name, Frame("stop"))
+        self._endpoint.close()
+        if self._local is not None:
+            self._local.end_all(self._gone)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next(self, deadline: float, what: str) -> tuple[str, Frame | str]:
+        """Wait for news; looks after processes that end without a word."""
+        while time.monotonic() < deadline:
+            try:
+                return self._events.get(timeout=0.2)
+            except queue.Empty:
+                for name, process in self.processes.items():
+                    if process.exitcode is not None and name not in self._gone:
+                        self._gone.add(name)
+                        return name, f"its process ended with exit code {process.exitcode}"
+        raise SilenceError(f"nothing was heard for too long while waiting for {what}")

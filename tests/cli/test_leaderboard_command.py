@@ -1,0 +1,361 @@
+"""``collapipe leaderboard``: golden scores, going on, verification, and what is refused."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.cli.early_end import INTERRUPTED
+from collapipe_env.cli.main import main
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation import runner
+from collapipe_env.evaluation.leaderboard import anchor_files, board_results, season
+from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
+from collapipe_env.evaluation.leaderboard.board_folder import read_board
+from collapipe_env.evaluation.leaderboard.board_table import board_markdown
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.scenario import load_scenario
+
+EPISODES, ROUNDS = 2, 3
+SHORT = ["--episodes", str(EPISODES), "--rounds", str(ROUNDS), "--processes", "1"]
+QUICK = ["--tier", "static", "--episodes", "2", "--rounds", "3", "--processes", "1"]
+CODE = """
+from collapipe_env.baselines.even_split import PipeLine
+
+def make(scenario):
+    scheduler = PipeLine(scenario)
+    scheduler.name = "Mine"
+    return scheduler
+"""
+BLIND = """
+import numpy as np
+
+class Blind:
+    name = "Blind"
+    def __init__(self, scenario):
+        self.size = scenario.clusters * (2 * scenario.max_devices + 3)
+    def reset(self, seed=None):
+        pass
+    def act(self, observation, state):
+        assert state is None
+        return np.zeros((1, self.size), dtype=np.float32)
+
+def make(scenario):
+    return Blind(scenario)
+"""
+
+
+def leaderboard(*arguments: object) -> int:
+    return main(["leaderboard", *map(str, arguments)])
+
+
+def by_hand(name: str, cell: str) -> list[float]:
+    """Mean delay of each episode, in the environment alone."""
+    scenario = load_scenario(cell).with_overrides({"dynamics.rounds": 500})
+    found = []
+    for episode in range(EPISODES):
+        scheduler = make_scheduler(name, scenario)
+        env = CollaPipeVectorEnv(1, scenario, "surrogate", max_episode_steps=ROUNDS)
+        observation, _ = env.reset(seed=1_300_000_000 + episode)
+        scheduler.reset(1_300_000_000 + episode)
+        delays = []
+        for _ in range(ROUNDS):
+            decision = scheduler.act(observation, env.state)
+            step = env.step_allocation if isinstance(decision, Allocation) else env.step
+            observation = step(decision)[0]
+            delays.append(env.last_round.costs.delay[0])
+        found.append(float(np.mean(delays)))
+    return found
+
+
+def test_golden_scores(tmp_path, capsys) -> None:
+    cells = ("small", "small-wild")
+    names = ("pipeline", "dssra-plus", "random", "dssra")
+    delays = {(name, cell): by_hand(name, cell) for name in names for cell in cells}
+    for name in names:
+        out = tmp_path / name
+        assert leaderboard("run", "--scheduler", name, "--tier", "static", "wild", *SHORT, "--out", out) == 0
+        assert "Unscored: small, small-wild." in capsys.readouterr().out.replace("\n", " ")
+        results, intact = read_board(out)
+        assert intact
+        assert not results.scored
+        for cell in cells:
+            own, even, plus = (delays[one, cell] for one in (name, "pipeline", "dssra-plus"))
+            assert [e.delay_s for e in results.cells[cell].episodes] == pytest.approx(own, rel=1e-12)
+            rows = [(t, e, p) for t, e, p in zip(own, even, plus, strict=True) if e - p >= 0.01 * e]
+            scores = sorted(100.0 * (e - t) / (e - p) for t, e, p in rows)
+            quarter = len(scores) // 4
+            expected = float(np.mean(scores[quarter : len(scores) - quarter]))
+            assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
+            assert f"| {cell} (unscored) | {expected:.1f}" in (out / "table.md").read_text()
+
+
+@pytest.fixture
+def run_folder(tmp_path) -> Path:
+    out = tmp_path / "run"
+    assert leaderboard("run", "--scheduler", "dssra", *QUICK, "--out", out) == 0
+    return out
+
+
+def edited(folder: Path, change) -> None:
+    """Change the results of a folder, and give them a digest that fits."""
+    file = folder / "leaderboard.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    results, _ = read_board(file)
+    results.write(file)
+
+
+def verify(folder: Path, tmp_path: Path, *more: object) -> int:
+    return leaderboard("verify", folder, "--processes", 1, "--out", tmp_path / "again", *more)
+
+
+def test_verification_plays_again(run_folder, tmp_path, capsys) -> None:
+    capsys.readouterr()
+    assert verify(run_folder, tmp_path) == 0
+    assert "verified: all episodes of small agree bit by bit" in capsys.readouterr().out
+
+
+def test_verification_finds_one_changed_digit(run_folder, tmp_path, capsys) -> None:
+    def change(content) -> None:
+        episode = content["cells"]["small"]["episodes"][1]
+        episode["delay_s"] = math.nextafter(episode["delay_s"], 0.0)
+
+    edited(run_folder, change)
+    assert verify(run_folder, tmp_path) == 2
+    told = capsys.readouterr()
+    assert "small, episode 1 (seed 1300000001): delay_s is " in told.out
+    assert "1 numbers differ" in told.err
+    # Another machine may round otherwise, but no more than that.
+    edited(run_folder, lambda content: content["cells"]["small"]["machine"].update(processor="other"))
+    assert verify(run_folder, tmp_path) == 0
+    assert "(processor differ): numbers are compared to 1e-9" in capsys.readouterr().out
+
+    def more(content) -> None:
+        content["cells"]["small"]["episodes"][1]["delay_s"] *= 1.0 + 1e-8
+
+    edited(run_folder, more)
+    assert verify(run_folder, tmp_path) == 2
+    assert verify(run_folder, tmp_path, "--episodes", 1) == 0
+
+
+def test_verification_finds_other_rounds_behind_equal_means(run_folder, tmp_path, capsys) -> None:
+    def change(content) -> None:
+        content["cells"]["small"]["episodes"][0]["rounds_sha256"] = "0" * 64
+
+    edited(run_folder, change)
+    assert verify(run_folder, tmp_path) == 2
+    assert "episode 0 (seed 1300000000): rounds_sha256" in capsys.readouterr().out
+
+
+def test_results_edited_by_hand_are_told(run_folder, tmp_path, capsys) -> None:
+    file = run_folder / "leaderboard.json"
+    file.write_text(file.read_text().replace('"peak_memory_bytes": ', '"peak_memory_bytes": 1', 1))
+    assert verify(run_folder, tmp_path) == 2
+    assert "they were edited" in capsys.readouterr().out
+    assert leaderboard("table", run_folder) == 2
+
+
+def test_the_digest_leaves_times_out(run_folder) -> None:
+    results, _ = read_board(run_folder)
+    cell = results.cells["small"]
+    slower = {"small": dataclasses.replace(cell, decision_median_s=9.0, decision_p99_s=9.0)}
+    assert dataclasses.replace(results, cells=slower).digest == results.digest
+    fewer = {"small": dataclasses.replace(cell, episodes=cell.episodes[:1])}
+    assert dataclasses.replace(results, cells=fewer).digest != results.digest
+
+
+def test_ctrl_c_keeps_episodes_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch) -> None:
+    work, played = runner._work, []
+
+    def stopped(unit, on_round) -> None:
+        if len(played) == 4:
+            raise KeyboardInterrupt
+        played.append(str(unit))
+        work(unit, on_round)
+
+    monkeypatch.setattr(runner, "_work", stopped)
+    command = ["run", "--scheduler", "random", *QUICK, "--out", tmp_path / "run"]
+    assert leaderboard(*command) == INTERRUPTED
+    assert "collapipe leaderboard run --scheduler random" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "leaderboard.json").exists()
+    folder = tmp_path / "run" / "evaluation" / "small"
+    kept = {file: file.stat().st_mtime_ns for file in folder.glob("*.json")}
+    assert len(kept) == 4
+    monkeypatch.setattr(runner, "_work", work)
+    assert leaderboard(*command) == 0
+    assert len(list(folder.glob("*.json"))) == 6
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    whole = tmp_path / "whole"
+    assert leaderboard(*command[:-1], whole) == 0
+    assert read_board(whole)[0].digest == read_board(tmp_path / "run")[0].digest
+
+
+def submission(folder: Path, code: str, **fields: object) -> Path:
+    folder.mkdir()
+    data = {
+        "name": "Mine", "authors": ["me"], "track": "model-based", "zero_shot": True, "tiers": ["static"],
+        "sizes": ["small"], "training_transitions": 0, "cpu_hours": 0, "licence": "MIT", "commit": "0" * 40,
+    }  # fmt: skip
+    with (folder / "submission.yaml").open("w") as file:
+        YAML(typ="safe").dump({**data, "cpu_hours": 0.0, **fields}, file)
+    (folder / "scheduler.py").write_text(code)
+    return folder
+
+
+def test_a_submission_with_code(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", CODE)
+    out = ["--out", mine / "results"]
+    assert (
+        leaderboard("run", "--submission", mine, "--episodes", 2, "--rounds", 3, "--processes", 1, *out) == 0
+    )
+    results, _ = read_board(mine)
+    assert (results.name, results.scheduler) == ("Mine", "scheduler.py:make")
+    assert str(tmp_path) not in (mine / "results" / "leaderboard.json").read_text().replace(
+        results.command, ""
+    )
+    assert verify(mine, tmp_path) == 2
+    assert "--trust-code" in capsys.readouterr().err
+    assert verify(mine, tmp_path, "--trust-code") == 0
+    (mine / "scheduler.py").write_text(CODE + "\n")
+    assert verify(mine, tmp_path, "--trust-code") == 2
+    assert "changed after its results were made" in capsys.readouterr().err
+
+
+def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", BLIND, track="observation-only")
+    quick = ["--episodes", 1, "--rounds", 2, "--processes", 1]
+    assert leaderboard("run", "--submission", mine, *quick) == 0
+    assert read_board(tmp_path / "mine" / "results-1x2")[0].cells["small"].episodes
+    other = submission(tmp_path / "other", BLIND)
+    assert leaderboard("run", "--submission", other, *quick) == 0
+    assert "not possible" in capsys.readouterr().out
+    (other / "scheduler.py").unlink()
+    fields = YAML(typ="safe").load((other / "submission.yaml").read_text())
+    with (other / "submission.yaml").open("w") as file:
+        YAML(typ="safe").dump({**fields, "track": "observation-only", "scheduler": "dssra"}, file)
+    assert leaderboard("run", "--submission", other, *quick, "--fresh") == 2
+    assert "decides from the state" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one of --scheduler"),
+        (["--scheduler", "dssra", "--submission", "x"], "give one of --scheduler"),
+        (["--scheduler", "dsra"], "dssra"),
+        (["--scheduler", "dssra-truth"], "sees the truth"),
+        (["--scheduler", "dssra", "--tier", "X"], "--tier 'X' is not known"),
+        (["--scheduler", "dssra", "--size", "xlarge"], "--size 'xlarge' is not known"),
+        (["--scheduler", "dssra", "--rounds", "501"], "--rounds = 501"),
+        (["--scheduler", "dssra", "--episodes", "0"], "--episodes = 0"),
+        (["--scheduler", "dssra", "--split", "test"], "is not open yet"),
+        (["--submission", "nowhere"], "nowhere is no folder"),
+    ],
+)
+def test_bad_options_are_one_line(arguments, message, tmp_path, capsys) -> None:
+    assert leaderboard("run", *arguments, "--out", tmp_path / "run") == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch) -> Path:
+    """A season of its own, of 2 episodes of 3 rounds, with its test split open; returns its anchors' file."""
+    content = json.loads((season.FOLDER / "season-1.json").read_text())
+    content |= {"rounds": 3, "episodes": {"small": 2, "medium": 2, "large": 1}}
+    content["test_salt_sha256"] = hashlib.sha256(b"pepper").hexdigest()
+    (tmp_path / "season-1.json").write_text(json.dumps(content))
+    own = season.present_season(tmp_path)
+    monkeypatch.setattr(season, "present_season", lambda: own)
+    monkeypatch.setattr(anchor_files, "FOLDER", tmp_path)
+    return tmp_path / "season-1-dev.json"
+
+
+def test_freezing_and_scoring_a_season(tiny, tmp_path, capsys) -> None:
+    freeze = [
+        "freeze",
+        "--tier",
+        "static",
+        "--size",
+        "small",
+        "--processes",
+        1,
+        "--out",
+        tmp_path / "anchors",
+    ]
+    assert leaderboard(*freeze) == 0
+    assert leaderboard(*freeze) == 0
+    assert "small: as frozen before" in capsys.readouterr().out
+    quick = ["--tier", "static", "--processes", 1]
+    for name in ("pipeline", "dssra-plus", "dssra"):
+        assert leaderboard("run", "--scheduler", name, *quick, "--out", tmp_path / name) == 0
+        results, _ = read_board(tmp_path / name)
+        assert results.scored
+        assert results.cells["small"].anchors is None
+    capsys.readouterr()
+    assert leaderboard("table", *(tmp_path / name for name in ("pipeline", "dssra-plus"))) == 0
+    table = capsys.readouterr().out
+    assert "| `small` | DSSRA+ | 1 | 100.0 (100.0 to 100.0) |" in table
+    assert "| `small` | PipeLine | 2 | 0.0 (0.0 to 0.0) |" in table
+    # The scenario of the anchors is another one now.
+    own = season.present_season()
+    frozen = read_anchors(tiny, own, "dev")
+    changed = {"small": dataclasses.replace(frozen["small"], scenario_digest="0" * 64)}
+    anchor_files.write_anchors(tiny, own, "dev", changed)
+    assert leaderboard("run", "--scheduler", "random", *quick, "--out", tmp_path / "random") == 2
+    assert "anchors were frozen for 000000000000" in capsys.readouterr().err
+
+
+def test_the_test_split_plays_salted_seeds_and_keeps_them_secret(tiny, tmp_path, monkeypatch, capsys) -> None:
+    seeds, play = [], runner.play_episode
+
+    def played(*given, **more):
+        seeds.append(more["seed"])
+        return play(*given, **more)
+
+    monkeypatch.setattr(runner, "play_episode", played)
+    (tmp_path / "salt.txt").write_text("pepper\n")
+    test = ["--tier", "static", "--split", "test", "--processes", 1, "--out", tmp_path / "run"]
+    assert leaderboard("run", "--scheduler", "random", *test) == 2
+    assert "--salt-file" in capsys.readouterr().err
+    assert leaderboard("run", "--scheduler", "random", *test, "--salt-file", tmp_path / "salt.txt") == 0
+    hashes = [hashlib.sha256(f"pepper|static|small|{i}".encode()).hexdigest() for i in range(2)]
+    expected = [int(text, 16) % 2**31 for text in hashes]
+    assert set(seeds) == set(expected)
+    text = (tmp_path / "run" / "leaderboard.json").read_text()
+    assert not any(str(seed) in text for seed in expected)
+    assert leaderboard("table", tmp_path / "run", "--split", "dev") == 2
+
+
+def test_rows_of_the_board_are_ranked_and_gated(run_folder) -> None:
+    results, _ = read_board(run_folder)
+    own = dataclasses.replace(
+        season.present_season(), rounds=500, episodes=dict.fromkeys(season.BOARD_SIZES, 2)
+    )
+    frozen = {"small": anchor_files.CellAnchors("", (12.0, 12.0), (8.0, 8.0))}
+
+    def row(name: str, delay: float, excess: float = 0.0) -> board_results.BoardResults:
+        cell = results.cells["small"]
+        episodes = [
+            dataclasses.replace(e, delay_s=delay, worst_energy_ratio=1.0 + excess, backlog_slope=0.0)
+            for e in cell.episodes
+        ]
+        cells = {"small": dataclasses.replace(cell, rounds=500, episodes=tuple(episodes))}
+        return dataclasses.replace(results, name=name, cells=cells)
+
+    rows = [row("slow", 11.0), row("greedy", 6.0, 0.5), row("twin", 9.0), row("quick", 9.0)]
+    table = board_markdown(rows, own, frozen)
+    lines = [line for line in table.splitlines() if line.startswith("| `small`")]
+    assert [line.split(" | ")[1:3] for line in lines] == [
+        ["twin", "1"], ["quick", "1"], ["slow", "3"], ["greedy", "‡"],
+    ]  # fmt: skip
+    assert "| – | greedy | – | (150.0) ‡ |" in table

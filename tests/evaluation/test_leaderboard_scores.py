@@ -1,0 +1,249 @@
+"""Scores, seeds and anchors of the leaderboard, against sums by hand and episodes played by themselves."""
+
+import dataclasses
+import hashlib
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapipe_env.allocation import Allocation
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation.leaderboard.anchor_files import (
+    HUNDRED,
+    ZERO,
+    CellAnchors,
+    anchors_path,
+    read_anchors,
+    require_digest,
+    with_frozen,
+    write_anchors,
+)
+from collapipe_env.evaluation.leaderboard.scoring import (
+    cell_score,
+    counted,
+    episode_scores,
+    overall_score,
+    shared_ranks,
+)
+from collapipe_env.evaluation.leaderboard.season import (
+    BOARD_SIZES,
+    BOARD_TIERS,
+    Cell,
+    present_season,
+    read_salt,
+    salted_seeds,
+)
+from collapipe_env.evaluation.resampling import Estimate
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.scenario.names import TIERED
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import round_costs
+
+SEASON = present_season()
+SALTED = dataclasses.replace(SEASON, test_salt_sha256=hashlib.sha256(b"pepper").hexdigest())
+delays = st.lists(st.floats(1.0, 50.0), min_size=1, max_size=12)
+
+
+def trimmed(values) -> float:
+    """Interquartile mean by hand."""
+    kept = sorted(values)[len(values) // 4 : len(values) - len(values) // 4]
+    return sum(kept) / len(kept)
+
+
+@settings(max_examples=25)
+@given(delays, st.data())
+def test_anchors_are_exactly_0_and_100(even, data) -> None:
+    plus = [one * data.draw(st.floats(0.3, 0.989)) for one in even]
+    for own, expected in ((even, 0.0), (plus, 100.0)):
+        score = cell_score(episode_scores(own, even, plus))
+        assert score.mean == expected
+        assert len(even) == 1 or (score.low, score.high) == (expected, expected)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(*[st.floats(1.0, 50.0)] * 3), min_size=1, max_size=12), st.randoms())
+def test_scores_are_those_by_hand_in_any_order(rows, random) -> None:
+    by_hand = [100.0 * (e - t) / (e - p) for t, e, p in rows if e - p >= 0.01 * e]
+    shuffled = random.sample(rows, len(rows))
+    scores = [episode_scores(*zip(*some, strict=True)) for some in (rows, shuffled)]
+    assert scores[0].shape == (1, len(by_hand))
+    np.testing.assert_allclose(scores[0][0], by_hand, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(np.sort(scores[0]), np.sort(scores[1]))
+    first, second = map(cell_score, scores)
+    if by_hand:
+        assert first.mean == pytest.approx(trimmed(by_hand), rel=1e-9, abs=1e-9)
+        assert first.mean == pytest.approx(second.mean, rel=1e-12, abs=1e-9)
+    else:
+        assert math.isnan(first.mean)
+
+
+def test_an_episode_where_the_anchors_hardly_differ_counts_for_nobody() -> None:
+    even, plus = [10.0, 10.0, 10.0, 10.0], [5.0, 9.91, 9.8, 12.0]
+    assert counted(even, plus).tolist() == [True, False, True, False]
+    assert episode_scores([7.5, 1e6, 9.9, 1e6], even, plus).tolist() == [[50.0, pytest.approx(50.0)]]
+
+
+def test_runs_of_a_learned_scheduler_are_rows() -> None:
+    scores = episode_scores([[8.0, 6.0], [10.0, 8.0]], [10.0, 10.0], [8.0, 8.0])
+    assert scores.tolist() == [[100.0, 200.0], [0.0, 100.0]]
+    assert cell_score(scores).mean == 100.0
+
+
+def test_the_overall_score_averages_tiers_once() -> None:
+    """Tiers of different numbers of episodes weigh alike; episodes are not pooled."""
+    cells = [np.array([[0.0] * 8]), np.array([[100.0, 100.0]]), np.array([[20.0, 30.0, 40.0, 90.0]])]
+    total = overall_score(cells)
+    assert total.mean == pytest.approx((0.0 + 100.0 + 35.0) / 3.0)
+    assert total.low < total.mean < total.high
+    assert math.isnan(overall_score([*cells, np.empty((1, 0))]).mean)
+    assert math.isnan(overall_score([]).mean)
+
+
+def test_ranks_are_shared_within_intervals() -> None:
+    scores = [Estimate(90, 80, 95), Estimate(100.0, 94, 101), None, Estimate(50, 40, 79), Estimate(math.nan)]
+    assert shared_ranks(scores) == [1, 1, None, 3, None]
+    assert shared_ranks([Estimate(3.0), Estimate(4.0), Estimate(4.0)]) == [3, 1, 1]
+
+
+def test_cells_are_the_tiers_in_three_sizes() -> None:
+    names = [Cell(tier, size).name for tier in BOARD_TIERS for size in BOARD_SIZES]
+    assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild"}
+    assert Cell("wild", "small").environment == "CollaPipe-Small-Wild-v0"
+    assert SEASON.rounds == 500
+    assert SEASON.episodes == {"small": 20, "medium": 20, "large": 10}
+
+
+def test_seeds_of_the_test_split_are_hashes_of_the_salt() -> None:
+    expected = int.from_bytes(hashlib.sha256(b"pepper|wild|large|3").digest(), "big") % 2147483648
+    cell = Cell("wild", "large")
+    assert salted_seeds("pepper", cell, 5)[3] == expected
+    assert SALTED.seeds("test", cell, "pepper")[3] == expected
+    assert len(set(SALTED.seeds("test", cell, "pepper"))) == 10
+    assert SALTED.seeds("test", Cell("wild", "small"), "pepper") != SALTED.seeds("test", cell, "pepper")
+    assert SALTED.seeds("dev", cell) == tuple(range(1_300_000_000, 1_300_000_010))
+
+
+def test_the_test_split_needs_the_promised_salt(tmp_path, monkeypatch) -> None:
+    cell = Cell("wild", "small")
+    with pytest.raises(ScenarioError, match="is not open yet"):
+        SEASON.seeds("test", cell, "pepper")
+    with pytest.raises(ScenarioError, match="--salt-file"):
+        SALTED.seeds("test", cell)
+    with pytest.raises(ScenarioError, match="promised"):
+        SALTED.seeds("test", cell, "salt")
+    with pytest.raises(ScenarioError, match=r"'tset'.*test"):
+        SALTED.seeds("tset", cell)
+    file = tmp_path / "salt.txt"
+    file.write_text(" pepper\n")
+    assert read_salt(file) == "pepper"
+    monkeypatch.setenv("COLLAPIPE_LEADERBOARD_SALT", "pepper\n")
+    assert read_salt(None) == "pepper"
+    monkeypatch.delenv("COLLAPIPE_LEADERBOARD_SALT")
+    assert read_salt(None) is None
+    for content in (b"  \n", b"\xff", b"x" * 5000):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"salt.txt"):
+            read_salt(file)
+
+
+@pytest.fixture
+def anchors() -> CellAnchors:
+    return CellAnchors("0" * 64, (2.0,) * 20, (1.0,) * 20, SEASON.dev_seeds)
+
+
+def test_anchors_are_read_as_written_and_refused_if_edited(tmp_path, anchors) -> None:
+    file = tmp_path / "anchors.json"
+    assert read_anchors(file, SEASON, "dev") == {}
+    write_anchors(file, SEASON, "dev", {"small": anchors})
+    assert read_anchors(file, SEASON, "dev") == {"small": anchors}
+    with pytest.raises(DataError, match="split is 'dev', not 'test'"):
+        read_anchors(file, SEASON, "test")
+    file.write_text(file.read_text().replace("2.0", "2.5", 1))
+    with pytest.raises(DataError, match="its checksum differs"):
+        read_anchors(file, SEASON, "dev")
+    content = json.loads(file.read_text())
+    content["cells"]["small"][ZERO] = [-1.0] * 20
+    del content["checksum"]
+    text = json.dumps(content, sort_keys=True).encode()
+    file.write_text(json.dumps({**content, "checksum": hashlib.sha256(text).hexdigest()}))
+    with pytest.raises(DataError, match="pipeline is no list of 20 delays above 0"):
+        read_anchors(file, SEASON, "dev")
+
+
+def test_a_frozen_cell_is_never_changed(anchors) -> None:
+    frozen = with_frozen({}, "small", anchors)
+    close = dataclasses.replace(anchors, zero=(2.0 * (1 + 1e-12),) * 20)
+    assert with_frozen(frozen, "small", close) == frozen
+    with pytest.raises(ScenarioError, match=r"dssra-plus was frozen.*episode 19"):
+        with_frozen(frozen, "small", dataclasses.replace(anchors, hundred=(*anchors.hundred[:-1], 1.001)))
+    with pytest.raises(ScenarioError, match=r"digest 1111.*frozen for 0000"):
+        require_digest("small", anchors, "1" * 64)
+
+
+def test_shipped_anchors_are_of_the_scenarios_as_they_are() -> None:
+    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")
+    assert {"small", "small-wild", "medium"} <= set(frozen)
+    for tier in BOARD_TIERS:
+        for size in BOARD_SIZES:
+            cell = Cell(tier, size)
+            if cell.name in frozen:
+                require_digest(cell.name, frozen[cell.name], scenario_digest(cell.scenario(SEASON.rounds)))
+                assert frozen[cell.name].seeds == SEASON.seeds("dev", cell)
+
+
+def mean_delay(name: str, cell: Cell, seed: int, rounds: int) -> float:
+    """Mean delay of an episode, played in the environment without the package's evaluation."""
+    scenario = cell.scenario(rounds)
+    scheduler = make_scheduler(name, scenario)
+    env = CollaPipeVectorEnv(1, scenario, "surrogate", max_episode_steps=rounds, autoreset_mode="Disabled")
+    observation, _ = env.reset(seed=seed)
+    scheduler.reset(seed)
+    total = 0.0
+    for _ in range(rounds):
+        decision = scheduler.act(observation, env.state)
+        assert isinstance(decision, Allocation)
+        observation = env.step_allocation(decision)[0]
+        total += float(env.last_round.costs.delay[0])
+    return total / rounds
+
+
+@pytest.mark.parametrize("episode", [0, 19])
+def test_a_golden_episode_of_the_even_split(episode) -> None:
+    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")["small"]
+    found = mean_delay(ZERO, Cell("static", "small"), SEASON.dev_seeds[episode], SEASON.rounds)
+    assert found == pytest.approx(frozen.zero[episode], rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [ZERO, HUNDRED])
+@pytest.mark.parametrize("cell", [Cell(tier, "small") for tier in BOARD_TIERS], ids=lambda cell: cell.name)
+def test_golden_episodes_of_every_tier(name, cell) -> None:
+    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")[cell.name]
+    golden = frozen.zero if name == ZERO else frozen.hundred
+    assert mean_delay(name, cell, SEASON.dev_seeds[7], SEASON.rounds) == pytest.approx(golden[7], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pipeline", "random", "dssra", "dssra-plus"])
+@pytest.mark.parametrize("size", ["small", "medium"])
+def test_the_costs_of_a_plan_are_those_of_the_round_it_is_played_in(name, size) -> None:
+    scenario = Cell("static", size).scenario(SEASON.rounds)
+    scheduler = make_scheduler(name, scenario)
+    env = CollaPipeVectorEnv(1, scenario, "surrogate")
+    env.reset(seed=SEASON.dev_seeds[0])
+    scheduler.reset(0)
+    parameters = system_parameters(scenario)
+    for _ in range(4):
+        state = env.state.map(np.copy)
+        decision = scheduler.act(None, state)
+        step = env.step_allocation if isinstance(decision, Allocation) else env.step
+        step(decision)
+        record = env.last_round
+        costs = round_costs(parameters, state, record.allocation)
+        np.testing.assert_array_equal(costs.delay, record.costs.delay)
+        np.testing.assert_array_equal(costs.energy, record.costs.energy)

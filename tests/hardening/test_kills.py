@@ -1,0 +1,159 @@
+"""kill -9 at random moments: what is there reads, a rerun cleans up, and ends as if nothing had been.
+
+``COLLAPIPE_KILLS`` sets the number of kills, ``COLLAPIPE_KILL_SEED`` their moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_support import kill_group, measured, partials, require_readable, run, start
+
+from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.files import remove_partials, write_bytes
+
+KILLS = int(os.environ.get("COLLAPIPE_KILLS", "30"))
+SEED = int(os.environ.get("COLLAPIPE_KILL_SEED", "1"))
+COMPARE = [
+    *("compare", "--scenarios", "small", "--schedulers", "pipeline", "dssra", "random", "--seeds", "4"),
+    *("--rounds", "20", "--processes", "2"),
+]
+TRAIN = [
+    *("train", "--scenario", "small", "--steps", "256", "--envs", "2", "--learner", "surrogate"),
+    *("--ppo.rollout-steps", "16", "--ppo.minibatch", "16", "--ppo.epochs", "2", "--ppo.hidden-units", "8"),
+    *("--schedulers", "agent", "pipeline", "--seeds", "2", "--rounds", "3", "--processes", "1"),
+]
+needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
+
+
+def dead_pid() -> int:
+    """Number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@needs_kill
+def test_leftovers_of_dead_processes_go_and_others_stay(tmp_path: Path) -> None:
+    run_folder = RunDirectory(tmp_path / "run")
+    write_bytes(run_folder.options, b'{"kind": "comparison"}')
+    below = run_folder.path / "evaluation" / "small"
+    below.mkdir(parents=True)
+    dead, parent = dead_pid(), os.getppid()
+    gone = [below / f".dssra-0.json.{dead}.partial", run_folder.path / f".a\nb.{os.getpid()}.partial"]
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    kept = [
+        below / f".dssra-1.json.{parent}.partial",  # a process that may still write
+        below / "mine.partial",
+        below / ".mine.partial",
+        below / f"dssra-0.json.{dead}.partial",
+    ]
+    for path in (*gone, *kept):
+        path.write_text("half")
+    link = below / f".link.{dead}.partial"
+    link.symlink_to(thesis)
+    with run_folder.locked("collapipe compare"):
+        pass
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in (*kept, link, thesis))
+    long_ago = time.time() - 7200.0
+    os.utime(kept[0], (long_ago, long_ago))
+    remove_partials(tmp_path)
+    assert not kept[0].exists()
+
+
+def killed(arguments: list[str], chance: random.Random, most_s: float, begun: str) -> bool:
+    """Start a command and kill it at a random moment of its work; whether it was still at work."""
+    process = start(arguments)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if begun in line or "going on" in line:
+            break
+    time.sleep(chance.uniform(0.0, most_s))
+    if process.poll() is not None:
+        return False
+    if chance.random() < 0.5:
+        process.kill()  # its workers end by themselves
+        process.wait()
+        time.sleep(chance.uniform(0.0, 0.5))
+    else:
+        kill_group(process)
+    process.stdout.close()
+    return True
+
+
+def play_with_kills(arguments: list[str], folder: Path, expected: Any, found: Any, begun: str) -> str:
+    """Kill runs in new folders and in killed ones, and let each end; all ends equal the expected one."""
+    chance, kills, late, files, chains = random.Random(SEED), 0, 0, 0, 0
+    first = time.monotonic()
+    status, output = run([*arguments, "--out", str(folder / "whole")])
+    assert status == 0, output
+    most = max(1.0, 0.8 * (time.monotonic() - first))
+    whole = expected(folder / "whole")
+    left = 0
+    while kills < KILLS:
+        out = folder / f"chain{chains}"
+        chains += 1
+        for _ in range(min(3, KILLS - kills)):
+            if not killed([*arguments, "--out", str(out)], chance, most, begun):
+                late += 1
+                break
+            kills += 1
+            files += require_readable(out)
+            left += len(partials(out))
+        status, output = run([*arguments, "--out", str(out)])
+        assert status == 0, output
+        assert not partials(out)
+        require_readable(out)
+        found(whole, expected(out))
+    return (
+        f"{kills} kills in {chains} folders ({late} came after the end); {files} files read after them, "
+        f"{left} temporary ones were left by kills and none by reruns; all equal to the run without kills"
+    )
+
+
+@needs_kill
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_comparisons_that_are_killed_end_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def same(one: dict[str, Any], other: dict[str, Any]) -> None:
+        assert one.keys() == other.keys()
+        for name, content in one.items():
+            assert other[name] == content, name
+
+    said = play_with_kills(COMPARE, tmp_path, measured, same, "writing to")
+    with capsys.disabled():
+        print(f"\ncompare: {said}")
+
+
+@needs_kill
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_trainings_that_are_killed_end_with_all_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training goes on from its last checkpoint with new rollouts: all steps, other weights."""
+
+    def trained(folder: Path) -> int:
+        saved = read_checkpoint(folder / "checkpoints" / "latest.zip")
+        assert saved.policy
+        assert all(np.isfinite(tensor.numpy()).all() for tensor in saved.policy.values())
+        return saved.steps
+
+    def same(one: int, other: int) -> None:
+        assert one == other == 256
+
+    said = play_with_kills(TRAIN, tmp_path, trained, same, "training:")
+    with capsys.disabled():
+        print(f"\ntrain: {said}")
