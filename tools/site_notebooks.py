@@ -72,7 +72,11 @@ def run(path: Path, notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     _log.info("Running notebooks/%s (some minutes for all of them; kept in %s)", path.name, KEPT)
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
-            notebook, timeout=LONGEST_CELL_S, kernel_name="python3", resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=LONGEST_CELL_S,
+            kernel_name="python3",
+            coalesce_streams=True,  # one block for what a cell printed, however it came
+            resources={"metadata": {"path": folder}},
         )
         try:
             client.execute()
@@ -119,5 +123,7 @@ def _for_markdown(output: Any) -> None:
         text = f"``` {{ .text .printed }}\n{output.pop('text').rstrip()}\n```"
         del output["name"]
         output.update(output_type="display_data", metadata={}, data={"text/markdown": text})
+    elif "image/png" in data:
+        data.pop("image/jpeg", None)  # the same picture again
     elif "text/markdown" in data:
         data["text/markdown"] = _HEADING.sub(r"**\1**", data["text/markdown"])
