@@ -207,6 +207,10 @@ def _run(
     options.check()
     if ranked is not None:
         _require_ranked(options)
+    elif options.join is None and options.bind != LOOPBACK:
+        raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
+    elif options.join is None and options.serve is None and options.token_file is not None:
+        raise ScenarioError("--token-file is for --serve and --join: processes started here get a new token")
     torch.set_num_threads(1)
     # What is wrong with these is said before anything is loaded or written.
     address = None if options.serve is None else _address("--serve", options.serve)

@@ -136,6 +136,8 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         ),
         (["--clock", "virtual", "--fault", "c0d2@1000001"], "at most 1,000,000 s"),
         (["--clock", "virtual", "--fault", "c0d2@1", "c00d2@2"], "--fault names c0d2 twice"),
+        (["--bind", "192.168.1.5"], "--bind is for --join"),
+        (["--token-file", "secret"], "--token-file is for --serve and --join"),
         (["--micro-batches", "7"], "--micro-batches 7: small allows"),
         (["--scheduler", "nobody"], "nobody"),
     ],
