@@ -173,9 +173,9 @@ def main_of_rank(arguments: Sequence[str] | None = None) -> int:
     options = parse(Options, program, DESCRIPTION, given)
     try:
         rank = Rank.of(os.environ)
-        # Before anybody waits for this rank.
-        token = "" if options.token_file is None else token_of_file(options.token_file)
         if rank.number > 0:
+            # Before anybody waits for this rank. Rank 0 reads it where its errors reach the other ranks.
+            token = "" if options.token_file is None else token_of_file(options.token_file)
             # Ctrl-C is for rank 0, which then stops everybody.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             return 0 if play_rank(rank, _bind(options, rank), token) else 2

@@ -312,7 +312,7 @@ def test_another_version_is_named_on_both_sides(endpoints) -> None:
         with connection:
             connection.sendall(struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0) + b"0123456789")
             ((_, reason),) = notes.until_lost()
-    assert "version 2, this side reads version 1: install the same release" in reason
+    assert f"version {VERSION + 1}, this side reads version {VERSION}: install the same release" in reason
 
 
 @pytest.mark.parametrize(
