@@ -182,7 +182,7 @@ def refused_plans():
     ones = np.ones_like(plain.micro_batches)
     yield (), replace(plain, participates=0 * ones), "do not list participation"
     yield (), replace(plain, local_steps=ones), "do not list local_steps"
-    yield ("participation",), replace(plain, participates=2 * ones), r"participates = \[2\].*0 and 1"
+    yield ("participation",), replace(plain, participates=2 * ones), r"participates = \[2\].*0 or 1"
     yield ("local_steps",), replace(plain, local_steps=3 * ones), r"local_steps = \[3\].*\[1, 2, 4, 8, 16\]"
     half = replace(plain, participates=np.array([1, 0, 0, 0]))
     yield ("participation",), half, "bandwidth shares sum to 0.25"

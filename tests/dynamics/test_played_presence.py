@@ -327,7 +327,7 @@ def test_single_and_vector_environments_agree_and_so_does_torch(source):
     [
         ("client", lambda x: x + 1000, "client holds"),
         ("position_s", lambda x: x + 1e6, "position_s lies outside of its client's period"),
-        ("residual_s", lambda x: x + 1.0, "residual_s is not what the file"),
+        ("residual_s", lambda x: x + 1.0, "residual_s does not agree with the file"),
         ("present", lambda x: ~x, "present is not what the file|does not agree"),
         ("since_s", lambda x: x - 1e6, "since_s holds -"),
     ],

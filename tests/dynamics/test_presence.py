@@ -318,7 +318,7 @@ def test_single_and_vector_environments_agree_and_so_does_torch():
     ("name", "change", "message"),
     [
         ("residual_s", lambda x: x - 1e9, "residual_s holds -"),
-        ("factor", lambda x: x + 0.5, "factor is not of"),
+        ("factor", lambda x: x + 0.5, "factor is not one of"),
         ("announced", lambda x: ~x, "announced does not agree"),
         ("present", lambda x: ~x, "does not agree"),
     ],

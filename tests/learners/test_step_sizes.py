@@ -92,5 +92,5 @@ def test_an_optimiser_that_comes_later_has_its_own_full_step_size():
 
 
 def test_unknown_schedules_are_refused():
-    with pytest.raises(ValueError, match="schedule 'step': constant, linear"):
+    with pytest.raises(ValueError, match="schedule 'step': use constant, linear"):
         step_factor("step", 0, 0, 1)

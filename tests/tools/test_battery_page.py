@@ -32,7 +32,7 @@ def test_the_page_says_the_defaults() -> None:
     chargers = (own.charger_min_w, own.charger_max_w, own.charger_on_s / 60.0, own.charger_off_s / 60.0)
     assert "{:g} to {:g} W, {:g} and {:g} minutes".format(*chargers) in PAGE
     sky = (own.panel_w, own.cloud_mean, own.cloud_sd, own.cloud_tau_s)
-    assert "{:g} W, {:g}, {:g} and {:g} s by default".format(*sky) in PAGE
+    assert "Defaults: {:g} W, {:g}, {:g} and {:g} s |".format(*sky) in PAGE
 
 
 def test_a_few_rounds_of_the_table_and_the_figure(monkeypatch) -> None:

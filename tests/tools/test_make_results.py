@@ -15,6 +15,7 @@ import make_results
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.schedulers import scheduler_names
+from collapipe_env.zoo.shipped_agents import shipped_agents
 
 PARTS = ("commands", "surrogate", "stated", "torch")
 RIVALS = ["pipeline", "titanic", "vanilla_fl"]
@@ -138,7 +139,9 @@ def test_a_page_without_its_marks_is_refused(folder, tmp_path, monkeypatch):
 
 
 def test_the_commands_are_those_that_are_run():
-    options = make_results.Options(torch_seeds=(10, 3, 0))
+    alone = make_results.Options(torch_seeds=(10, 3, 0))
+    assert not any("--agent" in words for _, words in make_results.comparisons(alone))
+    options = make_results.Options(torch_seeds=(10, 3, 0), agent_runs=1)
     runs = dict(make_results.comparisons(options))
     assert [path.name for path in runs] == ["surrogate", "torch-small", "torch-medium"]
     torch_medium = runs[options.work / "torch-medium"]
@@ -149,7 +152,10 @@ def test_the_commands_are_those_that_are_run():
     assert len(set(playing)) == len(playing)
     assert json.dumps(torch_medium).count("torch") == 1
     assert torch_medium[torch_medium.index("--learner") + 1] == "real"
-    assert {*playing} == {*scheduler_names(), "zoo:graph", "zoo:small-sac", "zoo:medium-sac"}
+    assert {*playing} == {
+        *scheduler_names(),
+        *(f"zoo:{name}" for name in shipped_agents() if name != "graph-llm"),
+    }
     trained = {name: make_results.training(options, name, 0) for name in ("medium", "large")}
     steps = {name: words[words.index("--steps") + 1] for name, words in trained.items()}
     assert steps == {"medium": "600000", "large": "260000"}
