@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.table import markdown_table as markdown_table
 from collapipe_env.files import write_text
 
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
@@ -29,20 +30,6 @@ def replaced(text: str, name: str, content: str, page: object = "the page") -> s
         raise DataError(f"{page} must have '{begin}' and '{end}' once each: put them back")
     head, _, rest = text.partition(begin)
     return f"{head}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
-
-
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A table in Markdown; its first columns stand on the left, the others on the right.
-
-    Args:
-        heads: Titles of the columns.
-        rows: Cells of each row.
-        left: Columns that stand on the left.
-    """
-    lines = [heads, *rows]
-    marks = "---|" * left + "---:|" * (len(heads) - left)
-    first, *others = (f"| {' | '.join(map(str, line))} |" for line in lines)
-    return "\n".join([first, f"|{marks}", *others])
 
 
 def typed_command(words: Sequence[str], width: int = 100) -> str:

@@ -106,6 +106,19 @@ class Page:
         console.print("\n".join(below), style="dim", markup=False)
 
 
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """A table in Markdown; its first columns stand on the left, the others on the right.
+
+    Args:
+        heads: Titles of the columns.
+        rows: Cells of each row.
+        left: Columns that stand on the left.
+    """
+    marks = "---|" * left + "---:|" * (len(heads) - left)
+    first, *others = (_marked([*map(str, line)]) for line in (heads, *rows))
+    return "\n".join([first, f"|{marks}", *others])
+
+
 def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str]) -> Page:
     """The table of schedulers in one scenario.
 

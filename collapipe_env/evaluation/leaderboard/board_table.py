@@ -23,7 +23,7 @@ from collapipe_env.evaluation.leaderboard.scoring import (
 )
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, Season, cell_of
 from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
-from collapipe_env.evaluation.table import Page, cell
+from collapipe_env.evaluation.table import Page, cell, markdown_table
 
 Anchors = Mapping[str, CellAnchors]
 
@@ -144,8 +144,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
             lines.append([(f"{size}, all tiers", ""), cell(whole, ".1f"), *[("", "")] * 5])
     below = [
         "Score: 0 is the even split, 100 is DSSRA+ in the same episodes (interquartile mean over episodes, "
-        "95 % "
-        "bootstrap interval); above 100 is better than DSSRA+.",
+        "95 % bootstrap interval); above 100 is better than DSSRA+.",
         *(gate_note(rounds) for rounds in dict.fromkeys(one.rounds for one in results.cells.values())),
     ]
     below += [
@@ -162,8 +161,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
         below.append(
             f"Unscored: {', '.join(unscored)}. A score counts over {season.rounds} rounds and all episodes "
             f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), where the "
-            "anchors are "
-            "frozen; here they played the same episodes."
+            "anchors are frozen; here they played the same episodes."
         )
     title = f"{results.name}: leaderboard, season {results.season}, split {results.split}"
     return Page(title, below, heads, lines, ("score", "gate", "delay IQM"))
@@ -291,21 +289,15 @@ def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchor
     for size in BOARD_SIZES:
         heads, lines = size_table(rows, size)
         if lines:
-            parts += [f"**{size.capitalize()}**", _markdown(heads, lines, 2)]
+            parts += [f"**{size.capitalize()}**", markdown_table(heads, lines, 2)]
         names = [Cell(tier, size).name for tier in BOARD_TIERS]
         heads, lines = cell_table(rows, names)
         if lines:
-            parts.append(_markdown(heads, lines, 2))
+            parts.append(markdown_table(heads, lines, 2))
     if not parts:
         return "No scored cells: a score counts over all episodes and rounds, where anchors are frozen."
     note = (
         "`#1` is a rank in the tier; ranks are shared where intervals overlap. In brackets with ‡: fails "
-        "the energy "
-        "gate, and has no rank. A dash: not played."
+        "the energy gate, and has no rank. A dash: not played."
     )
     return "\n\n".join([*parts, note])
-
-
-def _markdown(heads: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> str:
-    rows = [f"| {' | '.join(line)} |" for line in (heads, *lines)]
-    return "\n".join([rows[0], "|" + "---|" * left + "---:|" * (len(heads) - left), *rows[1:]])
