@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import hashlib
 import json
 import math
 import os
@@ -262,6 +263,15 @@ def parse_json(content: bytes) -> Any:
     if level:
         raise ValueError(f"nested deeper than {JSON_DEPTH} levels")
     return value
+
+
+def json_digest(content: Any) -> str:
+    """Return the SHA-256 of plain data as JSON with sorted names, in hexadecimal digits.
+
+    Args:
+        content: The data.
+    """
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def without_nan(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -19,7 +18,15 @@ from collapipe_env.archives import open_zip
 from collapipe_env.errors import DataError, reason
 from collapipe_env.evaluation.episode import PlayedEpisode, pack_allocations, packed_bytes, unpack_allocations
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
-from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, without_nan, write_bytes, write_json
+from collapipe_env.files import (
+    ARCHIVE_BYTES,
+    json_digest,
+    read_json,
+    read_regular,
+    without_nan,
+    write_bytes,
+    write_json,
+)
 from collapipe_env.scenario import Scenario
 
 EPISODE_BYTES = 4 * 1024**3
@@ -130,7 +137,7 @@ class EpisodeFiles:
             "result": without_nan(played.result.to_dict()),
         }
         # Written last: where it stands, the episode is finished.
-        write_json(self.figures, {**figures, "checksum": _checksum(figures)})
+        write_json(self.figures, {**figures, "checksum": json_digest(figures)})
 
     def is_finished(self, key: str) -> bool:
         """Whether the episode is stored whole, and depends on what the key says.
@@ -188,7 +195,7 @@ class EpisodeFiles:
 
     def _content(self) -> dict[str, Any]:
         content = read_json(self.figures, REMEDY, EPISODE_BYTES)
-        intact = content.pop("checksum", None) == _checksum(content)
+        intact = content.pop("checksum", None) == json_digest(content)
         if not intact or set(content) != {"key", "decisions", "result"}:
             raise DataError(
                 f"{self.figures} is damaged or of an older version (its checksum differs): {REMEDY}"
@@ -206,7 +213,3 @@ class EpisodeFiles:
                 f"{self.figures} holds episode {read.episode} of {read.scheduler!r}{run}: {REMEDY}"
             )
         return read
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
 from collapipe_env.evaluation.tuning_search import Scalars, Search
 from collapipe_env.evaluation.tuning_space import neutral_scalars
-from collapipe_env.files import read_json, write_json
+from collapipe_env.files import json_digest, read_json, write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
 from collapipe_env.physics.queues import budgets_used, lyapunov
@@ -364,7 +362,7 @@ def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes:
         episodes,
         plan.rounds,
     )
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return json_digest(parts)
 
 
 def _read(file: Path, key: str, episodes: int) -> Trial | None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
-import json
 import os
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -21,7 +18,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
-from collapipe_env.files import read_regular
+from collapipe_env.files import json_digest, read_regular
 from collapipe_env.scenario.decisions import without_neutral_decisions
 from collapipe_env.scenario.dssra_plus_section import without_neutral_scalars
 from collapipe_env.scenario.inheritance import MODEL, layered
@@ -33,6 +30,7 @@ from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.server_section import without_neutral_server
 from collapipe_env.scenario.style_fields import without_neutral_fields
 from collapipe_env.scenario.validation_errors import fault_text
+from collapipe_env.scenario.yaml_places import line_of, open_brackets
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
@@ -139,8 +137,7 @@ def every_field(scenario: Scenario) -> dict[str, Any]:
 
 def scenario_digest(scenario: Scenario) -> str:
     """Return the SHA-256 of everything that a scenario says, in hexadecimal digits."""
-    text = json.dumps(scenario_to_dict(scenario), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return json_digest(scenario_to_dict(scenario))
 
 
 def scenario_to_yaml(scenario: Scenario, *, every: bool = False) -> str:
@@ -276,11 +273,9 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         yaml.Constructor = _Constructor
         data = yaml.load(text)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
         start = f" (begun in line {error.context_mark.line + 1})" if error.context_mark is not None else ""
         context = f"{error.context}{start}: " if error.context else ""
-        raise ScenarioError(f"{source}{line}: {_one_line(f'{context}{error.problem}')}") from None
+        raise ScenarioError(f"{source}{line_of(error)}: {_one_line(f'{context}{error.problem}')}") from None
     except YAMLError as error:
         position = getattr(error, "position", None)
         line = f", line {text[:position].count(chr(10)) + 1}" if isinstance(position, int) else ""
@@ -322,11 +317,9 @@ def _require_quick(text: str, source: str) -> None:
             f"{source}: {marks:,} lines, commas and brackets, above the limit of {MAX_MARKS:,}; is this a "
             "scenario?"
         )
-    depth = 0
-    for bracket in re.finditer(r"[\[{\]}]", text):  # also those in comments: there are few of them
-        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+    for position, depth in open_brackets(text):
         if depth > MAX_BRACKETS:
-            line = text.count("\n", 0, bracket.start()) + 1
+            line = text.count("\n", 0, position) + 1
             raise ScenarioError(
                 f"{source}, line {line}: nested too deeply for a scenario: {depth} open brackets"
             )

@@ -6,8 +6,6 @@ different days stand between the same two anchors.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any
 import collapipe_env
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
-from collapipe_env.files import read_json, write_json
+from collapipe_env.files import json_digest, read_json, write_json
 
 FORMAT = "collapipe-env leaderboard anchors"
 FORMAT_VERSION = 1
@@ -67,7 +65,7 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
     remedy = "install the package again, or name another file with --anchors"
     content = read_json(path, remedy)
     checksum = content.pop("checksum", None)
-    if checksum != _checksum(content):
+    if checksum != json_digest(content):
         raise DataError(f"{path} is damaged or was edited (its checksum differs): {remedy}")
     asked = {
         "format": FORMAT,
@@ -116,7 +114,7 @@ def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, Ce
             for name, cell in cells.items()
         },
     }
-    write_json(path, {**content, "checksum": _checksum(content)})
+    write_json(path, {**content, "checksum": json_digest(content)})
 
 
 def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) -> dict[str, CellAnchors]:
@@ -139,8 +137,7 @@ def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) 
             if not math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=0.0):
                 raise ScenarioError(
                     f"{name}: {title} was frozen with a mean delay of {first!r} s in episode {episode}, "
-                    "now it "
-                    f"is {second!r} s: find out what changed, or begin a new season"
+                    f"now it is {second!r} s: find out what changed, or begin a new season"
                 )
     return dict(before)
 
@@ -159,12 +156,9 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
     if digest != anchors.scenario_digest:
         raise ScenarioError(
             f"scenario {name!r} has the digest {digest[:12]}..., but the leaderboard's anchors were frozen "
-            "for "
-            f"{anchors.scenario_digest[:12]}... (collapipe-env {anchors.package_version}): it was changed, "
-            "so "
-            "scores would not compare. Install that version, or begin a new season with collapipe "
-            "leaderboard "
-            "freeze"
+            f"for {anchors.scenario_digest[:12]}... (collapipe-env {anchors.package_version}): it was "
+            "changed, so scores would not compare. Install that version, or begin a new season with "
+            "collapipe leaderboard freeze"
         )
 
 
@@ -189,7 +183,3 @@ def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str
 
 def _list_of(kind: type, values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

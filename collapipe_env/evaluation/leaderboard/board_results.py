@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import struct
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
 from collapipe_env.evaluation.leaderboard.season import SEEDS, cell_of
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.statistics import mean_delay
-from collapipe_env.files import read_json, without_nan, write_json
+from collapipe_env.files import json_digest, read_json, without_nan, write_json
 
 FORMAT = "collapipe-env leaderboard results"
 FORMAT_VERSION = 1
@@ -146,8 +145,7 @@ class BoardResults:
             }
             for name, cell in self.cells.items()
         }
-        content = without_nan({"season": self.season, "split": self.split, "cells": numbers})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_digest(without_nan({"season": self.season, "split": self.split, "cells": numbers}))
 
     def write(self, path: Path) -> None:
         """Write the file.

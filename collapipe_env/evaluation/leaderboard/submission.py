@@ -25,6 +25,7 @@ from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
 from collapipe_env.files import read_regular
+from collapipe_env.scenario.yaml_places import line_of, open_brackets
 from collapipe_env.schedulers import LEARNED, SCHEDULERS
 from collapipe_env.zoo.shipped_agents import is_shipped
 
@@ -216,9 +217,8 @@ def _form(folder: Path) -> _Form:
     try:
         data = YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise DataError(f"{place}{line}: {' '.join(str(error.problem).split())}: write plain YAML") from None
+        problem = " ".join(str(error.problem).split())
+        raise DataError(f"{place}{line_of(error)}: {problem}: write plain YAML") from None
     except (YAMLError, ValueError, RecursionError, KeyError) as error:
         raise DataError(f"{place}: {reason(error)}: write plain YAML") from None
     if not isinstance(data, dict):
@@ -243,12 +243,9 @@ def _form(folder: Path) -> _Form:
 
 def _nested(text: str) -> int:
     """Depth of brackets, or of dashes and question marks in one line, at most."""
-    depth = deepest = 0
-    for bracket in re.finditer(r"[\[{\]}]", text):
-        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
+    depths = [depth for _, depth in open_brackets(text)]
     rows = re.finditer(r"^(?:[ \t]*[-?](?=[ \t]))+", text, re.MULTILINE)
-    return max([deepest, *(row[0].count("-") + row[0].count("?") for row in rows)])
+    return max([0, *depths, *(row[0].count("-") + row[0].count("?") for row in rows)])
 
 
 def _files(folder: Path) -> dict[str, Path]:
