@@ -18,6 +18,7 @@ from collapipe_env.cli.common import (
     record,
     require_within,
     run_command,
+    say_folder,
 )
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.provenance import started
@@ -125,7 +126,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     }
     command = command_line(program, given)
     with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         write_text(run.scenario, setting.to_yaml())
         if options.from_ is None:
             rounds = _measure(options, run, setting, plans, slow_down)

@@ -225,6 +225,16 @@ def command_line(program: str, arguments: Sequence[str]) -> str:
     return f"{program} {shlex.join(arguments)}".rstrip()
 
 
+def say_folder(folder: Path, continued: bool) -> None:
+    """Print where a command writes.
+
+    Args:
+        folder: The folder.
+        continued: Whether an earlier run in it is continued.
+    """
+    print(f"{'going on in' if continued else 'writing to'} {folder}")
+
+
 def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:
     """Refuse numbers out of range.
 

@@ -22,6 +22,7 @@ from collapipe_env.cli.common import (
     record,
     require_schedulers,
     run_command,
+    say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import PlayOptions, play_and_report
@@ -190,7 +191,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             play.plan(scenario, playing, agents.get(name, ()), learner, lambda *_, f=folder: f, play.threads)
         )
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
             playing = options.names_for(scenario)

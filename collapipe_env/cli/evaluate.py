@@ -24,6 +24,7 @@ from collapipe_env.cli.common import (
     record,
     require_schedulers,
     run_command,
+    say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import PlayOptions, play_and_report
@@ -157,7 +158,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         write_text(run.scenario, played.to_yaml())
         play_and_report(
             [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],

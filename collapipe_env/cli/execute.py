@@ -23,6 +23,7 @@ from collapipe_env.cli.common import (
     record,
     require_within,
     run_command,
+    say_folder,
 )
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
@@ -237,7 +238,7 @@ def _run(
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
     command = command_line(program, given)
     with started(run, command, asked, fresh=options.fresh, growing="rounds") as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         write_text(run.scenario, scenario.to_yaml())
         state = committed(run, scenario)
         past = [] if state is None else reports(run, state.rounds)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from collapipe_env.cli.common import command_line, hint, require_within, run_command
+from collapipe_env.cli.common import command_line, hint, require_within, run_command, say_folder
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.provenance import started
@@ -153,7 +153,7 @@ class Verify:
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
         asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
         with started(run, command, asked, fresh=self.fresh) as continued:
-            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            say_folder(run.path, continued)
             executor = self.where.build(run, self.processes)
             faults = rerun.faults(run.episodes, executor)
         for note in rerun.notes:
@@ -256,7 +256,7 @@ class Freeze:
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-anchors-{self.split}")
         asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
         with started(run, command, asked, fresh=self.fresh) as continued:
-            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            say_folder(run.path, continued)
             executor = self.where.build(run, self.processes)
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
                 before = _frozen(season, self.split, file)
@@ -291,8 +291,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
             if cell not in every:
                 raise ScenarioError(
                     f"--tier {cell.tier} --size {cell.size}: submission.yaml does not name it: add it "
-                    "there, or "
-                    "leave the options out"
+                    "there, or leave the options out"
                 )
     else:
         cells = chosen_cells(tiers or QUICK_TIER, sizes or QUICK_SIZE)
@@ -337,7 +336,7 @@ def _play(
         "rounds": plan.length,
     }
     with started(run, command, asked, fresh=fresh) as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         executor = where.build(run, processes)
         print(
             f"playing {plan.player.name} on {', '.join(cell.name for cell in plan.cells)}: season "

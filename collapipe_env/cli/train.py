@@ -16,6 +16,7 @@ from collapipe_env.cli.common import (
     given_options,
     record,
     run_command,
+    say_folder,
 )
 from collapipe_env.cli.playing import play_and_report
 from collapipe_env.cli.train_options import RENAMED, Options
@@ -122,7 +123,7 @@ class Job:
             # The agent there was trained as that folder says, whatever is asked for now.
             deciding=("scenario",) if self._plays_what_is_there else None,
         ) as continued:
-            print(f"{'going on in' if continued else 'writing to'} {run.path}")
+            say_folder(run.path, continued)
             write_text(run.scenario, self._scenario.to_yaml())
             if options.trains:
                 self._train()

@@ -18,6 +18,7 @@ from collapipe_env.cli.common import (
     record,
     require_within,
     run_command,
+    say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.evaluation.provenance import started
@@ -144,7 +145,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     }
     command = command_line(program, given)
     with started(run, command, asked, fresh=options.fresh) as continued:
-        print(f"{'going on in' if continued else 'writing to'} {run.path}")
+        say_folder(run.path, continued)
         write_text(run.scenario, plan.scenario.to_yaml())
         print(
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
