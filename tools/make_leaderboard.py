@@ -119,8 +119,7 @@ def write_page(season: Season) -> None:
     sizes = ", ".join(f"{size} {season.episodes[size]}" for size in BOARD_SIZES)
     caption = (
         f"`python tools/make_leaderboard.py` (season {season.name}, split {SPLIT}, episodes of each cell: "
-        f"{sizes}; "
-        f"{season.rounds} rounds, surrogate)"
+        f"{sizes}; {season.rounds} rounds, surrogate)"
     )
     there = {results.scheduler for results in found}
     absent = [f"`{name}`" for name in schedulers() if name not in there]

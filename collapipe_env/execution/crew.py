@@ -106,7 +106,7 @@ class Crew(ABC):
         self.wait_until_ready(names)
         self._began = True
 
-    def wait_for_others(self, patience: float = 86_400.0) -> None:
+    def wait_for_others(self, patience: float = LONG_S) -> None:
         """Wait until a process a role has joined, from this machine or others.
 
         Args:

@@ -76,16 +76,14 @@ class Rerun:
         if claimed.season != season.name:
             raise DataError(
                 f"{folder}: its results are of season {claimed.season}, this version plays season "
-                f"{season.name}: "
-                "install the version that made them"
+                f"{season.name}: install the version that made them"
             )
         player = _player(folder, claimed)
         require_trust(player, trusted, folder)
         if player.digest != claimed.submission_sha256:
             raise DataError(
                 f"{folder}: the submission was changed after its results were made: run collapipe "
-                "leaderboard run "
-                "again"
+                "leaderboard run again"
             )
         known = [cell for name in claimed.cells if (cell := cell_of(name)) is not None]
         cells = tuple(
@@ -116,9 +114,10 @@ class Rerun:
             if self.intact
             else ["the digest of the results is not that of their numbers: they were edited"]
         )
+        here = machine_fingerprint()
         for cell in self.cells:
             claimed = self.claimed.cells[cell.name]
-            exact = not differing_entries(claimed.machine, machine_fingerprint())
+            exact = not differing_entries(claimed.machine, here)
             again = self._played(cell, claimed, folder, executor)
             found += [str(one) for one in differences(cell.name, claimed, again, exact=exact)]
         return found
@@ -143,8 +142,8 @@ class Rerun:
         if not self.other:
             return []
         return [
-            f"another machine or other versions ({', '.join(self.other)} differ): numbers are compared to "
-            "1e-9"
+            f"another machine or other versions ({', '.join(self.other)} differ): numbers are compared "
+            "to 1e-9"
         ]
 
     @property
@@ -154,7 +153,7 @@ class Rerun:
         part = (
             "all episodes"
             if self.episodes is None or self.episodes >= most
-            else (f"the first {counted(self.episodes, 'episode')}")
+            else f"the first {counted(self.episodes, 'episode')}"
         )
         how = "to 1e-9" if self.other else "bit by bit"
         return f"{part} of {', '.join(cell.name for cell in self.cells)} agree {how}"
@@ -167,7 +166,6 @@ def _player(folder: Path, claimed: BoardResults) -> Player:
     if is_own(claimed.scheduler):
         raise SchedulerError(
             f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
-            "from a "
-            "file: make a submission of it"
+            "from a file: make a submission of it"
         )
     return replace(named_player(claimed.scheduler), name=claimed.name)
