@@ -149,6 +149,7 @@ class Verify:
         """
         from collapipe_env.evaluation.leaderboard.rerun import Rerun
 
+        _require_engine(self)
         rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
         asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
@@ -250,6 +251,7 @@ class Freeze:
         )
         from collapipe_env.evaluation.leaderboard.submission import named_player
 
+        _require_engine(self)
         season = present_season()
         file = self.anchors or anchors_path(season, self.split)
         salt = season.checked_salt(read_salt(self.salt_file)) if self.split == "test" else None
@@ -278,9 +280,8 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     require_within(
         ("--episodes", 1 if options.episodes is None else options.episodes, 1, most),
         ("--rounds", 1 if options.rounds is None else options.rounds, 1, season.rounds),
-        ("--processes", options.processes or 1, 1, 1024),
     )
-    options.where.check()
+    _require_engine(options)
     tiers, sizes = options.tier, options.size
     if player.cells:
         every = player.cells
@@ -307,6 +308,12 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
         rounds=options.rounds,
         salt=salt,
     )
+
+
+def _require_engine(options: Run | Verify | Freeze) -> None:
+    """Refuse processes out of range, and engines that are not there, before a folder is made."""
+    require_within(("--processes", options.processes or 1, 1, 1024))
+    options.where.check()
 
 
 def _frozen(season: Season, split: str, file: Path | None) -> dict[str, CellAnchors]:

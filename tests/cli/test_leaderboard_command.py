@@ -267,6 +267,20 @@ def test_bad_options_are_one_line(arguments, message, tmp_path, capsys) -> None:
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["run", "--scheduler", "dssra"], ["verify", "nowhere"], ["freeze"]])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--processes", "-1"], "--processes = -1"),
+        (["--slurm-minutes", "5"], "an option of --executor slurm"),
+    ],
+)
+def test_no_folder_is_made_for_an_engine_that_cannot_be(command, options, message, tmp_path, capsys) -> None:
+    assert leaderboard(*command, *options, "--out", tmp_path / "run") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Path:
     """A season of its own, of 2 episodes of 3 rounds, with its test split open; returns its anchors' file."""
