@@ -32,6 +32,8 @@ from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.committed_rounds import committed, reports
+from collapipe_env.execution.fork_server import start_fork_server
+from collapipe_env.execution.replanned import Replanned
 from collapipe_env.execution.tokens import SHORTEST_TOKEN, token_of_file
 from collapipe_env.files import write_text
 from collapipe_env.scenario import Scenario
@@ -198,13 +200,6 @@ def _bind(options: Options, rank: Rank) -> str:
 def _run(
     options: Options, program: str, given: Sequence[str], ranked: tuple[Rank, MeetingPlace] | None = None
 ) -> None:
-    # Imported late, so that --help and typing errors are answered at once.
-    import torch
-
-    from collapipe_env.execution.launching import Failures, Launcher
-    from collapipe_env.execution.replanned import Replanned
-    from collapipe_env.execution.time_scale import usual_scale
-
     options.check()
     if ranked is not None:
         _require_ranked(options)
@@ -212,7 +207,6 @@ def _run(
         raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
     elif options.join is None and options.serve is None and options.token_file is not None:
         raise ScenarioError("--token-file is for --serve and --join: processes started here get a new token")
-    torch.set_num_threads(1)
     # What is wrong with these is said before anything is loaded or written.
     address = None if options.serve is None else _address("--serve", options.serve)
     token = None if options.token_file is None else token_of_file(options.token_file)
@@ -228,11 +222,8 @@ def _run(
     scheduler = Replanned.of(
         load_scheduler(name, scenario, None), scenario, options.schedule, options.micro_batches
     )
-    failures = Failures(
-        _failures("--fault", options.fault, scenario),
-        _failures("--kill", options.kill, scenario),
-        _failures("--hang", options.hang, scenario),
-    )
+    asked_for = (("--fault", options.fault), ("--kill", options.kill), ("--hang", options.hang))
+    failures = [_failures(option, texts, scenario) for option, texts in asked_for]
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}
@@ -251,6 +242,15 @@ def _run(
             print(
                 f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
             )
+        if ranked is None and options.serve is None:
+            start_fork_server()  # which imports the same meanwhile
+        # Imported late, so that --help and typing errors are answered at once.
+        import torch
+
+        from collapipe_env.execution.launching import Failures, Launcher
+        from collapipe_env.execution.time_scale import usual_scale
+
+        torch.set_num_threads(1)
         how: dict[str, Any] = {"committed": state, "transport": options.transport}
         if address is not None:
             how |= {"bind": address, "token": token}
@@ -274,7 +274,7 @@ def _run(
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
                 launcher.wait_for_others()
-            execution.play(failures)
+            execution.play(Failures(*failures))
 
 
 def _require_ranked(options: Options) -> None:

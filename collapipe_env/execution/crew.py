@@ -145,8 +145,10 @@ class Crew(ABC):
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join" and sender in names:
-                addresses[sender] = str(item.meta["host"]), int(item.meta["port"])
-                self._endpoint.connect({sender: addresses[sender]})
+                address = str(item.meta["host"]), int(item.meta["port"])
+                # Ctrl-C may come between the two, and all that have an address are told to stop then.
+                self._endpoint.connect({sender: address})
+                addresses[sender] = address
                 self._send_spec(sender)
             elif item.kind == "failed":
                 raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
@@ -13,11 +12,10 @@ from collections.abc import Collection
 from typing import Any
 
 from collapipe_env.errors import CollaPipeError
+from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.joining import play_role
 from collapipe_env.execution.transport.tcp import Address
 
-PRELOADED = ("collapipe_env.execution.joining",)
-"""Modules that processes share, as they are imported once."""
 ENDING_S = 5.0
 """Longest wait for processes that were told to stop [s]."""
 
@@ -36,8 +34,7 @@ class LocalProcesses:
     def __init__(self, launcher: Address, token: str) -> None:
         self.running: dict[str, Any] = {}
         self._launcher, self._token = launcher, token
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED))
+        self._context = start_fork_server()
 
     def start(self, name: str) -> None:
         """Start the process of a role.

@@ -1,0 +1,37 @@
+"""Fork server of an execution: imports what roles need once, for all processes on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import signal
+from multiprocessing.context import ForkServerContext
+
+PRELOADED = (
+    "collapipe_env.execution.local_processes",
+    "collapipe_env.tasks.classification",
+    # PyTorch imports it with the first optimiser, and some 800 modules with it.
+    "torch._dynamo",
+)
+"""Modules that are imported once; whatever else roles need, each of their processes imports for itself."""
+
+
+def start_fork_server() -> ForkServerContext:
+    """Start the process that those of roles are forked from, unless it runs; returns at once.
+
+    Its imports take seconds, so it is best started before the launcher's own imports: they overlap.
+
+    Returns:
+        Context in which processes of roles are started.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    multiprocessing.resource_tracker.ensure_running()  # would end the block below
+    # A terminal sends Ctrl-C to the server, too, which ignores it only once its imports are done.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
