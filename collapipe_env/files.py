@@ -29,6 +29,8 @@ ARCHIVE_BYTES = 2 * 1024**3
 """Largest archive that is read, say of a saved agent."""
 JSON_DEPTH = 64
 """Objects and lists of a JSON file within each other, at most."""
+_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % math.floor(LARGEST_BITS * math.log10(2)))
+"""So many digits, at least, has an integer above :data:`~collapipe_env.errors.LARGEST_BITS`."""
 UNPACKED_TIMES = 100
 """An archive may unpack to so many times its size; text and weights stay far below."""
 UNPACKED_ANYWAY = 64 * 1024**2
@@ -250,14 +252,16 @@ def parse_json(content: bytes) -> Any:
         value = json.loads(content.decode("utf-8"), object_pairs_hook=_object)
     except RecursionError:
         raise ValueError(f"nested deeper than {JSON_DEPTH} levels") from None
+    long = _MANY_DIGITS.search(content) is not None
     level: list[Any] = [[value]]
     for _ in range(JSON_DEPTH + 1):
         inner = []
         for container in level:
-            for item in container.values() if isinstance(container, dict) else container:
-                if isinstance(item, dict | list):
+            for item in container.values() if type(container) is dict else container:
+                kind = type(item)
+                if kind is dict or kind is list:
                     inner.append(item)
-                elif isinstance(item, int) and item.bit_length() > LARGEST_BITS:
+                elif long and kind is int and item.bit_length() > LARGEST_BITS:
                     raise ValueError(f"an integer of {item.bit_length():,} bits")
         level = inner
     if level:

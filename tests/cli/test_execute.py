@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,56 +12,61 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
+from executed_support import quick
+from process_support import descendants, run_command, wait_until_gone
+
 from collapipe_env.cli.execute import main_of_rank
 from collapipe_env.cli.main import main
-from collapipe_env.scenario import load_scenario
+from collapipe_env.execution import ranks
+from collapipe_env.execution.fork_server import start_fork_server
 
 ROOT = Path(__file__).parents[2]
 PLAIN = ["execute", "--scenario", "small", "--scheduler", "pipeline"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
-def processes_of(parent):
-    """Processes whose ancestor is another one."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found, wave = set(), {parent}
-    while wave:
-        wave = {pid for pid, above in parents.items() if above in wave} - found
-        found |= wave
-    return found
+def written(scenario, folder):
+    """Options of an execution of a scenario, which is written to a folder."""
+    (folder / "quick.yaml").write_text(scenario.to_yaml())
+    return ["--scenario", str(folder / "quick.yaml"), "--scheduler", "pipeline"]
 
 
-def alive(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
+def wait_for(condition, process, seconds=120.0):
+    """Wait until something is true, while a process lives."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
-def test_rounds_of_real_processes_take_the_priced_times(tmp_path):
-    out = tmp_path / "run"
-    given = [*PLAIN, "--rounds", "2", "--clock", "virtual", "--fault", "c0d2@1.0", "--out", str(out)]
-    result = subprocess.run(
-        [sys.executable, "-m", "collapipe_env", *given],
-        capture_output=True,
+def as_from_a_terminal(command, folder):
+    """Start a command in a group of its own, all of which Ctrl-C reaches."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
+        start_new_session=True,
+        # Whatever started the tests may ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert result.returncode == 0, result.stderr
-    assert "starting 9 processes: the server, 2 control units, 6 devices" in result.stdout
-    assert "lost c0d2" in result.stdout
+
+
+def test_rounds_of_real_processes_take_the_priced_times(tmp_path, capsys):
+    out = tmp_path / "run"
+    given = [*written(quick(), tmp_path), "--rounds", "2", "--clock", "virtual", "--fault", "c0d2@1.0"]
+    assert main(["execute", *given, "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "starting 9 processes: the server, 2 control units, 6 devices" in shown
+    assert "lost c0d2" in shown
     numbers = json.loads((out / "execution.json").read_text())
     first, second = numbers["rounds"]
     assert first["clusters"][0]["lost"] == [2]
@@ -82,34 +88,51 @@ def test_rounds_of_real_processes_take_the_priced_times(tmp_path):
         assert all(np.isfinite(weights[name]).all() for name in weights)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@linux
 def test_ctrl_c_leaves_no_process(tmp_path):
-    given = [*PLAIN, "--rounds", "50", "--time-scale", "1", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "collapipe_env", *given],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-        # Whatever started the tests may ignore the signal.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    with process:
-        deadline = time.monotonic() + 120.0
-        # Nine roles, the server that they are forked from, and Python's tracker of resources.
-        while len(processes_of(process.pid)) < 11:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        mine = processes_of(process.pid)
-        process.send_signal(signal.SIGINT)
+    given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
+    given += ["--rounds", "50", "--time-scale", "1", "--out", "run"]
+    command = [sys.executable, "-m", "collapipe_env", "execute", *given]
+    with as_from_a_terminal(command, tmp_path) as process:
+        # Four roles, the server that they are forked from, and Python's tracker of resources.
+        wait_for(lambda: len(descendants(process.pid)) >= 6, process)
+        mine = descendants(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
-    deadline = time.monotonic() + 20.0
-    while any(alive(pid) for pid in mine):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert "interrupted; all finished work is kept" in errors
+    assert "Traceback" not in errors
+    wait_until_gone(mine, 20.0)
+
+
+@linux
+def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n"
+        "pathlib.Path('begun').touch()\n"
+        "time.sleep(0.5)\n"
+        "pathlib.Path('imported').touch()\n"
+    )
+    (tmp_path / "starting.py").write_text(
+        "import pathlib, time\n"
+        "from collapipe_env.execution import fork_server\n"
+        "fork_server.PRELOADED = ('slow',)\n"
+        "fork_server.start_fork_server()\n"
+        "try:\n"
+        "    time.sleep(100.0)\n"
+        "except KeyboardInterrupt:\n"
+        "    deadline = time.monotonic() + 20.0\n"
+        "    while not pathlib.Path('imported').exists() and time.monotonic() < deadline:\n"
+        "        time.sleep(0.02)\n"
+    )
+    with as_from_a_terminal([sys.executable, "-c", "import starting"], tmp_path) as process:
+        wait_for((tmp_path / "begun").exists, process)
+        mine = descendants(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=100)
+    assert (process.returncode, errors) == (0, "")
+    assert (tmp_path / "imported").exists()
+    wait_until_gone(mine, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -150,32 +173,63 @@ def test_bad_options_are_one_clear_error(given, words, tmp_path, monkeypatch, ca
     assert "Traceback" not in shown
 
 
-def test_processes_join_an_execution_that_is_served(tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("a word that nobody guesses\n")
-    command = [sys.executable, "-m", "collapipe_env", "execute", "--token-file", str(secret)]
-    options = {"cwd": tmp_path, "env": environment(), "text": True, "stdout": subprocess.PIPE}
-    # Every process that joins imports everything for itself: one cluster of two devices takes the least.
-    scenario = load_scenario("small").with_overrides({"cluster.clusters": 1, "cluster.devices": 2})
-    (tmp_path / "tiny.yaml").write_text(scenario.to_yaml())
-    plain = ["--scenario", "tiny.yaml", "--scheduler", "pipeline"]
-    given = [*plain, "--rounds", "1", "--clock", "virtual", "--out", str(tmp_path / "run")]
-    with subprocess.Popen([*command, *given, "--serve", "127.0.0.1:0"], bufsize=1, **options) as launcher:
-        address = ""
-        for line in launcher.stdout:
-            if line.startswith("waiting at "):
-                address = line.split()[2]
-                break
-        roles = ["server", "c0", "c0d1", "c0d2"]
-        joined = [
-            subprocess.Popen([*command, "--join", address, "--role", role], **options) for role in roles
-        ]
-        told = launcher.stdout.read()
-    assert launcher.returncode == 0, told
-    assert "round 1 of 1" in told
+class Forked:
+    """A command in a process that has imported everything already.
+
+    Args:
+        arguments: Its command line, without the program's name.
+        folder: Present folder; the output goes to a file there.
+        name: Name of that file.
+    """
+
+    def __init__(self, arguments, folder, name):
+        self._output = folder / name
+        self._output.touch()
+        given = arguments, str(folder), name
+        self._process = start_fork_server().Process(target=run_command, args=given)
+        self._process.start()
+
+    def output(self):
+        return self._output.read_text()
+
+    def status(self):
+        self._process.join(60.0)
+        return self._process.exitcode
+
+
+class Fresh:
+    """A command in a process that imports everything for itself; see :class:`Forked`."""
+
+    def __init__(self, arguments, folder, name):
+        self._output = folder / name
+        command = [sys.executable, "-m", "collapipe_env", *arguments]
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=output)
+
+    def output(self):
+        return self._output.read_text()
+
+    def status(self):
+        return self._process.wait(60.0)
+
+
+@pytest.mark.parametrize("kind", [Forked, pytest.param(Fresh, marks=pytest.mark.slow)])
+def test_processes_join_an_execution_that_is_served(kind, tmp_path):
+    (tmp_path / "secret").write_text("a word that nobody guesses\n")
+    given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
+    given += ["--token-file", "secret", "--rounds", "1", "--clock", "virtual", "--out", "run"]
+    launcher = kind(["execute", *given, "--serve", "127.0.0.1:0"], tmp_path, "launcher")
+    deadline = time.monotonic() + 100.0
+    while not (said := re.search(r"^waiting at (\S+) for", launcher.output(), re.MULTILINE)):
+        assert time.monotonic() < deadline, launcher.output()
+        time.sleep(0.02)
+    joining = ["execute", "--token-file", "secret", "--join", said[1], "--role"]
+    joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d1", "c0d2")]
+    assert launcher.status() == 0, launcher.output()
+    assert "round 1 of 1" in launcher.output()
     for process in joined:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+        assert process.status() == 0
+        assert process.output().endswith("the execution has ended\n")
     assert (tmp_path / "run" / "weights.npz").exists()
 
 
@@ -210,6 +264,7 @@ def test_tokens_that_can_be_guessed_are_refused(given, content, tmp_path, monkey
 
 def test_ranks_refuse_tokens_that_can_be_guessed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ranks, "ENDS_S", 0.05)  # there are no other ranks, which rank 0 would wait for
     Path("token").write_text("word")
     place = {"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "10", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     for number in ("0", "1"):

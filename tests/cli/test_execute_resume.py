@@ -108,16 +108,18 @@ def same_results(one, other):
 
 def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert run(whole, "--rounds", 3, *FAULT)[0] == 0
-    assert run(parts, "--rounds", 2, *FAULT)[0] == 0
-    status, output, _ = run(parts, "--rounds", 3, *FAULT)
-    assert status == 0
+    plain = [*GIVEN, "--scenario", "quick.yaml", *FAULT]
+    given = [*plain, "--out", str(parts)]
+    assert main([*plain, "--rounds", "3", "--out", str(whole)]) == 0
+    assert main([*given, "--rounds", "2"]) == 0
+    capsys.readouterr()
+    assert main([*given, "--rounds", "3"]) == 0
+    output = capsys.readouterr().out
     assert "2 of 3 rounds have been played" in output
     assert "round 3 of 3" in output
     assert "round 2 of 3" not in output
     same_results(whole, parts)
     # A finished one says so; one with other options is refused.
-    given = [*GIVEN, "--scenario", "quick.yaml", *FAULT, "--out", str(parts)]
     assert main([*given, "--rounds", "3"]) == 0
     assert "all 3 rounds have been played" in capsys.readouterr().out
     for other in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from executed_support import Changed
 
+from collapipe_env.cli.main import main
 from collapipe_env.execution.setting import TrainingSetting
 from collapipe_env.physics.migration import LOST, STAY
 
@@ -76,6 +79,13 @@ def differing(launcher, twin):
     found, expected = launcher.weights(), twin.weights()
     assert found.keys() == expected.keys()
     return [name for name in found if not np.array_equal(found[name], expected[name])]
+
+
+def run_command(arguments, folder, output):
+    """Run ``collapipe`` as the work of a process, in a folder; its output goes to a file there."""
+    os.chdir(folder)
+    with open(output, "w", buffering=1) as sys.stdout:
+        sys.exit(main(arguments))
 
 
 def descendants(parent):
