@@ -12,7 +12,7 @@ from executed_support import Changed, InProcess, quick, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.execution import timekeeping
+from collapipe_env.execution import launching, timekeeping
 from collapipe_env.execution.clock import WallClock
 from collapipe_env.execution.clock_offsets import ClockOffset, Exchange
 from collapipe_env.execution.frames import Frame
@@ -236,7 +236,8 @@ def joined(clock, scale=1.0):
 
 def test_by_the_wall_clock_shifted_clocks_measure_what_one_clock_would(monkeypatch):
     monkeypatch.setattr(timekeeping, "FINE", 1e6)  # this machine may be busy, and the round is a fast one
-    scale = 0.02
+    monkeypatch.setattr(launching, "LEAD_S", 0.05)
+    scale = 0.01
     played = joined("wall", scale)
     compared = [compare_round(n, *one, scale) for n, one in enumerate(played, 1)]
     for one, (_, result) in zip(compared, played, strict=True):

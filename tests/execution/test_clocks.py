@@ -193,6 +193,7 @@ def played(clock, scale, schedule="1f1b"):
 def test_by_the_wall_clock_everything_is_late_and_nothing_early(schedule):
     planned, result, compared = played("wall", 0.05, schedule)
     events = [Recorded(*row) for row in result["events"]]
+    assert all(e.start_s >= 0.0 for e in events)
     assert all(e.measured_end_s >= e.end_s for e in events)
     # Two readings are never the numbers that were due.
     assert all(e.measured_end_s > e.end_s for e in events if e.there_s == 0.0)
