@@ -12,7 +12,7 @@ from executed_support import quick
 from process_support import Twin, WithSpare, alive, differing, wait_until_gone
 
 from collapipe_env.execution.frames import VERSION, Frame, encode
-from collapipe_env.execution.joining import ExecutionError
+from collapipe_env.execution.joining import ExecutionError, HeldEndpoint
 from collapipe_env.execution.launching import NO_FAILURES, Failures, Launcher
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -128,3 +128,22 @@ def test_without_a_control_unit_the_execution_ends_and_says_so():
         twin.play(planned, result)
         assert differing(launcher, twin) == []
     assert not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_ctrl_c_while_a_process_joins_is_no_error(after, monkeypatch):
+    scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 2})
+    connect = HeldEndpoint.connect
+
+    def interrupted(endpoint, directory):
+        if after:
+            connect(endpoint, directory)
+        raise KeyboardInterrupt
+
+    def joins(launcher):
+        launcher._events.put(("server", Frame("join", meta={"host": "127.0.0.1", "port": 9})))
+        monkeypatch.setattr(HeldEndpoint, "connect", interrupted)
+        launcher.wait_for_others(60.0)
+
+    with pytest.raises(KeyboardInterrupt), Launcher(scenario, WithSpare(scenario)) as launcher:
+        joins(launcher)
