@@ -27,9 +27,9 @@ patient = pytest.mark.timeout(1800)
 """A busy machine may take long to start processes."""
 
 
-def write_scenario(folder):
-    """Write a small scenario, of two clusters of two devices."""
-    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+def write_scenario(folder, clusters=2):
+    """Write a small scenario, of clusters of two devices."""
+    scenario = quick(**{"cluster.clusters": clusters, "cluster.devices": 2, "workload.batch_size": 16})
     (folder / "quick.yaml").write_text(scenario.to_yaml())
 
 
@@ -107,6 +107,7 @@ def same_results(one, other):
 
 
 def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
+    write_scenario(tmp_path, 1)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     plain = [*GIVEN, "--scenario", "quick.yaml", *FAULT]
     given = [*plain, "--out", str(parts)]

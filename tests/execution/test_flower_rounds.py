@@ -61,8 +61,8 @@ def played(rounds, moments):
         (quick, {}, 3),
         (quick, {"workload.update_compression": "lora"}, 2),
         (quick, {"workload.local_steps": 2, "workload.head": "common"}, 2),
-        (lambda: failing(recovery="light"), {"workload.local_steps": 2}, 4),
-        (lambda: failing(recovery="drop-round"), {"workload.local_steps": 2}, 4),
+        (lambda: failing(on_mean_s=20.0, recovery="light"), {"workload.local_steps": 2}, 2),
+        (lambda: failing(recovery="drop-round"), {"workload.local_steps": 2}, 3),
     ],
     ids=["as-it-is", "adapters", "common-head", "failures", "dropped-rounds"],
 )

@@ -93,9 +93,10 @@ def test_the_comparison_prices_losses_that_the_simulator_does_not_know(rounds):
 @pytest.mark.parametrize(("scale", "head"), [(0.5, "copies"), (2.0, "common")])
 def test_rounds_are_priced_with_their_losses_as_the_simulator_prices_them(scale, head):
     """Failures that the simulator knows of are in its own price, others come on top."""
-    known = failing(recovery="light").with_overrides({"workload.local_steps": 2, "workload.head": head})
+    known = failing(on_mean_s=20.0, recovery="light")
+    known = known.with_overrides({"workload.local_steps": 2, "workload.head": head})
     execution = ThreadedExecution(known, Changed(known), seed=1)
-    played = [execution.play() for _ in range(3)]
+    played = [execution.play() for _ in range(2)]
     execution.close()
     assert any(planned.failures for planned, _ in played)
     for number, (planned, result) in enumerate(played, 1):
