@@ -65,7 +65,7 @@ def _spec(name: str, fields: object) -> Any:
                 f"{name}.{field}", f"got {shown(value)}, but there is no field {shown(field)} here; {hint}"
             )
     try:
-        spec = _adapter(kind).validate_python(dict(fields))
+        spec = _adapter(kind).validate_python(dict(fields))  # type: ignore[arg-type]  # a class is hashable
     except ValidationError as error:
         raise _fault(name, kind, error) from None
     for field, value in fields.items():

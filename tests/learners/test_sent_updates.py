@@ -12,7 +12,6 @@ from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.physics.payload import UpdateFormat
 
-
 KINDS = ("fedavg", "fedavgm", "fedadam", "fedyogi")
 MODES = (COMMON, COPIES, SEQUENTIAL)
 FORMATS = (UpdateFormat(8), UpdateFormat(16), UpdateFormat(16, "top-k", 0.05), UpdateFormat(8, "top-k", 0.05))
