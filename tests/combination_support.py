@@ -198,7 +198,7 @@ def scenario_of(case: Case) -> dict[str, Any]:
     }
 
 
-ROUNDS = 4
+ROUNDS = 3
 """Rounds of an episode."""
 
 

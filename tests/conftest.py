@@ -2,10 +2,16 @@
 
 import gc
 import os
+import sys
 
 # Before the libraries are imported, which read them once.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# Reading 400 files of tests anew takes each worker 10 s, and processes that tests start read the package. So
+# bytecode is kept whatever the environment says, in the folders where Numba keeps its code anyway.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -15,6 +21,24 @@ from hypothesis import settings  # noqa: E402
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let one worker run all tests of a file, and of the searches' folder, unless ``--dist`` says otherwise.
+
+    What tests of a file share is then made once. The searches' tests compile much of the same code, which a
+    second worker would compile once more.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "tests/agents" if nodeid.startswith("tests/agents/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -83,8 +83,9 @@ def _completed(
         if not levels:
             return None
         chosen = [places[item] for item in case.items()]
-        gains = np.array([missing[np.ix_([places[name, level]], *[chosen] * (missing.ndim - 1))].sum()
-                          for level in levels])  # fmt: skip
+        own = [places[name, level] for level in levels]
+        added = missing[np.ix_(own, *[chosen] * (missing.ndim - 1))]
+        gains = added.reshape(len(levels), -1).sum(axis=1)
         case[name] = levels[rng.choice(np.flatnonzero(gains == gains.max()))]
     return {name: case[name] for name in factors}
 

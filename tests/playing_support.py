@@ -254,7 +254,6 @@ def play(case: Case, path: Path, kind: str | None = None) -> tuple[Played, list[
         lambda: played.random_action(rng),
         played.planned,
         lambda: played.random_action(rng),
-        lambda: played.random_action(rng),
     ]
     for choose in choices:
         played.ready()

@@ -39,6 +39,7 @@ from collapipe_env.evaluation.scheduler_loading import (
     require_scheduler,
 )
 from collapipe_env.evaluation.statistics import Results, Summary
+from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.files import without_nan, write_text
 from collapipe_env.learners.factory import LEARNERS, present_name
 from collapipe_env.scenario import Scenario, load_scenario
@@ -240,7 +241,7 @@ def evaluate(
             factories=factories,
             own_learner=LEARNERS.get(learner) if learner in LEARNERS.added() else None,
         )
-        cleanup.callback(_threads_as_they_are())
+        cleanup.callback(compute_in_threads(plan.threads))
         (outcome,) = evaluate_all([plan], processes, lines=False)
         found = Evaluation(summarise_scenario(plan, outcome, reference))
         if run is not None:
@@ -271,14 +272,6 @@ def _within(option: str, value: Any, largest: int) -> int:
     if not whole or not 1 <= value <= largest:
         raise ScenarioError(f"{option} = {shown(value)}: use a whole number from 1 to {largest:,}")
     return int(value)
-
-
-def _threads_as_they_are() -> Any:
-    """Return a function that restores PyTorch's thread count."""
-    import torch
-
-    before = torch.get_num_threads()
-    return lambda: torch.set_num_threads(before)
 
 
 def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict[str, Factory]]:

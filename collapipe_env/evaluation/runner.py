@@ -26,6 +26,7 @@ from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_code, registered
 from collapipe_env.evaluation.titles import own_titles
+from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
 from collapipe_env.evaluation.unit_progress import UnitProgress
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
@@ -354,10 +355,8 @@ def _finished(unit: Unit) -> bool:
 
 
 def _work(unit: Unit, on_round: Any) -> None:
-    import torch
-
     plan = unit.plan
-    torch.set_num_threads(plan.threads)
+    compute_in_threads(plan.threads)
     if plan.own_learner is not None and plan.learner not in LEARNERS:  # in a process of its own
         register_learner_again(plan.learner, plan.own_learner)
     code = own_code(unit.scheduler, plan.factories)

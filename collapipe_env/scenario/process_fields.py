@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
@@ -25,6 +26,12 @@ def _read(given: object) -> object:
     # In one order, so that scenarios that say the same are equal.
     specs = ((name, _spec(name, fields)) for name, fields in sorted(given.items()))
     return tuple((name, spec) for name, spec in specs if spec is not None)
+
+
+@lru_cache(maxsize=128)
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """The validation of a process's fields; building it takes far longer than using it."""
+    return TypeAdapter(kind)
 
 
 def _spec(name: str, fields: object) -> Any:
@@ -58,7 +65,7 @@ def _spec(name: str, fields: object) -> Any:
                 f"{name}.{field}", f"got {shown(value)}, but there is no field {shown(field)} here; {hint}"
             )
     try:
-        spec = TypeAdapter(kind).validate_python(dict(fields))
+        spec = _adapter(kind).validate_python(dict(fields))  # type: ignore[arg-type]  # a class is hashable
     except ValidationError as error:
         raise _fault(name, kind, error) from None
     for field, value in fields.items():

@@ -252,13 +252,13 @@ def in_the_open_space(plan: Allocation):
     return rows
 
 
-def losses(scenario, rows, seed):
+def losses(scenario, rows, seed, published=PUBLISHED):
     """How far DSSRA's objective is above published plans' in the open space, relatively, by scheduler."""
     scheduler = DSSRA(scenario, threads=1)
     state = loaded_state(scenario, rows, seed)
     ours = scheduler.objective(state, scheduler.allocate(state))
     found = {}
-    for name in PUBLISHED:
+    for name in published:
         plan = SCHEDULERS.get(name)(scenario).allocate(state)
         within = in_the_open_space(plan)
         theirs = scheduler.objective(state, plan)
@@ -271,7 +271,9 @@ def losses(scenario, rows, seed):
 )
 def test_no_published_plan_in_the_open_space_is_better(scenario, rows):
     """Without published plans as starting points."""
-    every = losses(scenario, rows, 7)
+    # OptPipe takes seconds for each state: in the fast run it plans in one scenario.
+    published = [name for name in PUBLISHED if name != "optpipe" or scenario is PRICED]
+    every = losses(scenario, rows, 7, published)
     beaten = np.concatenate(list(every.values()))
     assert beaten.size >= 5 * rows
     assert beaten.max() <= 1e-9, {name: values.max(initial=-1.0) for name, values in every.items()}

@@ -55,8 +55,8 @@ SCENARIOS = {
     "priced": PRICED,
     "recomputed": RECOMPUTED,
 }
-# The solver of OptPipe takes seconds for medium, and half a minute for large.
-LONG = {("optpipe", "medium"), ("optpipe", "large"), ("optpipe", "recomputed")}
+# The solver of OptPipe takes seconds for most, and half a minute for large.
+LONG = {("optpipe", "small"), ("optpipe", "medium"), ("optpipe", "large"), ("optpipe", "recomputed")}
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_what_counts_rounds_moves_the_same_by_every_clock(base):
     """Fading, load and tenants are chains over rounds: no number depends on the seconds."""
     processes = {"tenants": {}, "migration": {}}
     first = load_scenario({**SMALL, "dynamics": {**SMALL["dynamics"], "processes": processes}})
-    one = CollaPipeVectorEnv(3, first)
-    other = CollaPipeVectorEnv(3, first.with_overrides({"dynamics.time_base": base}))
+    one = CollaPipeVectorEnv(3, first, "surrogate")
+    other = CollaPipeVectorEnv(3, first.with_overrides({"dynamics.time_base": base}), "surrogate")
     np.testing.assert_array_equal(one.reset(seed=2)[0], other.reset(seed=2)[0])
     for action in actions_of(one, 6):
         for a, b in zip(one.step(action)[:2], other.step(action)[:2], strict=True):

@@ -12,12 +12,20 @@ from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.physics.payload import UpdateFormat
 
+KINDS = ("fedavg", "fedavgm", "fedadam", "fedyogi")
+MODES = (COMMON, COPIES, SEQUENTIAL)
+FORMATS = (UpdateFormat(8), UpdateFormat(16), UpdateFormat(16, "top-k", 0.05), UpdateFormat(8, "top-k", 0.05))
 
-@pytest.mark.parametrize("kind", ["fedavg", "fedavgm", "fedadam", "fedyogi"])
-@pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
+
 @pytest.mark.parametrize(
-    "update_format",
-    [UpdateFormat(8), UpdateFormat(16), UpdateFormat(16, "top-k", 0.05), UpdateFormat(8, "top-k", 0.05)],
+    ("kind", "mode", "update_format"),
+    [
+        # The fast run has a third of the cases: every pair of a kind, a mode and a format.
+        pytest.param(kind, mode, form, marks=[] if (k + m + f) % 3 == 0 else [pytest.mark.slow])
+        for k, kind in enumerate(KINDS)
+        for m, mode in enumerate(MODES)
+        for f, form in enumerate(FORMATS)
+    ],
     ids=str,
 )
 def test_everybody_keeps_one_model_and_the_same_seed_gives_the_same(kind, mode, update_format):

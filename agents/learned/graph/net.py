@@ -118,11 +118,12 @@ class GraphNet(nn.Module):
         self.chain_in = nn.Linear(d + CHAIN_INPUTS, shape.plan_hidden)
         self.chain_head = nn.Linear(shape.plan_hidden, CHAIN_OUTPUTS)
         for head in (self.count_head, self.node_head, self.chain_head):
-            nn.init.normal_(head.weight, std=0.02)
+            if not head.weight.is_meta:  # without numbers, this would import PyTorch's compiler
+                nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
         # Without a draw, so that the other weights are what they were before there were such inputs.
-        self.heat = nn.utils.skip_init(nn.Linear, HEAT_INPUTS, d, bias=False)  # type: ignore[no-untyped-call]
-        nn.init.zeros_(self.heat.weight)
+        self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
+        self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
 
     def leave_out(self, parts: Sequence[str]) -> None:
         """Set the weights of parts of the net to 0, for good: no gradient reaches them.
