@@ -74,7 +74,8 @@ def main() -> None:
         "sitting out (by seed)",
     )  # fmt: skip
     table = markdown_table(names, [row(key, fits[key]) for key in sorted(fits)])
-    commands = "\n".join(["```bash", *(typed_command(shlex.split(fits[key]["command"])) for key in sorted(fits)), "```"])
+    typed = (typed_command(shlex.split(fits[key]["command"])) for key in sorted(fits))
+    commands = "\n".join(["```bash", *typed, "```"])
     write_parts(PAGE, {"fits": f"{table}\n\n{commands}"})
     print(f"wrote {PAGE}")
 

@@ -51,7 +51,9 @@ def _link(role: re.Match[str], path: str) -> str:
 def _page(found: re.Match[str]) -> str:
     """A link to a page of the site, by its name in words."""
     name = found["name"]
-    return f'<a href="{name}.html">{name.replace("_", " ")}</a>' if (PAGES / f"{name}.md").exists() else found[0]
+    if not (PAGES / f"{name}.md").exists():
+        return found[0]
+    return f'<a href="{name}.html">{name.replace("_", " ")}</a>'
 
 
 def _tables(text: str) -> str:
