@@ -13,7 +13,7 @@ import griffe
 
 PAGES = Path(__file__).parents[1] / "docs"
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|obj|exc):`(?P<short>~?)(?P<name>[^`]+)`")
-_PAGE = re.compile(r"``(?:docs/)?(?P<name>[a-z_]+)\.md``")
+_PAGE = re.compile(r"(?<!`)(?P<quote>`{1,2})(?:docs/)?(?P<name>[a-z_]+)\.md(?P=quote)(?!`)")
 _RULE = re.compile(r"^(?P<indent> *)=+(?: +=+)+$")
 
 
