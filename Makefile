@@ -96,11 +96,11 @@ $(DOCS_STAMP): pyproject.toml $(STAMP)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[docs]"
 	@touch $@
 
-docs: $(DOCS_STAMP) ## Build the documentation as a site in site/, checked, with the notebooks run
+docs: $(DOCS_STAMP) ## Build the documentation as a site in site/, with the notebooks run
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
-	@echo "the site is in site/index.html; make docs-serve shows it with its search"
+	@echo "the site is in site/index.html, which any browser opens"
 
-docs-serve: $(DOCS_STAMP) ## Show the documentation on http://127.0.0.1:8000 and build it anew when a page changes
+docs-serve: $(DOCS_STAMP) ## Show the documentation on http://127.0.0.1:8000 and rebuild it when a page changes
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs serve
 
 clean: ## Remove build outputs and caches

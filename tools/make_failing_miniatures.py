@@ -39,7 +39,7 @@ HEADS = (
     "random",
     "room over DSSRA",
     "over DSSRA+",
-    "of not knowing classes",
+    "cost of unknown classes",
 )
 
 

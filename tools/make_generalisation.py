@@ -343,7 +343,7 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     lines = [[_name(label, found), *(_text(at[label, name]) for name in columns)] for label in labels]
     meanings = " ".join(f"`{name}`: {MEANINGS[name]}." for name in columns if name in MEANINGS)
     failing = any(one.summary is not None and one.summary.gate.failed for one in found)
-    marked = [f"{FAILS} fails it."] if failing else []
+    marked = [f"{FAILS} marks a failure."] if failing else []
     parts = [
         markdown_table(heads, lines),
         f"{counted(options.seeds, 'held-out episode')} of {options.rounds} rounds, "

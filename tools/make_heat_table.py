@@ -18,7 +18,7 @@ from collapipe_env.schedulers import SCHEDULERS
 
 PAGE = Path(__file__).parents[1] / "docs" / "heat.md"
 LOADS: dict[str, dict[str, Any]] = {
-    "as it is": {},
+    "as shipped": {},
     "no energy budgets, H = 4": {
         "workload": {"local_steps": 4},
         "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e3},

@@ -6,11 +6,12 @@ Run ``python tools/make_surrogate_table.py``; everything stands in the file of t
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table, typed_command, write_parts
 
 from collapipe_env.files import read_json
 from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
@@ -73,7 +74,8 @@ def main() -> None:
         "sitting out (by seed)",
     )  # fmt: skip
     table = markdown_table(names, [row(key, fits[key]) for key in sorted(fits)])
-    commands = "\n".join(["```bash", *(fits[key]["command"] for key in sorted(fits)), "```"])
+    typed = (typed_command(shlex.split(fits[key]["command"])) for key in sorted(fits))
+    commands = "\n".join(["```bash", *typed, "```"])
     write_parts(PAGE, {"fits": f"{table}\n\n{commands}"})
     print(f"wrote {PAGE}")
 

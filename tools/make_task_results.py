@@ -260,10 +260,8 @@ def table(rows: Mapping[str, Row]) -> str:
         for metric in SETS[name].metrics
     ]
     seeds = len(next(iter(rows.values())).runs)
-    return (
-        f"{markdown_table(heads, lines, left=2)}\n\nMean over {seeds} seeds, with a 95 % bootstrap interval "
-        "from two on; times are those of one run."
-    )
+    spread = "One seed" if seeds == 1 else f"Mean over {seeds} seeds, with 95 % bootstrap intervals"
+    return f"{markdown_table(heads, lines, left=2)}\n\n{spread}; times are those of one run."
 
 
 def draw(rows: Mapping[str, Row]) -> Figure:

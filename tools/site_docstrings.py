@@ -6,11 +6,14 @@ A Griffe extension; see ``extensions`` in ``mkdocs.yml``.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
 
+PAGES = Path(__file__).parents[1] / "docs"
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|obj|exc):`(?P<short>~?)(?P<name>[^`]+)`")
+_PAGE = re.compile(r"(?<!`)(?P<quote>`{1,2})(?:docs/)?(?P<name>[a-z_]+)\.md(?P=quote)(?!`)")
 _RULE = re.compile(r"^(?P<indent> *)=+(?: +=+)+$")
 
 
@@ -32,7 +35,8 @@ def markdown(text: str, path: str = "") -> str:
         path: Dotted name of the object that it is of, for names in it that begin with a dot.
     """
     text = _ROLE.sub(lambda role: _link(role, path), text)
-    text = re.sub(r"^Class attributes:$", "Attributes:", text, flags=re.MULTILINE)
+    text = _PAGE.sub(_page, text)
+    text = re.sub(r"^Class attributes:$", "Attributes: Class attributes:", text, flags=re.MULTILINE)
     return re.sub(r"::$", ":", _tables(text), flags=re.MULTILINE)
 
 
@@ -42,6 +46,14 @@ def _link(role: re.Match[str], path: str) -> str:
     shown = name.rpartition(".")[2] if role["short"] or role["name"] != name else name
     target = name if name.startswith("collapipe_env.") else f"{path}.{name}"
     return f'<autoref identifier="{target}" optional><code>{shown}</code></autoref>'
+
+
+def _page(found: re.Match[str]) -> str:
+    """A link to a page of the site, by its name in words."""
+    name = found["name"]
+    if not (PAGES / f"{name}.md").exists():
+        return found[0]
+    return f'<a href="{name}.html">{name.replace("_", " ")}</a>'
 
 
 def _tables(text: str) -> str:

@@ -40,6 +40,8 @@ def _named_file(link: re.Match[str]) -> str:
     text, target = link["text"], link["target"]
     if not (ROOT / target).exists():
         return link[0]  # left for the strict build to complain about
+    if target.endswith(text.strip("`")):
+        return f"`{target}`"
     return text if target in text else f"{text} (`{target}`)"
 
 

@@ -105,4 +105,7 @@ def gate_note(rounds: int) -> str:
     )
     if rounds < FROM_ROUNDS:
         return f"Energy gate ({rule}): not applied to {rounds} rounds, only from {FROM_ROUNDS} on."
-    return f"Energy gate over {rounds} rounds: {rule}. Those that fail stand below the line, without a rank."
+    return (
+        f"Energy gate over {rounds} rounds: {rule}. Schedulers that fail are listed below the line and "
+        "have no rank."
+    )

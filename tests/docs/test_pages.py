@@ -61,6 +61,8 @@ def test_the_site_loads_nothing_from_elsewhere():
     settings = YAML(typ="safe").load(support.ROOT / "mkdocs.yml")
     assert settings["theme"]["font"] is False
     assert not [name for name in settings if name == "extra_javascript"]
+    for script in settings["extra"]["polyfills"]:
+        assert (support.DOCS / script).is_file()
     for sheet in settings["extra_css"]:
         assert "http" not in (support.DOCS / sheet).read_text(encoding="utf-8")
 

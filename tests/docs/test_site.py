@@ -3,13 +3,16 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NEEDED = ("mkdocs", "material", "mkdocstrings_handlers.python", "latex2mathml", "nbconvert", "ipykernel")
 
 
@@ -70,6 +73,18 @@ def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
     assert 'id="collapipe_env.CollaPipeEnv.simulate"' in reference
     formulas = (tmp_path / "system_model.html").read_text(encoding="utf-8").count("<math ")
     assert formulas > 100
+    if BROWSER:
+        assert "md-search-result__item" in found_in_a_browser(tmp_path / "index.html", "heat")
+
+
+def found_in_a_browser(page, words):
+    """Text of the page once a browser has opened it without a server and searched it."""
+    with tempfile.TemporaryDirectory() as profile:
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+        address = f"{page.as_uri()}?q={words}"
+        command = [str(BROWSER), *options, "--virtual-time-budget=20000", "--dump-dom", address]
+        shown = subprocess.run(command, capture_output=True, timeout=120, check=True).stdout
+    return shown.decode(errors="replace")
 
 
 def notebook_of(*sources):

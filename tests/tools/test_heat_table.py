@@ -45,7 +45,7 @@ def test_the_table_of_a_few_rounds(monkeypatch) -> None:
     monkeypatch.setattr(tool, "EPISODES", 1)
     monkeypatch.setattr(tool, "LOADS", dict(list(tool.LOADS.items())[:1]))
     head, _, *rows = tool.table().splitlines()
-    assert head == "| governor | as it is |"
+    assert head == "| governor | as shipped |"
     delays = {re.findall(r"([\d.]+) s", row)[0] for row in rows}
     assert len(rows) == len(delays) + 3 == 4  # nobody is hot after two rounds, whatever the governor
     assert all("0% slowed" in row for row in rows[1:])
