@@ -23,7 +23,7 @@ from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.parameters import Parameters, SystemParameters
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.simulation import ChainTimes
-from collapipe_env.physics.schedules.storage import stored_by_stage
+from collapipe_env.physics.schedules.storage import stored_in_stage
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.state import SystemState
 
@@ -189,7 +189,7 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     return ChainTimes(forward, backward, weight, there, back, latency, share)
 
 
-@compiled
+@compiled_leaf
 def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, micro_batches: int) -> float:
     """Memory that a stage needs [byte].
 
@@ -227,10 +227,14 @@ def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArr
 def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
     """Whether every device of a plan has the memory for it."""
     schedule, M, steps = plan.schedule, plan.micro_batches, int(problem.numbers.local_steps)
-    stored = stored_by_stage(schedule, plan.caps, plan.held, plan.chunks, M, steps)
+    least = np.iinfo(np.int64).max
     for s in range(len(plan.devices)):
-        needed = stage_bytes(problem, schedule, plan.held[s], stored[s], M)
-        if not fits(needed, problem.memory_bytes[plan.devices[s]]):
+        held, stored = plan.held[s], 0.0
+        if held > 0:
+            least = min(least, plan.caps[s])
+            cap = plan.caps[s] if schedule == ZERO_BUBBLE else least
+            stored = stored_in_stage(schedule, cap, held, plan.chunks, M, steps)
+        if not fits(stage_bytes(problem, schedule, held, stored, M), problem.memory_bytes[plan.devices[s]]):
             return False
     return True
 

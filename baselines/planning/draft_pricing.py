@@ -12,12 +12,12 @@ import numpy as np
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_leaf
 from collapipe_env.physics.delay import gpipe_step
 from collapipe_env.physics.memory import fits, samples_beside
 from collapipe_env.physics.schedules.orders import effective_caps
 from collapipe_env.physics.schedules.recurrence import ordered_step
-from collapipe_env.physics.schedules.storage import stored_by_stage
+from collapipe_env.physics.schedules.storage import stored_in_stage
 
 from .chain_problem import (
     ChainProblem,
@@ -69,6 +69,19 @@ def draft_row(drafts: Drafts, r: int) -> PlanArrays:
     )
 
 
+@compiled_leaf
+def _with_one_more(problem: ChainProblem, plan: PlanArrays, s: int, held: int, limit: int) -> float:
+    """Compute time of a stage's blocks and one more, infinite if the memory does not hold them [s]."""
+    k, count, M, schedule = plan.devices[s], held + 1, plan.micro_batches, plan.schedule
+    stored = stored_in_stage(schedule, limit, count, plan.chunks, M, int(problem.numbers.local_steps))
+    if not fits(stage_bytes(problem, schedule, count, stored, M), problem.memory_bytes[k]):
+        return np.inf
+    launches = M * ((1.0 + problem.numbers.backward_over_forward) * problem.times.block_launch[k])
+    passes = problem.times.block_forward[k] + problem.times.block_backward[k] + launches
+    length: float = count * passes
+    return length
+
+
 @compiled
 def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> IntArray:
     """Blocks for given stages so that the slowest computes least, within the memories.
@@ -86,31 +99,29 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
     S, v, M, schedule = len(plan.devices), plan.chunks, plan.micro_batches, plan.schedule
     steps = int(problem.numbers.local_steps)
     held = np.zeros(S, dtype=np.int64)
-    passes_of_both = 1.0 + problem.numbers.backward_over_forward
     if S * v > problem.numbers.blocks:
         return held
     limits = np.minimum(plan.caps, ceiling)
     # Under ZB-H1 a stage's own limit counts, under the others the least one before it.
     if schedule != ZERO_BUBBLE:
         limits = effective_caps(limits, M * v * steps)
+    # Time of each stage with one block more; infinite where its memory has no room for that.
+    longer = np.empty(S)
+    for s in range(S):
+        longer[s] = _with_one_more(problem, plan, s, 0, limits[s])
     for given in range(problem.numbers.blocks):
         target, least = -1, np.inf
         for s in range(S):
             # The first blocks go to stages that are still short of one for each chunk.
             if given < S * v and held[s] >= v:
                 continue
-            k, count = plan.devices[s], held[s : s + 1] + 1
-            launches = M * (passes_of_both * problem.times.block_launch[k])
-            passes = problem.times.block_forward[k] + problem.times.block_backward[k] + launches
-            length = count[0] * passes
-            if length < least:
-                stored = stored_by_stage(schedule, limits[s : s + 1], count, v, M, steps)[0]
-                if fits(stage_bytes(problem, schedule, count[0], stored, M), problem.memory_bytes[k]):
-                    target, least = s, length
+            if longer[s] < least:
+                target, least = s, longer[s]
         if target < 0:
             held[:] = 0
             return held
         held[target] += 1
+        longer[target] = _with_one_more(problem, plan, target, held[target], limits[target])
     return held
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from collapipe_env.errors import AllocationError
@@ -11,6 +10,7 @@ from collapipe_env.physics.overheads import NO_OVERHEADS
 
 from .chain_problem import ChainProblem
 from .schedule_search import (
+    caps_of,
     next_numbers,
     quickest,
     rearranged,
@@ -51,17 +51,42 @@ class Point(NamedTuple):
     origin: int
 
 
-Candidate = tuple[ScheduleTuple, tuple[int, ...], int]
-"""A schedule with nothing open, blocks of each stage (empty for a balanced split), and its origin."""
+Candidate = tuple[ScheduledPlan, int]
+"""A draft of a schedule with nothing open (without blocks: for a balanced split), and its origin."""
+
+
+def draft_of(
+    schedule: ScheduleTuple, micro_batches: int, devices: tuple[int, ...], held: tuple[int, ...] = ()
+) -> ScheduledPlan:
+    """What ``placed(schedule, micro_batches, devices).plan(held)`` is, without the tuple in between."""
+    M, own = schedule.micro_batches or micro_batches, schedule.devices or devices
+    name, v = schedule.schedule, schedule.chunks
+    return ScheduledPlan(own, held, name, caps_of(schedule.caps or "ordinary", name, len(own), v, M), M, v)
 
 
 def priced(
-    problem: ChainProblem, candidates: Sequence[Candidate], width: int, limit: float = float("inf")
+    problem: ChainProblem,
+    space: Sequence[ScheduleTuple],
+    candidates: Sequence[Candidate],
+    width: int,
+    limit: float = float("inf"),
 ) -> list[Point]:
-    """The best candidates, quickest first; those that fit no memory are pruned."""
-    drafts = [schedule.plan(held) for schedule, held, _ in candidates]
-    found = quickest(problem, drafts, keep=width, limit=limit)
-    return [Point(f.seconds, candidates[f.place][0], f.plan, candidates[f.place][2]) for f in found]
+    """The best candidates, quickest first; those that fit no memory are pruned.
+
+    Args:
+        problem: The cluster.
+        space: The schedules that the candidates' origins are places of.
+        candidates: The candidates.
+        width: At most so many are returned.
+        limit: Only quicker ones are wanted [s].
+    """
+    found = quickest(problem, [draft for draft, _ in candidates], keep=width, limit=limit)
+    points = []
+    for seconds, plan, place in found:
+        origin = candidates[place][1]
+        schedule = placed(space[origin], plan.micro_batches, plan.devices)
+        points.append(Point(seconds, schedule, plan, origin))
+    return points
 
 
 def device_sets(
@@ -88,7 +113,7 @@ def device_sets(
     while sets:
         # So many that there are enough sets among them, each with its best number first.
         keep = (width - 1) * len(numbers) + 1
-        found = priced(problem, [(placed(probe, M, d), (), 0) for d in sets for M in numbers], keep)
+        found = priced(problem, [probe], [(draft_of(probe, M, d), 0) for d in sets for M in numbers], keep)
         best: dict[tuple[int, ...], Point] = {}
         for point in found:
             best.setdefault(point.plan.devices, point)
@@ -118,7 +143,7 @@ def first_candidates(space: Space, sets: Sequence[tuple[int, ...]]) -> Iterator[
         numbers = space.micro_batches if schedule.micro_batches is None else (schedule.micro_batches,)
         for M in numbers:
             for devices in sets if schedule.devices is None else [schedule.devices]:
-                yield placed(schedule, M, devices), (), origin
+                yield draft_of(schedule, M, devices), origin
 
 
 def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Candidate]:
@@ -129,27 +154,31 @@ def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Ca
         space: The space.
         usable: Devices that can hold a block.
     """
-    own, devices, held, origin = point.schedule, point.plan.devices, point.plan.held, point.origin
+    plan, origin = point.plan, point.origin
+    devices, held, M = plan.devices, plan.held, plan.micro_batches
     template = space.schedules[origin]
+    # The plan's own caps may have been lowered to its memories; a neighbour's are wanted anew.
+    own = draft_of(template, M, devices, held)
+    _, _, name, caps, _, v = own
     for shifted in shifted_blocks(held, range(len(held))):
         if min(shifted) > 0:
-            yield own, shifted, origin
+            yield ScheduledPlan(devices, shifted, name, caps, M, v), origin
     if template.devices is None:
-        for plan in rearranged(point.plan, usable):
-            yield replace(own, devices=plan.devices), plan.held, origin
+        for other in rearranged(own, usable):
+            yield other, origin
         for other in resized_devices(devices, usable):
-            yield replace(own, devices=other), (), origin
+            yield draft_of(template, M, other), origin
     if template.micro_batches is None:
-        for M in next_numbers(space.micro_batches, point.plan.micro_batches):
-            yield replace(own, micro_batches=M), held, origin
+        for number in next_numbers(space.micro_batches, M):
+            yield draft_of(template, number, devices, held), origin
     for other_origin, schedule in enumerate(space.schedules):
         if other_origin == origin:
             continue
-        instance = placed(schedule, point.plan.micro_batches, devices)
-        if schedule.micro_batches is None and instance.micro_batches not in space.micro_batches:
+        instance = draft_of(schedule, M, devices)
+        if schedule.micro_batches is None and M not in space.micro_batches:
             continue
         fits_chunks = instance.devices == devices and min(held) >= schedule.chunks
-        yield instance, held if fits_chunks else (), other_origin
+        yield instance._replace(held=held) if fits_chunks else instance, other_origin
 
 
 def search(problem: ChainProblem, space: Space, width: int) -> Point:
@@ -172,9 +201,11 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
     # Where more micro-batches cost nothing the largest number stands for all.
     free = problem.numbers.overheads == NO_OVERHEADS
     sets = device_sets(problem, usable, (most,) if free else sorted({*space.micro_batches, *numbers}), width)
-    beam = priced(problem, list(first_candidates(space, sets)), width)
+    beam = priced(problem, space.schedules, list(first_candidates(space, sets)), width)
     if not beam:
-        beam = priced(problem, list(first_candidates(space, roomiest_sets(problem, usable))), width)
+        beam = priced(
+            problem, space.schedules, list(first_candidates(space, roomiest_sets(problem, usable))), width
+        )
     if not beam:
         texts = ", ".join(repr(str(schedule)) for schedule in space.schedules)
         raise AllocationError(
@@ -189,7 +220,7 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
                 expanded.add((point.schedule, point.plan))
                 candidates += neighbours(point, space, usable)
         limit = beam[-1].seconds if len(beam) == width else float("inf")
-        merged = {point.plan: point for point in priced(problem, candidates, width, limit)}
+        merged = {point.plan: point for point in priced(problem, space.schedules, candidates, width, limit)}
         merged.update((point.plan, point) for point in beam)
         beam = sorted(merged.values(), key=lambda point: point.seconds)[:width]
         if not beam[0].seconds < best:

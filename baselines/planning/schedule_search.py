@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,10 +25,13 @@ Result = TypeVar("Result")
 LARGEST = 3
 """Number of the largest numbers of micro-batches that are tried where more of them cost nothing."""
 
+_SCHEDULE_PLACES = {name: place for place, name in enumerate(SCHEDULES)}
+
 CapRule = Literal["ordinary", "link", "room"]
 """Ways of setting caps: as in data centres, with links counted as stages, or by the memories alone."""
 
 
+@lru_cache(maxsize=4096)
 def caps_of(
     rule: CapRule | int, schedule: ScheduleName, stages: int, chunks: int = 1, micro_batches: int = 1
 ) -> tuple[int, ...]:
@@ -148,15 +153,18 @@ def quickest(
     """
     if not drafts:
         return []
-    stages = np.array([len(d.devices) for d in drafts])
-    devices, held, caps = np.zeros((3, len(drafts), int(stages.max())), dtype=np.int64)
-    for r, draft in enumerate(drafts):
-        size = len(draft.devices)
-        devices[r, :size], caps[r, :size] = draft.devices, draft.caps
-        held[r, : len(draft.held)] = draft.held
-    schedule = np.array([SCHEDULES.index(d.schedule) for d in drafts])
-    chunks, numbers = np.array([(d.chunks, d.micro_batches) for d in drafts]).T.copy()
-    packed = Drafts(stages, devices, held, schedule, caps, chunks, numbers)
+    # Column by column: the rows of NumPy's arrays are slow to write one by one.
+    all_devices, all_held, schedules, all_caps, numbers, chunks = zip(*drafts, strict=True)
+    sizes = [len(row) for row in all_devices]
+    stages = np.array(sizes)
+    place = np.arange(max(sizes))
+    filled = place < stages[:, None]
+    devices, held, caps = np.zeros((3, *filled.shape), dtype=np.int64)
+    devices[filled] = list(chain.from_iterable(all_devices))
+    caps[filled] = list(chain.from_iterable(all_caps))
+    held[place < np.array([len(row) for row in all_held])[:, None]] = list(chain.from_iterable(all_held))
+    schedule = np.array([_SCHEDULE_PLACES[name] for name in schedules])
+    packed = Drafts(stages, devices, held, schedule, caps, np.array(chunks), np.array(numbers))
     seconds = price(problem, packed, keep, limit)
     found: dict[ScheduledPlan, Found] = {}
     for r in np.argsort(seconds, kind="stable").tolist():
@@ -170,11 +178,13 @@ def quickest(
 
 def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
     """The plan with devices exchanged; the blocks stay with the stages or go with the devices."""
-    held = dict(zip(plan.devices, plan.held, strict=True))
-    for devices in exchanged_devices(plan.devices, usable):
-        yield plan._replace(devices=devices)
-        if set(devices) == set(plan.devices):
-            yield plan._replace(devices=devices, held=tuple(held[k] for k in devices))
+    own, held, *rest = plan
+    with_device = dict(zip(own, held, strict=True))
+    own_set = set(own)
+    for devices in exchanged_devices(own, usable):
+        yield ScheduledPlan(devices, held, *rest)
+        if own_set.issuperset(devices):
+            yield ScheduledPlan(devices, tuple([with_device[k] for k in devices]), *rest)
 
 
 def next_numbers(options: Sequence[int], micro_batches: int) -> list[int]:

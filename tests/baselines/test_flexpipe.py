@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import SMALL, UNEVEN, changed, first_state
+from baseline_support import SMALL, UNEVEN, changed, first_state, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_adaptis import HALF, TIGHT, exhaustive
@@ -153,6 +153,24 @@ def test_plans_are_feasible_and_never_slower_than_the_plain_ones(scenario) -> No
     assert compared >= 3
 
 
+def test_candidates_are_the_plans_of_their_schedules_and_priced_as_the_events_take() -> None:
+    rng = np.random.default_rng(17)
+    for trial in range(6):
+        problem = random_problem(rng, 4, 7, trial % 2 == 1)
+        best, usable = search(problem, SPACE, 2), usable_devices(problem, 8)
+        candidates = list(neighbours(best, SPACE, usable))
+        assert len(candidates) > 10
+        for draft, origin in candidates:
+            schedule = placed(SPACE.schedules[origin], draft.micro_batches, draft.devices)
+            assert draft == schedule.plan(draft.held)
+        for point in priced(problem, SPACE.schedules, candidates, 5):
+            assert point.schedule == placed(
+                SPACE.schedules[point.origin], point.plan.micro_batches, point.plan.devices
+            )
+            assert point.plan.fits(problem)
+            assert point.seconds == pytest.approx(simulated(problem, point.plan), rel=1e-12)
+
+
 @pytest.mark.parametrize("half_duplex", [False, True])
 def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
     rng = np.random.default_rng(11)
@@ -161,11 +179,11 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
         best = search(problem, SPACE, 2)
         usable = usable_devices(problem, 8)
         for candidate in neighbours(best, SPACE, usable):
-            for point in priced(problem, [candidate], 1):
+            for point in priced(problem, SPACE.schedules, [candidate], 1):
                 assert point.plan.seconds(problem) >= best.seconds * (1 - 1e-8)
         assert best.plan.seconds(problem) == pytest.approx(best.seconds, rel=1e-12)
         assert best.schedule.devices == best.plan.devices
-        (first,) = priced(problem, list(first_candidates(SPACE, [usable])), 1)
+        (first,) = priced(problem, SPACE.schedules, list(first_candidates(SPACE, [usable])), 1)
         assert best.seconds <= first.seconds * (1 + 1e-9)
 
 

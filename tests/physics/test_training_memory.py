@@ -14,6 +14,7 @@ from collapipe_env.baselines.planning.chain_problem import (
     stage_bytes,
 )
 from collapipe_env.baselines.planning.draft_pricing import PlanArrays, lower_caps
+from collapipe_env.compiled import called_from_python
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.training_memory import TrainingMemory
@@ -133,7 +134,8 @@ def test_planners_and_simulator_need_the_same_memory(schedule):
     expected = 2 * (state + stored * b * c.stored_activation_bytes) + working
     np.testing.assert_allclose(found, np.broadcast_to([expected] * 3 + [0.0], found.shape))
     problem = ChainProblem(p.numbers, None, np.full(4, expected))
-    assert stage_bytes(problem, schedule, 2, stored, M) == pytest.approx(expected)
+    needed = called_from_python(stage_bytes)(problem, schedule, 2, stored, M)
+    assert needed == pytest.approx(expected)
 
 
 def test_planners_fill_a_memory_to_the_last_micro_batch():

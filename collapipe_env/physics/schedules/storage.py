@@ -14,10 +14,34 @@ import numpy.typing as npt
 
 from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
 from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
-from collapipe_env.compiled import compiled
+from collapipe_env.compiled import compiled, compiled_leaf
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts
+
+
+@compiled_leaf
+def stored_in_stage(
+    schedule: int, cap: int, held: int, chunks: int, micro_batches: int, local_steps: float
+) -> float:
+    """Micro-batches whose activations one stage has room for.
+
+    Args:
+        schedule: Place in ``SCHEDULES``.
+        cap: Its own cap under ``zb-h1``, otherwise the least one up to it.
+        held: Blocks, >= 1.
+        chunks: ``v``.
+        micro_batches: ``M``.
+        local_steps: ``H``.
+    """
+    if schedule == GPIPE:
+        return float(micro_batches)
+    if schedule == ASYNC:
+        return float(min(cap, local_steps * micro_batches))
+    if schedule == INTERLEAVED:
+        largest = -(-held // chunks)
+        return min(cap, micro_batches * chunks) * (largest / held)
+    return float(min(cap, micro_batches))
 
 
 @compiled
@@ -41,17 +65,8 @@ def stored_by_stage(
         if blocks[s] <= 0:
             continue
         running = min(running, caps[s])
-        if schedule == GPIPE:
-            stored[s] = micro_batches
-        elif schedule == ASYNC:
-            stored[s] = min(running, local_steps * micro_batches)
-        elif schedule == ZERO_BUBBLE:
-            stored[s] = min(caps[s], micro_batches)
-        elif schedule == INTERLEAVED:
-            largest = -(-blocks[s] // chunks)
-            stored[s] = min(running, micro_batches * chunks) * (largest / blocks[s])
-        else:
-            stored[s] = min(running, micro_batches)
+        cap = caps[s] if schedule == ZERO_BUBBLE else running
+        stored[s] = stored_in_stage(schedule, cap, blocks[s], chunks, micro_batches, local_steps)
     return stored
 
 
