@@ -58,7 +58,7 @@ Candidate = tuple[ScheduledPlan, int]
 def draft_of(
     schedule: ScheduleTuple, micro_batches: int, devices: tuple[int, ...], held: tuple[int, ...] = ()
 ) -> ScheduledPlan:
-    """What ``placed(schedule, micro_batches, devices).plan(held)`` is, without the tuple in between."""
+    """The plan ``placed(schedule, micro_batches, devices).plan(held)``, without the tuple in between."""
     M, own = schedule.micro_batches or micro_batches, schedule.devices or devices
     name, v = schedule.schedule, schedule.chunks
     return ScheduledPlan(own, held, name, caps_of(schedule.caps or "ordinary", name, len(own), v, M), M, v)
@@ -164,8 +164,8 @@ def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Ca
         if min(shifted) > 0:
             yield ScheduledPlan(devices, shifted, name, caps, M, v), origin
     if template.devices is None:
-        for other in rearranged(own, usable):
-            yield other, origin
+        for plan in rearranged(own, usable):
+            yield plan, origin
         for other in resized_devices(devices, usable):
             yield draft_of(template, M, other), origin
     if template.micro_batches is None:

@@ -178,13 +178,13 @@ def quickest(
 
 def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
     """The plan with devices exchanged; the blocks stay with the stages or go with the devices."""
-    own, held, *rest = plan
+    own, held, name, caps, M, v = plan
     with_device = dict(zip(own, held, strict=True))
     own_set = set(own)
     for devices in exchanged_devices(own, usable):
-        yield ScheduledPlan(devices, held, *rest)
+        yield ScheduledPlan(devices, held, name, caps, M, v)
         if own_set.issuperset(devices):
-            yield ScheduledPlan(devices, tuple([with_device[k] for k in devices]), *rest)
+            yield ScheduledPlan(devices, tuple([with_device[k] for k in devices]), name, caps, M, v)
 
 
 def next_numbers(options: Sequence[int], micro_batches: int) -> list[int]:
