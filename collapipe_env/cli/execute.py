@@ -54,10 +54,10 @@ from there, also with more --rounds.
 
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
-  collapipe execute --clock virtual --fault c0d2@1.5
-  collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d2@2
+  collapipe execute --clock virtual --fault c0d1@1.5
+  collapipe execute --scheduler pipeline --schedule 1f1b --kill c0d1@2
   collapipe execute --serve HOST:29500 --token-file FILE
-  collapipe execute --join HOST:29500 --role c0d2 --token-file FILE
+  collapipe execute --join HOST:29500 --role c0d1 --token-file FILE
 """
 
 LOOPBACK = "127.0.0.1"
@@ -111,7 +111,7 @@ class Options:
     join: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: none")] = None
     """Join the execution that waits at this address, as --role; it says everything else."""
     role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
-    """Role to join as: server, c0, c0d1 and so on."""
+    """Role to join as: server, c0, c0d0 and so on."""
     bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
     """Address of this machine at which a process that joins listens."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
@@ -148,7 +148,7 @@ class Options:
         if self.serve is not None and self.join is not None:
             raise ScenarioError("--serve and --join are two ends of one execution: use one of them")
         if (self.join is None) != (self.role is None):
-            raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d1")
+            raise ScenarioError("--join and --role go together: --join HOST:PORT --role c0d0")
         if (self.serve is not None or self.join is not None) and self.token_file is None:
             raise ScenarioError(
                 f"--serve and --join need --token-file, a file with a secret of at least {SHORTEST_TOKEN} "
@@ -362,20 +362,21 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
         said = FAILURE.fullmatch(text)
         if said is None:
             raise ScenarioError(
-                f"{option} {shown(text)} names no device and time: c0d2@1.5 is an example, with a time in "
+                f"{option} {shown(text)} names no device and time: c0d1@1.5 is an example, with a time in "
                 "seconds since the round's begin"
             )
-        n, k, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
-        if n >= len(devices) or not 1 <= k <= devices[n]:
+        n, device, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
+        if n >= len(devices) or device >= devices[n]:
+            there = f"c0 to c{len(devices) - 1}" if n >= len(devices) else f"c{n}d0 to c{n}d{devices[n] - 1}"
+            kind = "clusters" if n >= len(devices) else f"devices of cluster c{n}"
             raise ScenarioError(
-                f"{option} {shown(text)} names no device of {scenario.name}: c0d1@1.5 is an example; "
-                f"clusters are numbered from 0 to {len(devices) - 1}, devices from 1"
+                f"{option} {shown(text)} names no device of {scenario.name}: its {kind} are {there}"
             )
         if at > LONGEST_S:
             raise ScenarioError(f"{option} {shown(text)}: use a time of at most {LONGEST_S:,.0f} s")
-        if (n, k) in [one[:2] for one in found]:
+        if (n, device + 1) in [one[:2] for one in found]:
             raise ScenarioError(
-                f"{option} names c{n}d{k} twice: a device fails once in a round, leave one out"
+                f"{option} names c{n}d{device} twice: a device fails once in a round, leave one out"
             )
-        found.append((n, k, at))
+        found.append((n, device + 1, at))
     return found

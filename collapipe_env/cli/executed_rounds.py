@@ -110,7 +110,7 @@ class Execution:
         one = self._compared[-1]
         known = one.clock_bound_s
         clocks = "" if known is None else f"  clocks within {1e3 * known:.2g} ms"
-        lost = [f"c{c.cluster}d{k}" for c in one.clusters for k in c.lost]
+        lost = [name for c in one.clusters for name in c.lost]
         print(
             f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
             f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
@@ -137,7 +137,9 @@ class Execution:
         run = self._run
         load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
         below = [f"clock {self._options.clock}, scale {self._launcher.scale:.3g}; {load}"]
-        page = comparison_page(f"Priced and measured: {self._title}", self._compared, below)
+        page = comparison_page(
+            f"Priced and measured: {self._title}", self._compared, self._options.clock, below
+        )
         write_json(run.execution, {**self._head, "rounds": [one.to_dict() for one in self._compared]})
         write_text(run.table, page.markdown())
         write_trace(run.trace, self._rounds)

@@ -23,6 +23,7 @@ from collapipe_env.execution.role import (
     control_unit_name,
     learn_addresses,
     node_name,
+    node_of,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
 from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
@@ -171,15 +172,15 @@ def make_role(
     scale = float(spec["scale"]) if slowed else 1.0
     clock = make_clock(str(spec["clock"]), scale, machine)
     if known not in role_names(scenario):
-        raise ExecutionError(f"{name} is not a role of scenario {scenario.name!r}: say c0 or c0d1")
-    cluster_name, _, number = known.partition("d")
-    if number:
+        raise ExecutionError(f"{name} is not a role of scenario {scenario.name!r}: say c0 or c0d0")
+    if is_device(known):
+        cluster, number = node_of(known)
         setting = DeviceSetting.of(scenario)
         return Device(
             endpoint,
             clock,
-            cluster=int(cluster_name[1:]),
-            number=int(number),
+            cluster=cluster,
+            number=number,
             build_block=setting.build_block,
             width=setting.architecture.width,
             learning=setting.learning,

@@ -11,13 +11,19 @@ import numpy as np
 from collapipe_env.evaluation.table import Cell, Page
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.execution.role import Recorded
+from collapipe_env.execution.role import Recorded, node_name
 from collapipe_env.execution.scripts import ClusterScript
 
 OVERRUN_S = 1e-3
 """Lateness from which on an event counts as an overrun [s]."""
+MEASURED = {
+    "wall": "readings of the machine's monotonic clock, over the time scale",
+    "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
+    "none": "readings of the machine's monotonic clock; nothing waits for a price",
+}
+"""What measured times are, by clock."""
 CAPTION = (
-    "Priced: by the simulator. Measured: readings of the machine's monotonic clock, over the time scale. "
+    "Priced: by the simulator. Measured: {measured}. "
     "T_step: from when the first message of a local step may leave until its last gradient was handed to "
     "the control unit or its last operation ended, mean over the local steps. T_n: to the end of "
     "the upload; where devices were lost, priced with their recoveries. Late: ends of operations and "
@@ -50,7 +56,7 @@ class ComparedCluster:
         begun_late_mean_s: Mean lateness of the begins of operations [s].
         begun_late_most_s: Largest lateness of them [s].
         overruns: Events that were late by more than a millisecond.
-        lost: Devices that were lost.
+        lost: Names of the devices that were lost, such as ``c0d1``.
         recovery_s: Seconds from the losses until training went on, all together [s].
     """
 
@@ -67,7 +73,7 @@ class ComparedCluster:
     begun_late_mean_s: float | None
     begun_late_most_s: float | None
     overruns: int | None
-    lost: tuple[int, ...]
+    lost: tuple[str, ...]
     recovery_s: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,7 +171,7 @@ def _compared(
         delay_priced_s=priced,
         delay_measured_s=float(result["cluster_s"][n]),
         **_lateness(events, scale, due=bool(result["emulated"])),
-        lost=tuple(int(one["device"]) for one in recoveries),
+        lost=tuple(node_name(n, int(one["device"])) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
     )
 
@@ -199,12 +205,15 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
     return float(np.mean(lengths)) if lengths else None
 
 
-def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence[str] = ()) -> Page:
+def comparison_page(
+    title: str, rounds: Sequence[ComparedRound], clock: str, below: Sequence[str] = ()
+) -> Page:
     """The table of executed rounds.
 
     Args:
         title: Heading.
         rounds: The rounds.
+        clock: By which they were executed: a key of :data:`MEASURED`.
         below: Further lines below it.
     """
     headers: list[Cell] = [
@@ -237,7 +246,7 @@ def comparison_page(title: str, rounds: Sequence[ComparedRound], below: Sequence
             whole[-1] = f"{1e3 * one.clock_bound_s:.2f}", ""
         lines.append(whole)
     important = ("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost")
-    return Page(title, [CAPTION, *below], headers, lines, important)
+    return Page(title, [CAPTION.format(measured=MEASURED[clock]), *below], headers, lines, important)
 
 
 def _line(one: ComparedCluster) -> list[Cell]:
@@ -255,7 +264,7 @@ def _line(one: ComparedCluster) -> list[Cell]:
         (_milliseconds(one.late_mean_s, one.late_most_s), ""),
         (_milliseconds(one.begun_late_mean_s, one.begun_late_most_s), ""),
         ("" if one.overruns is None else f"{one.overruns}", ""),
-        (", ".join(f"c{one.cluster}d{k}" for k in one.lost), ""),
+        (", ".join(one.lost), ""),
     ]
 
 
@@ -268,4 +277,5 @@ def _seconds(value: float) -> Cell:
 
 
 def _error(measured: float, priced: float) -> Cell:
-    return f"{100.0 * (measured / priced - 1.0):+.2f}", ""
+    # No minus before a zero.
+    return f"{round(100.0 * (measured / priced - 1.0), 2) + 0.0:+.2f}", ""

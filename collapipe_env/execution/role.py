@@ -28,8 +28,18 @@ def control_unit_name(cluster: int) -> str:
 
 
 def node_name(cluster: int, node: int) -> str:
-    """Name of a cluster's node: the control unit is node 0, devices are numbered from 1."""
-    return f"c{cluster}d{node}" if node else control_unit_name(cluster)
+    """Name of a cluster's node: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
+
+    Inside the execution nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
+    and pictures, count devices from 0.
+    """
+    return f"c{cluster}d{node - 1}" if node else control_unit_name(cluster)
+
+
+def node_of(name: str) -> tuple[int, int]:
+    """Cluster and node with a name; the reverse of :func:`node_name`."""
+    cluster, _, device = name.removeprefix("c").partition("d")
+    return int(cluster), int(device) + 1 if device else 0
 
 
 class Recorded(NamedTuple):
@@ -146,7 +156,7 @@ class Role:
     """Common part of all roles.
 
     Attributes:
-        name: Name of the role, such as ``server``, ``c0`` or ``c0d1``.
+        name: Name of the role, such as ``server``, ``c0`` or ``c0d0``.
         clock: Clock of its work.
         mailbox: Frames that arrived.
         deliveries: Their way into mailboxes.

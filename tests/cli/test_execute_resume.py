@@ -19,7 +19,7 @@ from collapipe_env.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 GIVEN = ["execute", "--scheduler", "pipeline", "--clock", "virtual"]
-FAULT = ["--fault", "c0d2@1.0"]
+FAULT = ["--fault", "c0d1@1.0"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
@@ -202,7 +202,7 @@ def test_a_process_that_hangs_does_not_outlive_the_launcher(tmp_path):
             if line.startswith("round 1 "):
                 break
         names = descendants(process.pid)
-        (hanging,) = [pid for pid, name in names.items() if name == "collapipe c0d1"]
+        (hanging,) = [pid for pid, name in names.items() if name == "collapipe c0d0"]
         os.kill(hanging, signal.SIGSTOP)
         time.sleep(0.2)
         process.kill()

@@ -83,4 +83,4 @@ def test_the_execution_of_the_failure_tutorial(tmp_path, capsys, monkeypatch):
         support.DOCS / "tutorial_failures.md", tmp_path, SHORTER["tutorial_failures"]
     )
     assert command[0] == "execute"
-    assert "c0d2" in capsys.readouterr().out
+    assert "c0d1" in capsys.readouterr().out

@@ -133,9 +133,9 @@ class Peers:
 
 
 def test_every_process_is_asked_several_times_and_more_often_where_that_is_not_fine_enough():
-    peers = Peers({"server": 0.2, "c0d1": 0.4})
+    peers = Peers({"server": 0.2, "c0d0": 0.4})
     found = peers.measure()
-    assert peers.asked == {"server": EXCHANGES, "c0d1": EXCHANGES}
+    assert peers.asked == {"server": EXCHANGES, "c0d0": EXCHANGES}
     for name, delay in peers.delays.items():
         assert found[name].bound_s == pytest.approx(delay / 2, abs=1e-3)
         assert abs(found[name].offset_s - 5.0) <= found[name].bound_s + ROUNDING_S
@@ -148,19 +148,19 @@ def test_every_process_is_asked_several_times_and_more_often_where_that_is_not_f
 def test_answers_to_earlier_questions_and_of_strangers_do_not_count():
     peers = Peers({"server": 0.2})
     late = Frame("pong", meta={"heard_s": 1e9, "answered_s": 1e9})
-    peers.before += [("server", late), ("c0d7.1", late), ("c0d7.1", "closed the connection")]
+    peers.before += [("server", late), ("c0d6.1", late), ("c0d6.1", "closed the connection")]
     assert abs(peers.measure()["server"].offset_s - 5.0) < 0.2
 
 
 def test_devices_that_have_no_time_are_let_go_and_others_end_the_execution():
-    peers = Peers({"server": 0.2, "c0d1": None, "c0d2": 0.2})
-    assert peers.measure().keys() == {"server", "c0d2"}
-    assert [name for name, _ in peers.lost] == ["c0d1"]
-    assert peers.asked["c0d1"] == 1
-    peers = Peers({"server": 0.2, "c0d1": 0.2})
-    peers.before.append(("c0d1", "closed the connection"))
+    peers = Peers({"server": 0.2, "c0d0": None, "c0d1": 0.2})
+    assert peers.measure().keys() == {"server", "c0d1"}
+    assert [name for name, _ in peers.lost] == ["c0d0"]
+    assert peers.asked["c0d0"] == 1
+    peers = Peers({"server": 0.2, "c0d0": 0.2})
+    peers.before.append(("c0d0", "closed the connection"))
     assert peers.measure().keys() == {"server"}
-    assert peers.lost == [("c0d1", "closed the connection")]
+    assert peers.lost == [("c0d0", "closed the connection")]
     with pytest.raises(ExecutionError, match=r"c0 was lost .* has not said its time for 10 s"):
         Peers({"server": 0.2, "c0": None}).measure()
     for news, words in (
@@ -185,12 +185,12 @@ def test_an_answer_without_times_is_one_clear_error(said):
 
 
 def test_clocks_that_are_too_coarse_for_the_prices_are_refused_with_figures():
-    offsets = {"server": ClockOffset(7.0, 0.001), "c0d2": ClockOffset(-3.0, 0.03)}
+    offsets = {"server": ClockOffset(7.0, 0.001), "c0d1": ClockOffset(-3.0, 0.03)}
     require_fine(offsets, 0.12, 1.0, 1)
     require_fine(offsets, None, 1.0, 1)
     require_fine({}, 1e-6, 1.0, 1)
     words = (
-        "the clock of c0d2 is known to 30 ms only, half of the fastest of 100 round trips, and the shortest "
+        "the clock of c0d1 is known to 30 ms only, half of the fastest of 100 round trips, and the shortest "
         "operation of round 3 lasts 20 ms of wall time: --clock wall needs 5 ms or better. Use --time-scale "
         "13.2 or more, or --clock virtual"
     )
@@ -199,7 +199,7 @@ def test_clocks_that_are_too_coarse_for_the_prices_are_refused_with_figures():
     require_fine(offsets, 0.01, 13.2, 3)
 
 
-SHIFTS = {"server": 1000.0, "c0": -2500.5, "c0d1": 1e6, "c0d2": 0.0}
+SHIFTS = {"server": 1000.0, "c0": -2500.5, "c0d0": 1e6, "c0d1": 0.0}
 """Lead of each process's clock before the launcher's [s]."""
 
 
@@ -253,7 +253,7 @@ def test_by_the_wall_clock_shifted_clocks_measure_what_one_clock_would(monkeypat
         assert scale * (cluster.step_measured_s - cluster.step_priced_s) > -bound_s
         assert scale * (one.delay_measured_s - one.delay_priced_s) > -bound_s
         assert one.delay_measured_s < one.delay_priced_s + 100.0 / scale
-    page = comparison_page("rounds", compared).markdown()
+    page = comparison_page("rounds", compared, "wall").markdown()
     assert "clocks within" in page
     assert f"{1e3 * compared[1].clock_bound_s:.2f}" in page
 
@@ -272,6 +272,6 @@ def test_without_a_clock_times_of_processes_with_shifted_clocks_can_be_compared(
 def test_rounds_of_one_clock_have_no_bound():
     planned, result = joined("virtual")[0]
     assert result["clock_bound_s"] is None
-    page = comparison_page("rounds", [compare_round(1, planned, result)]).markdown()
+    page = comparison_page("rounds", [compare_round(1, planned, result)], "virtual").markdown()
     assert "clocks within" not in page
     assert math.isclose(result["delay_s"], planned.record.costs.delay[0], abs_tol=1e-9)

@@ -106,8 +106,8 @@ def as_rank(monkeypatch, number: int, size: int, port: int) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([], "3 ranks were started, small needs 10: the launcher, server, c0, c0d1, c0d2, c0d3, c1, c1d1"),
-        (["--kill", "c0d1@1", "--clock", "none"], "--kill is not for ranks"),
+        ([], "3 ranks were started, small needs 10: the launcher, server, c0, c0d0, c0d1, c0d2, c1, c1d0"),
+        (["--kill", "c0d0@1", "--clock", "none"], "--kill is not for ranks"),
         (["--join", "127.0.0.1:1", "--role", "c0", "--token-file", "x"], "--join is not for ranks"),
         (["--rounds", "0"], "--rounds = 0"),
     ],
@@ -160,7 +160,7 @@ def test_ranks_train_what_one_process_trains_through_a_failure(transport, thread
             assert [one["device"] for one in result["recoveries"][0]] == [2] * len(faults)
             if not faults:
                 assert result["delay_s"] == pytest.approx(planned.record.costs.delay[0], abs=1e-9)
-        assert launcher.names[0] == {1: "c0d1", 2: "c0d2.1"}
+        assert launcher.names[0] == {1: "c0d0", 2: "c0d1.1"}
         found = launcher.weights()
     place.end()
     for other in others:
@@ -175,11 +175,11 @@ def test_a_rank_that_is_lost_ends_all_of_them() -> None:
     port = free_port()
     how = {"rank": place_of(0, 5, port), "place": MeetingPlace(place_of(0, 5, port))}
     with RankedLauncher(scenario, Changed(scenario), **how) as launcher:
-        launcher.lose_device("c0d2", "closed the connection", [(0, 2, 1.0)])
+        launcher.lose_device("c0d1", "closed the connection", [(0, 2, 1.0)])
         with pytest.raises(
-            ExecutionError, match=r"rank 3 \(c0d1\) was lost: closed the connection; ranks are"
+            ExecutionError, match=r"rank 3 \(c0d0\) was lost: closed the connection; ranks are"
         ):
-            launcher.lose_device("c0d1", "closed the connection", [(0, 2, 1.0)])
+            launcher.lose_device("c0d0", "closed the connection", [(0, 2, 1.0)])
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -255,7 +255,7 @@ def test_a_rank_that_dies_ends_all_and_leaves_no_process(victim, tmp_path) -> No
         assert statuses[0] == (-signal.SIGKILL if victim == 0 else 2)
         if victim:
             assert re.search(
-                rf"error: .*{['', 'server', '', '', 'c0d2'][victim]}", (tmp_path / "log").read_text()
+                rf"error: .*{['', 'server', '', '', 'c0d1'][victim]}", (tmp_path / "log").read_text()
             )
         assert not any(alive(rank.pid) for rank in ranks)
     finally:

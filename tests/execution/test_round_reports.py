@@ -99,7 +99,7 @@ def test_damage_is_one_clear_error_or_harmless(played, data):
     numbers = compared.to_dict()
     assert math.isfinite(numbers["delay_measured_s"])
     json.dumps(numbers, allow_nan=False)
-    comparison_page("page", [compared]).markdown()
+    comparison_page("page", [compared], "virtual").markdown()
     json.dumps(trace_events([(planned, report)]), allow_nan=False)
 
 
