@@ -200,6 +200,9 @@ class Role:
             learn_addresses(self._endpoint, frame)
         elif frame.kind in COMMANDS:
             self._commands.put(frame)
+            if frame.kind == "stop":  # also in the middle of a round whose end nobody waits for
+                for mailbox in self._mailboxes():
+                    mailbox.fail(Stopped())
         else:
             self.deliveries.deliver(frame, self.mailbox)
 

@@ -113,12 +113,15 @@ def test_without_a_control_unit_the_execution_ends_and_says_so():
     launcher.start_local()
     launcher.play()
     kept = launcher.committed()
-    pids = [process.pid for process in launcher.processes.values()]
+    processes = dict(launcher.processes)
+    pids = [process.pid for process in processes.values()]
     launcher.kill("c0")
     with pytest.raises(ExecutionError, match=r"c0 (was lost|is gone)|c0 is gone"):
         launcher.play()
     launcher.close()
     wait_until_gone(pids)
+    # Who is in the middle of the round ends by itself when it is told to stop, and need not be killed.
+    assert [name for name, process in processes.items() if process.exitcode not in (0, 1)] == ["c0"]
     # What it had kept is all that another one needs.
     with started(scenario, WithSpare(scenario), committed=kept) as (launcher, twin):
         (planned,) = launcher.replayed
