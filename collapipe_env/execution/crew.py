@@ -234,6 +234,9 @@ class Crew(ABC):
         for name in self._addresses:
             if name not in self._gone:
                 self._endpoint.send(name, Frame("stop"))
+        # Those that have not joined yet cannot be told.
+        for name in self.processes.keys() - self._addresses.keys():
+            self.processes[name].kill()
         self._endpoint.close()
         if self._local is not None:
             self._local.end_all(self._gone)

@@ -20,6 +20,7 @@ from collapipe_env.execution.role import (
     LAUNCHER,
     SERVER,
     Role,
+    Stopped,
     control_unit_name,
     learn_addresses,
     node_name,
@@ -77,6 +78,7 @@ class HeldEndpoint:
         """Wait for a frame of a kind, before somebody listens.
 
         Raises:
+            Stopped: It is to stop already.
             ExecutionError: Another frame, a loss, or nothing in time.
         """
         try:
@@ -87,6 +89,8 @@ class HeldEndpoint:
             ) from None
         if isinstance(item, str):
             raise ExecutionError(f"{self.name} has lost {sender} ({item}) before it could begin")
+        if item.kind == "stop":
+            raise Stopped
         if item.kind != kind:
             raise ExecutionError(f"{self.name} was sent {item.kind!r} by {sender}, expected {kind!r}")
         return item
@@ -279,5 +283,7 @@ def play_role(
         if spec.meta["clock"] != "virtual":  # by which nobody is late
             _keep_in_touch(role, load_scenario(spec.meta["scenario"]))
         role.run()
+    except Stopped:  # before it could begin
+        pass
     finally:
         way.close()
