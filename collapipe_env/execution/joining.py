@@ -19,6 +19,7 @@ from collapipe_env.execution.recoveries import recovery_terms
 from collapipe_env.execution.role import (
     LAUNCHER,
     SERVER,
+    PeerGoneError,
     Role,
     Stopped,
     control_unit_name,
@@ -79,7 +80,8 @@ class HeldEndpoint:
 
         Raises:
             Stopped: It is to stop already.
-            ExecutionError: Another frame, a loss, or nothing in time.
+            PeerGoneError: The launcher is gone.
+            ExecutionError: Another frame, or nothing in time.
         """
         try:
             sender, item = self._frames.get(timeout=timeout)
@@ -88,7 +90,7 @@ class HeldEndpoint:
                 f"{self.name} has waited {timeout:g} s for {kind!r}: is the launcher still there?"
             ) from None
         if isinstance(item, str):
-            raise ExecutionError(f"{self.name} has lost {sender} ({item}) before it could begin")
+            raise PeerGoneError(f"{self.name} has lost {sender} ({item}) before it could begin")
         if item.kind == "stop":
             raise Stopped
         if item.kind != kind:

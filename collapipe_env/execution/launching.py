@@ -184,7 +184,8 @@ class Launcher(Crew):
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
             if item.kind == "failed":
-                raise ExecutionError(f"{sender} failed in round {self._round}: {item.meta['why']}")
+                why = str(item.meta["why"]).removeprefix(f"{sender} ")
+                raise ExecutionError(f"{sender} failed in round {self._round}: {why}")
             if item.kind == "lost":
                 self._gone.add(self._names[int(item.meta["cluster"])][int(item.meta["device"])])
                 self._endpoint.send(sender, self._recoveries.answer(item))

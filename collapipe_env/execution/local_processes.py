@@ -14,6 +14,7 @@ from typing import Any
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.joining import play_role
+from collapipe_env.execution.role import PeerGoneError
 from collapipe_env.execution.transport.tcp import Address
 
 ENDING_S = 5.0
@@ -83,7 +84,9 @@ def _play(name: str, launcher: Address, token: str) -> None:
     _let_the_fork_server_end()
     try:
         play_role(name, launcher, token)
-    except CollaPipeError as error:  # the launcher says it, too, unless it is gone
+    except PeerGoneError:  # the launcher says who is gone, unless it is the one
+        raise SystemExit(1) from None
+    except CollaPipeError as error:
         print(f"{name} ends: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
