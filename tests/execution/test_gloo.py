@@ -92,7 +92,7 @@ def parent():
     yield endpoint
     endpoint.close()
     require_no_transport_threads()
-    assert open_sockets() == before
+    assert open_sockets() <= before  # what an earlier test has left may go meanwhile
 
 
 @pytest.fixture

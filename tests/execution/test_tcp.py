@@ -42,7 +42,7 @@ def endpoints():
     for endpoint in made:
         endpoint.close()
     require_no_transport_threads()
-    assert open_sockets() == before
+    assert open_sockets() <= before  # what an earlier test has left may go meanwhile
 
 
 @pytest.fixture
@@ -415,7 +415,7 @@ def test_other_machines_need_a_token(host: str, token: str) -> None:
     before = open_sockets()
     with pytest.raises(TokenError, match="give a token of at least 16 characters"):
         TcpEndpoint("a", bind=(host, 0), token=token)
-    assert open_sockets() == before
+    assert open_sockets() <= before  # what an earlier test has left may go meanwhile
 
 
 def test_with_a_token_all_addresses_may_be_listened_at(endpoints) -> None:
