@@ -110,10 +110,11 @@ class Execution:
         one = self._compared[-1]
         known = one.clock_bound_s
         clocks = "" if known is None else f"  clocks within {1e3 * known:.2g} ms"
+        loss = "" if one.train_loss is None else f"  training loss {one.train_loss:.4f}"
         lost = [name for c in one.clusters for name in c.lost]
         print(
             f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
-            f"{one.delay_priced_s:.3f})  loss {one.figures['loss']:.4f}"
+            f"{one.delay_priced_s:.3f}){loss}"
             f"{'  lost ' + ', '.join(lost) if lost else ''}"
             f"{clocks}  [{time.monotonic() - begun:.1f} s]",
             flush=True,

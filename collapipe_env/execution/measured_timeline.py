@@ -43,13 +43,14 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     if not recoveries and done and not result["emulated"]:
         return replace(priced, events=_events(done), phases=_measured_phases(done, result, cluster))
     if not recoveries:
-        return replace(priced, events=_events(done))
+        # Priced without the losses of other clusters, which all have waited for.
+        phases = _with_wait(priced.phases, result) if any(result["recoveries"]) else priced.phases
+        return replace(priced, events=_events(done), phases=phases)
     last = recoveries[-1]
     left = from_json(last["script"], ClusterScript)
     after = [one for one in done if one.start_s >= last["resume_s"] - 1e-9] if left.plays else []
     collected = result["collected_s"][cluster]
     ends = last["resume_s"] if collected is None else float(collected) - left.collect_s
-    broadcast = [phase for phase in priced.phases if phase.label == "broadcast"]
     lengths: list[tuple[PhaseLabel, float]] = []
     for one in recoveries:
         begun = sum(seconds for _, seconds in lengths)
@@ -64,12 +65,9 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
         ("collect", left.collect_s),
         ("upload", left.upload_s),
     ]
-    begun = sum(seconds for _, seconds in lengths)
-    whole = float(result["delay_s"])
-    own = broadcast[0].end_s - broadcast[0].start_s if broadcast else 0.0
-    lengths += [("wait", max(whole - own - begun, 0.0)), ("broadcast", own)]
+    broadcast = [phase for phase in priced.phases if phase.label == "broadcast"]
     elements = elements_of(left) if left.plays else priced.elements[-1:]
-    return RoundTimeline(elements, _events(after), _phases(lengths))
+    return RoundTimeline(elements, _events(after), _with_wait([*_phases(lengths), *broadcast], result))
 
 
 def elements_of(script: ClusterScript) -> tuple[Element, ...]:
@@ -118,6 +116,14 @@ def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluste
     ]
     begins = [0.0, *(end for _, end in marks)]
     return _phases([(label, end - begin) for begin, (label, end) in zip(begins, marks, strict=False)])
+
+
+def _with_wait(phases: Sequence[Phase], result: Mapping[str, Any]) -> tuple[Phase, ...]:
+    """Phases whose last one, the broadcast, ends when the round has ended."""
+    lengths = [(phase.label, phase.end_s - phase.start_s) for phase in phases if phase.label != "wait"]
+    waits = max(float(result["delay_s"]) - sum(seconds for _, seconds in lengths), 0.0)
+    own = [one for one in lengths if one[0] != "broadcast"]
+    return _phases([*own, ("wait", waits), *lengths[len(own) :]])
 
 
 def _phases(lengths: Sequence[tuple[PhaseLabel, float]]) -> tuple[Phase, ...]:

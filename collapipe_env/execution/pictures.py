@@ -35,7 +35,8 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
         n = script.cluster
         priced = predicted_events(record, 0, n, script.local_steps)
         blank = ClusterView(
-            name=f"c{n} priced",
+            # Losses are in the measured one alone.
+            name=f"c{n} planned" if result["recoveries"][n] else f"c{n} priced",
             timeline=priced,
             blocks=record.allocation.device_blocks[0, n],
             micro_batches=script.micro_batches,

@@ -92,7 +92,8 @@ class ComparedRound:
             slowest cluster's priced ``T_n`` and the broadcast have ended [s].
         delay_measured_s: Delay measured, broadcast included [s].
         train_loss: Mean training loss; ``None`` where nothing arrived.
-        figures: Loss and metrics of the common model after the round.
+        figures: Loss and metrics of the common model on held-out samples, as last evaluated: every
+            ``learning.evaluate_every`` rounds.
         clock_bound_s: Largest error with which other machines' clocks were converted into the launcher's, in
             wall time [s]; ``None`` where all have one clock.
     """

@@ -59,6 +59,15 @@ def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
     assert all(event.element < len(found.elements) for event in found.events)
 
 
+def test_a_cluster_that_has_lost_nobody_waits_for_one_that_has(rounds):
+    planned, result = rounds[0]
+    found = measured_timeline(planned, result, 1)
+    known = phases(found)
+    assert known["upload"][1] == pytest.approx(result["cluster_s"][1])
+    assert known["wait"] == pytest.approx((result["cluster_s"][1], result["cluster_s"][0]))
+    assert found.end_s == pytest.approx(result["delay_s"])
+
+
 def test_what_is_written_has_both_timelines(rounds, tmp_path):
     write_trace(tmp_path / "trace.json", rounds)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -66,7 +75,7 @@ def test_what_is_written_has_both_timelines(rounds, tmp_path):
     assert groups == {"c0 priced", "c0 measured", "c1 priced", "c1 measured"}
     view = executed_view(*rounds[0], "a round")
     assert [cluster.name for cluster in view.clusters] == [
-        "c0 priced",
+        "c0 planned",
         "c0 measured",
         "c1 priced",
         "c1 measured",
