@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
+import os
 import signal
 from multiprocessing.context import ForkServerContext
 
@@ -34,4 +37,18 @@ def start_fork_server() -> ForkServerContext:
         multiprocessing.forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    atexit.unregister(_end_fork_server)
+    atexit.register(_end_fork_server)
     return context
+
+
+def _end_fork_server() -> None:
+    """Kill the fork server: it would notice the end of this process only when its imports are done.
+
+    Until then it holds standard output open, which whoever reads that waits for.
+    """
+    server = getattr(multiprocessing.forkserver, "_forkserver", None)
+    pid = getattr(server, "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
