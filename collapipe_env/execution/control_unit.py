@@ -63,7 +63,6 @@ class ControlUnit(Role):
         self._lost: list[Loss] = []
         self._present = 0, 0
         self._attendance: Attendance | None = None
-        self._pulse: Pulse | None = None
 
     def warm_up(self) -> None:
         """Train a copy of the embedding once."""
@@ -135,19 +134,13 @@ class ControlUnit(Role):
 
     def expect_heartbeats(self, terms: RecoveryTerms) -> None:
         """Take devices for lost that miss too many heartbeats, from now on."""
-        attendance = self._attendance = Attendance(terms)
+        attendance = self._attendance = Attendance(terms.detection_s)
 
         def look() -> None:
             for name in attendance.missing():
                 self._hear(Loss(name, None))
 
-        self._pulse = Pulse(0.25 * terms.heartbeat_s, look, f"{self.name} listens")
-
-    def close(self) -> None:
-        """Close the endpoint."""
-        if self._pulse is not None:
-            self._pulse.stop()
-        super().close()
+        self.pulses.append(Pulse(0.25 * terms.heartbeat_s, look, f"{self.name} listens"))
 
     def _hear(self, loss: Loss) -> None:
         with self._watch:

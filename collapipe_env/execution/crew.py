@@ -16,6 +16,7 @@ import numpy as np
 
 from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.heartbeats import PATIENT_S, Attendance
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, SilenceError, is_device, role_names
 from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
@@ -46,11 +47,8 @@ class Crew(ABC):
         self._addresses: dict[str, Address] = {}
         self._events: queue.SimpleQueue[tuple[str, Frame | str]] = queue.SimpleQueue()
         self._endpoint = HeldEndpoint(TcpEndpoint(LAUNCHER, bind, self.token))
-        self._endpoint.listen(
-            # Times that are exchanged count from here, not from when somebody looks.
-            lambda sender, frame: self._events.put((sender, replace(frame, here_s=time.monotonic()))),
-            lambda peer, why: self._events.put((peer, why)),
-        )
+        self._attendance = Attendance(PATIENT_S)
+        self._endpoint.listen(self._on_frame, lambda peer, why: self._events.put((peer, why)))
         self._local: LocalProcesses | None = None
         self._names = [
             {k: node_name(n, k) for k in range(1, devices + 1)}
@@ -60,6 +58,13 @@ class Crew(ABC):
         self._round = 0
         self._began, self._lives = False, 0
         self._begins_with: bytes | None = None
+
+    def _on_frame(self, sender: str, frame: Frame) -> None:
+        if frame.kind == "heartbeat":
+            self._attendance.hear(sender)
+        else:
+            # Times that are exchanged count from here, not from when somebody looks.
+            self._events.put((sender, replace(frame, here_s=time.monotonic())))
 
     @property
     def address(self) -> Address:
@@ -104,7 +109,7 @@ class Crew(ABC):
         for name in names:
             self._local.start(name)
         self.wait_until_ready(names)
-        self._began = True
+        self._begin()
 
     def wait_for_others(self, patience: float = LONG_S) -> None:
         """Wait until a process a role has joined, from this machine or others.
@@ -116,7 +121,12 @@ class Crew(ABC):
             ExecutionError: A role is missing after that time, or is lost.
         """
         self.wait_until_ready(role_names(self._scenario), patience)
+        self._begin()
+
+    def _begin(self) -> None:
+        """From now on devices may be lost, and the others are listened to."""
         self._began = True
+        self._attendance.expect({name for name in role_names(self._scenario) if not is_device(name)})
 
     def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
         """Let processes join, tell each what it is, and all where the others are.
@@ -257,4 +267,8 @@ class Crew(ABC):
                     if process.exitcode is not None and name not in self._gone:
                         self._gone.add(name)
                         return name, f"its process ended with exit code {process.exitcode}"
+                for name in self._attendance.missing():
+                    if name not in self._gone:
+                        self._gone.add(name)
+                        return name, f"nothing was heard of it for {PATIENT_S:g} s"
         raise SilenceError(f"nothing was heard for too long while waiting for {what}")

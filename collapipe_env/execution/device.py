@@ -9,7 +9,6 @@ import torch
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.device_round import Builder, DeviceRound, Died
 from collapipe_env.execution.frames import Frame
-from collapipe_env.execution.heartbeats import Pulse
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.parts import Arrays, Part, block_name, under
 from collapipe_env.execution.role import LAUNCHER, Role, Stopped, control_unit_name
@@ -62,7 +61,6 @@ class Device(Role):
         self._build, self._width, self._learning = build_block, width, learning
         self._draws, self._die = draws, die
         self._round = -1
-        self._pulse: Pulse | None = None
 
     def warm_up(self) -> None:
         """Train a block once."""
@@ -87,19 +85,6 @@ class Device(Role):
         """Hear that a peer is gone; without the control unit or the launcher there is nothing to do."""
         if peer in (control_unit_name(self.cluster), LAUNCHER):
             self.cannot_go_on(peer, reason)
-
-    def send_heartbeats(self, period_s: float) -> None:
-        """Tell the control unit in every period that the device is alive, from now on."""
-        self._pulse = Pulse(period_s, self._beat, f"{self.name} lives")
-
-    def _beat(self) -> None:
-        self._endpoint.send(control_unit_name(self.cluster), Frame("heartbeat"))
-
-    def close(self) -> None:
-        """Close the endpoint."""
-        if self._pulse is not None:
-            self._pulse.stop()
-        super().close()
 
     def run(self) -> None:
         """Do what the control unit asks for until it says stop."""

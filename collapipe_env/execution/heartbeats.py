@@ -1,4 +1,7 @@
-"""Heartbeats: devices say that they are alive, and control units notice those that no longer do ([X])."""
+"""Heartbeats: processes say that they are alive, and others notice those that no longer do ([X]).
+
+Control units listen to their devices, and the launcher to control units and the server.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from collapipe_env.physics.recovery import RecoveryTerms
+PATIENT_BEAT_S, PATIENT_MISSES = 5.0, 6
+"""Period of the heartbeats [s] where being late costs nothing, and how many may be missed."""
+PATIENT_S = PATIENT_MISSES * PATIENT_BEAT_S
+"""Silence after which a process is taken for lost there [s]."""
 
 
 class Pulse:
@@ -36,14 +42,14 @@ class Pulse:
 
 
 class Attendance:
-    """Times at which devices were last heard of.
+    """Times at which processes were last heard of.
 
     Args:
-        terms: Period of the heartbeats, and how many may be missed.
+        longest_s: Longest silence of one that is alive [s].
     """
 
-    def __init__(self, terms: RecoveryTerms) -> None:
-        self._terms = terms
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._heard: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -60,7 +66,7 @@ class Attendance:
                 self._heard[name] = time.monotonic()
 
     def missing(self) -> list[str]:
-        """Devices that have missed too many heartbeats."""
-        oldest = time.monotonic() - self._terms.detection_s
+        """Those that have been silent for too long."""
+        oldest = time.monotonic() - self._longest_s
         with self._lock:
             return [name for name, heard in self._heard.items() if heard < oldest]

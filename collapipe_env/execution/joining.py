@@ -15,6 +15,7 @@ from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
 from collapipe_env.execution.edge_server import EdgeServer
 from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.heartbeats import PATIENT_BEAT_S, PATIENT_MISSES
 from collapipe_env.execution.recoveries import recovery_terms
 from collapipe_env.execution.role import (
     LAUNCHER,
@@ -31,6 +32,7 @@ from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, requ
 from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
 from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
+from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import generator_of
 
@@ -232,12 +234,15 @@ def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
     return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
 
 
-def _keep_in_touch(role: Role, scenario: Scenario) -> None:
-    """Let devices send heartbeats, and control units listen to them."""
-    terms = recovery_terms(scenario)
+def _keep_in_touch(role: Role, terms: RecoveryTerms, clock: str) -> None:
+    """Let devices send heartbeats to their control units, and those and the server to the launcher."""
+    if clock == "virtual":  # by which nobody is late, however busy the machine is
+        terms = terms._replace(heartbeat_s=PATIENT_BEAT_S, misses=PATIENT_MISSES)
     if isinstance(role, Device):
-        role.send_heartbeats(terms.heartbeat_s)
-    elif isinstance(role, ControlUnit):
+        role.send_heartbeats(control_unit_name(role.cluster), terms.heartbeat_s)
+        return
+    role.send_heartbeats(LAUNCHER, PATIENT_BEAT_S)
+    if isinstance(role, ControlUnit):
         role.expect_heartbeats(terms)
 
 
@@ -282,8 +287,7 @@ def play_role(
         endpoint.send(LAUNCHER, Frame("ready"))
         learn_addresses(endpoint, endpoint.wait("directory", patience))
         role.begin()
-        if spec.meta["clock"] != "virtual":  # by which nobody is late
-            _keep_in_touch(role, load_scenario(spec.meta["scenario"]))
+        _keep_in_touch(role, recovery_terms(load_scenario(spec.meta["scenario"])), str(spec.meta["clock"]))
         role.run()
     except Stopped:  # before it could begin
         pass

@@ -13,6 +13,7 @@ from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.deliveries import Deliveries
 from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.heartbeats import Pulse
 from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox, Wanted
 from collapipe_env.execution.transport import Endpoint
@@ -161,6 +162,7 @@ class Role:
         mailbox: Frames that arrived.
         deliveries: Their way into mailboxes.
         recorded: What it did in the present attempt at a round.
+        pulses: What it does in every period until it is closed.
 
     Args:
         endpoint: Way to the other roles.
@@ -172,6 +174,7 @@ class Role:
         self.mailbox = Mailbox()
         self.deliveries = Deliveries(clock, endpoint.name)
         self.recorded: list[Recorded] = []
+        self.pulses: list[Pulse] = []
         self._endpoint = endpoint
         self._commands: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._gone: PeerGoneError | None = None
@@ -289,7 +292,15 @@ class Role:
         self.send(LAUNCHER, "failed", Tag(), meta={"why": f"{name}{error}"[:2000]})
         self.close()
 
+    def send_heartbeats(self, to: str, period_s: float) -> None:
+        """Tell another role in every period that this one is alive, from now on."""
+        self.pulses.append(
+            Pulse(period_s, lambda: self._endpoint.send(to, Frame("heartbeat")), f"{self.name} lives")
+        )
+
     def close(self) -> None:
         """Close the endpoint."""
+        for pulse in self.pulses:
+            pulse.stop()
         self.deliveries.stop()
         self._endpoint.close()

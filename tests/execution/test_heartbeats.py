@@ -4,13 +4,12 @@ import threading
 import time
 
 from collapipe_env.execution.heartbeats import Attendance, Pulse
-from collapipe_env.physics.recovery import RecoveryTerms
 
 
 def test_a_device_is_missing_once_it_has_missed_all_its_heartbeats(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    attendance = Attendance(RecoveryTerms("light", 0.5, 4))
+    attendance = Attendance(2.0)
     attendance.expect({"c0d1", "c0d2"})
     now = 101.9
     attendance.hear("c0d1")

@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from executed_support import Changed, quick
 from process_support import WithSpare, descendants, differing
 from test_process_failures import instant, lost, started
 
+from collapipe_env.execution.heartbeats import PATIENT_S
+from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.launching import Failures
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.physics.recovery import RecoveryTerms
@@ -63,6 +66,35 @@ def test_recoveries_take_what_they_are_priced(failing, expected, hang):
         twin.play(planned, result)
         assert lost(result) == [[], []]
         assert differing(launcher, twin) == []
+
+
+def test_a_device_that_hangs_is_noticed_by_the_virtual_clock_too():
+    scenario = quick(**{"cluster.devices": 3, "workload.batch_size": 16})
+    with started(scenario, WithSpare(scenario), seed=1) as (launcher, twin):
+        for _ in range(3):  # connections that are made anew would notice it sooner
+            twin.play(*launcher.play())
+        launcher.kill(launcher.names[0][2], signal.SIGSTOP)
+        begun = time.monotonic()
+        planned, result = launcher.play()
+        assert time.monotonic() - begun < PATIENT_S + 20.0
+        assert lost(result) == [[2], []]
+        twin.play(planned, result)
+        assert differing(launcher, twin) == []
+        planned, result = launcher.play()
+        twin.play(planned, result)
+        assert lost(result) == [[], []]
+        assert differing(launcher, twin) == []
+
+
+@pytest.mark.parametrize("who", ["c0", "server"])
+def test_a_control_unit_or_server_that_hangs_ends_the_execution(who):
+    scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
+    with started(scenario, WithSpare(scenario)) as (launcher, _):
+        launcher.kill(who, signal.SIGSTOP)
+        # Who has to connect with it notices it sooner.
+        heard = "nothing was heard of it for 30 s|did not answer in time"
+        with pytest.raises(ExecutionError, match=rf"{who} (was lost|is gone).*({heard})"):
+            launcher.play()
 
 
 @pytest.mark.timeout(1800)

@@ -82,6 +82,7 @@ def killed(arguments: list[str], chance: random.Random, most_s: float, begun: st
             break
     time.sleep(chance.uniform(0.0, most_s))
     if process.poll() is not None:
+        process.stdout.close()
         return False
     if chance.random() < 0.5:
         process.kill()  # its workers end by themselves
