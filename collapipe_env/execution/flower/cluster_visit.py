@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.flower.frame_records import remaining_moments, without_moments
 from collapipe_env.execution.flower.head_endpoint import JOIN, WELCOME, visitor_name
 from collapipe_env.execution.frames import Frame, FrameError
@@ -141,7 +142,7 @@ def _join(head: HeldEndpoint, command: Frame) -> None:
     head.send(SERVER, Frame(JOIN, command.tag, meta={"host": own_host, "port": own_port}))
     try:
         head.wait(WELCOME, _WELCOME_S)
-    except ExecutionError as error:
+    except CollaPipeError as error:
         raise ExecutionError(f"the server's head at {to}:{port} cannot be reached: {error}") from None
 
 
