@@ -133,6 +133,7 @@ class Execution:
         from rich.console import Console
 
         from collapipe_env.execution.chrome_trace import write_trace
+        from collapipe_env.execution.phase_comparison import phase_page
         from collapipe_env.execution.price_comparison import comparison_page
 
         run = self._run
@@ -142,11 +143,14 @@ class Execution:
             f"Priced and measured: {self._title}", self._compared, self._options.clock, below
         )
         write_json(run.execution, {**self._head, "rounds": [one.to_dict() for one in self._compared]})
-        write_text(run.table, page.markdown())
+        phases = phase_page(self._compared)
+        write_text(run.table, page.markdown() + "\n" + phases.markdown())
         write_trace(run.trace, self._rounds)
         console = Console(highlight=False)
         console.print()
         page.print(console)
+        console.print()
+        phases.print(console)
         console.print()
         say_where(run)
 

@@ -311,6 +311,7 @@ class ControlUnitRound:
     def _upload(self, begins_s: float) -> None:
         """Send the update to the server."""
         owner = self._owner
+        collected_s = owner.clock.now(begins_s)
         upload_s = owner.clock.lasts(self._script.upload_s)
         owner.clock.begin(begins_s + upload_s)
         ends = owner.clock.finish(begins_s + upload_s)
@@ -322,7 +323,7 @@ class ControlUnitRound:
             "updated": any(self._updates.values()),
             "dropped": False,
             "events": self._events,
-            "collected_s": begins_s,
+            "collected_s": collected_s,
             "measured_s": owner.clock.now(ends),
             "recoveries": self._recoveries,
         }

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.evaluation.table import Cell, Page
+from collapipe_env.execution.phase_comparison import (
+    ComparedPhase,
+    compared_broadcast,
+    compared_phases,
+    error_cell,
+    seconds_cell,
+)
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.role import Recorded, node_name
@@ -58,6 +65,7 @@ class ComparedCluster:
         overruns: Events that were late by more than a millisecond.
         lost: Names of the devices that were lost, such as ``c0d1``.
         recovery_s: Seconds from the losses until training went on, all together [s].
+        phases: Its phases, where it has lost no device.
     """
 
     round: int
@@ -75,6 +83,7 @@ class ComparedCluster:
     overruns: int | None
     lost: tuple[str, ...]
     recovery_s: float
+    phases: tuple[ComparedPhase, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -94,6 +103,7 @@ class ComparedRound:
         train_loss: Mean training loss; ``None`` where nothing arrived.
         figures: Loss and metrics of the common model on held-out samples, as last evaluated: every
             ``learning.evaluate_every`` rounds.
+        broadcast: Its last phase.
         clock_bound_s: Largest error with which other machines' clocks were converted into the launcher's, in
             wall time [s]; ``None`` where all have one clock.
     """
@@ -104,6 +114,7 @@ class ComparedRound:
     delay_measured_s: float
     train_loss: float | None
     figures: Mapping[str, float]
+    broadcast: ComparedPhase
     clock_bound_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,6 +152,7 @@ def compare_round(
         float(result["delay_s"]),
         result["train_loss"],
         result["figures"],
+        compared_broadcast(planned, result),
         result.get("clock_bound_s"),
     )
 
@@ -174,6 +186,7 @@ def _compared(
         **_lateness(events, scale, due=bool(result["emulated"])),
         lost=tuple(node_name(n, int(one["device"])) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
+        phases=compared_phases(planned, result, n, events),
     )
 
 
@@ -241,8 +254,8 @@ def comparison_page(
         lines += [[*_line(cluster), *[("", "")] * several] for cluster in one.clusters]
         whole = [("", "")] * len(headers)
         whole[0], whole[1] = (f"{one.round}", ""), ("all", "")
-        whole[6], whole[7] = _seconds(one.delay_priced_s), _seconds(one.delay_measured_s)
-        whole[8] = _error(one.delay_measured_s, one.delay_priced_s)
+        whole[6], whole[7] = seconds_cell(one.delay_priced_s), seconds_cell(one.delay_measured_s)
+        whole[8] = error_cell(one.delay_measured_s, one.delay_priced_s)
         if one.clock_bound_s is not None:
             whole[-1] = f"{1e3 * one.clock_bound_s:.2f}", ""
         lines.append(whole)
@@ -256,12 +269,12 @@ def _line(one: ComparedCluster) -> list[Cell]:
         (f"{one.round}", ""),
         (f"c{one.cluster}", ""),
         (f"{one.schedule}, M = {one.micro_batches}", ""),
-        _seconds(one.step_priced_s),
-        ("", "") if step is None else _seconds(step),
-        ("", "") if step is None else _error(step, one.step_priced_s),
-        _seconds(one.delay_priced_s),
-        _seconds(one.delay_measured_s),
-        _error(one.delay_measured_s, one.delay_priced_s),
+        seconds_cell(one.step_priced_s),
+        ("", "") if step is None else seconds_cell(step),
+        ("", "") if step is None else error_cell(step, one.step_priced_s),
+        seconds_cell(one.delay_priced_s),
+        seconds_cell(one.delay_measured_s),
+        error_cell(one.delay_measured_s, one.delay_priced_s),
         (_milliseconds(one.late_mean_s, one.late_most_s), ""),
         (_milliseconds(one.begun_late_mean_s, one.begun_late_most_s), ""),
         ("" if one.overruns is None else f"{one.overruns}", ""),
@@ -271,12 +284,3 @@ def _line(one: ComparedCluster) -> list[Cell]:
 
 def _milliseconds(mean: float | None, most: float | None) -> str:
     return "" if mean is None or most is None else f"{1e3 * mean:.2f}, {1e3 * most:.2f}"
-
-
-def _seconds(value: float) -> Cell:
-    return f"{value:.3f}", ""
-
-
-def _error(measured: float, priced: float) -> Cell:
-    # No minus before a zero.
-    return f"{round(100.0 * (measured / priced - 1.0), 2) + 0.0:+.2f}", ""

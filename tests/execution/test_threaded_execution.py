@@ -18,6 +18,7 @@ from process_support import Twin
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.execution.planned_rounds import PlannedRounds
+from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.threads import ThreadedExecution
 from collapipe_env.physics.recovery import RecoveryTerms
 
@@ -71,8 +72,18 @@ def test_rounds_take_the_priced_times_and_leave_the_learners_weights(plan, chang
             assert_allclose(found, priced_events(planned, n, scenario.workload.local_steps), atol=WITHIN)
         assert result["delay_s"] == pytest.approx(planned.record.costs.delay[0], abs=WITHIN)
         assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        require_priced_phases(planned, result)
         assert same_weights(federation, twin.run)
         assert result["train_loss"] == twin.train_loss
+
+
+def require_priced_phases(planned, result):
+    """Every phase that is compared takes what the simulator says."""
+    one = compare_round(1, planned, result)
+    for phase in [one.broadcast, *(phase for cluster in one.clusters for phase in cluster.phases)]:
+        assert phase.measured_s == pytest.approx(phase.priced_s, abs=WITHIN), phase.name
+    for cluster in one.clusters:
+        assert [phase.name for phase in cluster.phases] == ["local steps", "collection", "upload"]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +95,7 @@ def test_sums_in_another_order_differ_in_their_last_digits_only(plan, changes):
     scenario = quick(**changes)
     for planned, result, federation, twin in executed(scenario, **plan):
         assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
+        require_priced_phases(planned, result)
         assert largest_difference(federation, twin.run) < 1e-5
 
 

@@ -1,0 +1,118 @@
+"""Comparison of phases of executed rounds with their prices: local steps, collection, upload, broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collapipe_env.evaluation.table import Cell, Page
+from collapipe_env.execution.planned_rounds import PlannedRound
+from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.execution.role import Recorded
+
+if TYPE_CHECKING:
+    from collapipe_env.execution.price_comparison import ComparedRound
+
+TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"
+CAPTION = (
+    "Local steps: from the round's begin, all-reduces and updates between them included; collection: with "
+    "the last update and replicas. Means over rounds in which the cluster has lost no device."
+)
+
+
+@dataclass(frozen=True)
+class ComparedPhase:
+    """A phase of a round, priced and measured.
+
+    Attributes:
+        name: Which one.
+        priced_s: Its length by the simulator [s].
+        measured_s: Its length measured [s].
+    """
+
+    name: str
+    priced_s: float
+    measured_s: float
+
+
+def compared_phases(
+    planned: PlannedRound, result: Mapping[str, Any], cluster: int, events: Sequence[Recorded]
+) -> tuple[ComparedPhase, ...]:
+    """Phases of a cluster's round up to the end of its upload.
+
+    Args:
+        planned: What was planned.
+        result: The server's report.
+        cluster: The cluster.
+        events: What was done for it.
+
+    Returns:
+        Local steps, collection and upload; nothing where the cluster has lost a device.
+    """
+    script = planned.script.clusters[cluster]
+    collected = result["collected_s"][cluster]
+    if result["recoveries"][cluster] or collected is None or not events:
+        return ()
+    phases = predicted_events(planned.record, 0, cluster, script.local_steps).phases
+    trained = max(phase.end_s for phase in phases if phase.label == "step")
+    delay = float(planned.record.costs.cluster_delay[0, cluster])
+    priced = (trained, delay - script.upload_s, delay)
+    measured = (
+        max(max(e.measured_end_s, e.there_s) for e in events),
+        float(collected),
+        float(result["cluster_s"][cluster]),
+    )
+    lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
+    names = TRAINING, COLLECTION, UPLOAD
+    return tuple(ComparedPhase(*one) for one in zip(names, *lengths, strict=True))
+
+
+def compared_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> ComparedPhase:
+    """The broadcast at the end of a round.
+
+    Args:
+        planned: What was planned.
+        result: The server's report.
+    """
+    idle = [script.delay_s for script in planned.script.clusters if not script.plays]
+    begins = max(float(end) for end in [*result["cluster_s"], *idle] if end is not None)
+    return ComparedPhase(BROADCAST, planned.script.broadcast_s, float(result["delay_s"]) - begins)
+
+
+def seconds_cell(value: float) -> Cell:
+    """Cell of a time [s]."""
+    return f"{value:.3f}", ""
+
+
+def error_cell(measured: float, priced: float) -> Cell:
+    """Cell of a measured time's error [%]."""
+    # No minus before a zero.
+    return (f"{round(100.0 * (measured / priced - 1.0), 2) + 0.0:+.2f}" if priced else ""), ""
+
+
+def phase_page(rounds: Sequence[ComparedRound]) -> Page:
+    """Table of the mean phases of each cluster, and of the broadcast.
+
+    Args:
+        rounds: The rounds.
+    """
+    found: dict[tuple[str, str], list[ComparedPhase]] = {}
+    for one in rounds:
+        for cluster in one.clusters:
+            for phase in cluster.phases:
+                found.setdefault((f"c{cluster.cluster}", phase.name), []).append(phase)
+        found.setdefault(("all", BROADCAST), []).append(one.broadcast)
+    headers: list[Cell] = [("cluster", ""), ("phase", ""), ("priced", "s"), ("measured", "s"), ("error", "%")]
+    lines: list[list[Cell]] = []
+    # Clusters in their order; sorting keeps that of the phases.
+    for (who, name), each in sorted(
+        found.items(), key=lambda item: (item[0][0] == "all", len(item[0][0]), item[0][0])
+    ):
+        priced = float(np.mean([phase.priced_s for phase in each]))
+        measured = float(np.mean([phase.measured_s for phase in each]))
+        figures = seconds_cell(priced), seconds_cell(measured), error_cell(measured, priced)
+        lines.append([(who, ""), (name, ""), *figures])
+    return Page("Phases, mean over the rounds", [CAPTION], headers, lines)
