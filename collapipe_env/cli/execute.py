@@ -27,6 +27,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
+from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
@@ -331,12 +332,14 @@ def _address(option: str, text: str) -> Address:
 def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
     devices = sum(scenario.cluster.devices_per_cluster)
     units = scenario.cluster.clusters
+    first = launcher.upcoming  # a plan that cannot be executed is refused before anything is started
     print(
-        f"starting {1 + units + devices} processes: the server, {units} control units, {devices} devices; "
-        f"{options.rounds} rounds of {options.scheduler} on {scenario.name}"
+        f"starting {1 + units + devices} processes: the server, {counted(units, 'control unit')}, "
+        f"{counted(devices, 'device')}; {counted(options.rounds, 'round')} of {options.scheduler} on "
+        f"{scenario.name}"
     )
     if options.clock == "wall":
-        each = launcher.scale * launcher.upcoming.script.delay_s
+        each = launcher.scale * first.script.delay_s
         print(f"wall clock: a priced second lasts {launcher.scale:.3g} s, so a round takes some {each:.0f} s")
     elif options.clock == "virtual":
         print("virtual clock: nobody waits")

@@ -65,7 +65,8 @@ class Replanned:
         """Decide a round.
 
         Raises:
-            ScenarioError: The scheduler answers with an action, which has no schedule.
+            ScenarioError: The scheduler answers with an action, which has no schedule, or its plan has a number
+                of micro-batches that the schedule does not take.
         """
         plan = self._inner.act(observation, state)
         if not isinstance(plan, Allocation):
@@ -77,6 +78,21 @@ class Replanned:
             plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, self._micro_batches))
         if self._schedule is None:
             return plan
+        if self._schedule == "interleaved":
+            _require_whole_groups(plan)
         chunks = CHUNKS if self._schedule == "interleaved" else 1
         caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
         return with_schedule(plan, self._schedule, np.array(caps), chunks)
+
+
+def _require_whole_groups(plan: Allocation) -> None:
+    """Refuse numbers of micro-batches that cannot be taken in groups of as many as there are stages."""
+    stages = np.count_nonzero(plan.blocks, axis=-1)
+    odd = np.argwhere(plan.micro_batches % np.maximum(stages, 1) != 0)
+    if len(odd):
+        at = tuple(odd[0])
+        raise ScenarioError(
+            f"--schedule interleaved takes micro-batches in groups of as many as there are stages, and the plan "
+            f"for cluster {at[-1]} has {stages[at]} stages and {plan.micro_batches[at]} micro-batches: use "
+            "--micro-batches with a multiple, or a scenario or --scheduler with other stages"
+        )
