@@ -65,8 +65,8 @@ class Replanned:
         """Decide a round.
 
         Raises:
-            ScenarioError: The scheduler answers with an action, which has no schedule, or the schedule does not
-                take the plan's number of micro-batches.
+            ScenarioError: The scheduler answers with an action, which has no schedule, or the schedule does
+                not take the plan's number of micro-batches.
         """
         plan = self._inner.act(observation, state)
         if not isinstance(plan, Allocation):
@@ -92,7 +92,7 @@ def _require_whole_groups(plan: Allocation) -> None:
     if len(odd):
         at = tuple(odd[0])
         raise ScenarioError(
-            "--schedule interleaved takes micro-batches in groups of as many as there are stages, and the plan "
-            f"for cluster {at[-1]} has {stages[at]} stages and {plan.micro_batches[at]} micro-batches: use "
+            "--schedule interleaved takes micro-batches in groups of as many as there are stages, and the plan"
+            f" for cluster {at[-1]} has {stages[at]} stages and {plan.micro_batches[at]} micro-batches: use "
             "--micro-batches with a multiple, or a scenario or --scheduler with other stages"
         )
