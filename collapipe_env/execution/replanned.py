@@ -92,7 +92,7 @@ def _require_whole_groups(plan: Allocation) -> None:
     if len(odd):
         at = tuple(odd[0])
         raise ScenarioError(
-            "--schedule interleaved takes micro-batches in groups of as many as there are stages, and the plan"
-            f" for cluster {at[-1]} has {stages[at]} stages and {plan.micro_batches[at]} micro-batches: use "
+            f"--schedule interleaved: the plan for cluster {at[-1]} has {stages[at]} stages and "
+            f"{plan.micro_batches[at]} micro-batches, which it takes in groups of {stages[at]}: use "
             "--micro-batches with a multiple, or a scenario or --scheduler with other stages"
         )
