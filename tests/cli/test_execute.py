@@ -162,7 +162,7 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
         (["--bind", "192.168.1.5"], "--bind is for --join"),
         (["--token-file", "secret"], "--token-file is for --serve and --join"),
         (["--micro-batches", "7"], "--micro-batches 7: small allows"),
-        (["--schedule", "interleaved"], "cluster 0 has 3 stages and 4 micro-batches, which it takes in groups of 3: use"),
+        (["--schedule", "interleaved"], "has 3 stages and 4 micro-batches, which it takes in groups of 3"),
         (["--scheduler", "nobody"], "nobody"),
     ],
 )
