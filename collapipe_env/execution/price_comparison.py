@@ -28,7 +28,7 @@ MEASURED = {
     "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
     "none": "readings of the machine's monotonic clock; nothing waits for a price",
 }
-"""What measured times are, by clock."""
+"""Meaning of measured times, by clock."""
 CAPTION = (
     "Priced: by the simulator. Measured: {measured}. "
     "T_step: from when the first message of a local step may leave until its last gradient was handed to "
