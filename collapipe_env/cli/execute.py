@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from collapipe_env.cli.common import (
     run_command,
     say_folder,
 )
+from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
@@ -274,7 +276,7 @@ def _run(
             else:
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all of them to join", flush=True)
-                launcher.wait_for_others()
+                launcher.wait_for_others(tell=partial(print, flush=True))
             execution.play(Failures(*failures))
 
 
@@ -313,7 +315,11 @@ def _join(options: Options, token: str) -> None:
     assert options.role is not None
     address = _address("--join", options.join)
     print(f"joining {options.join} as {options.role}", flush=True)
-    play_role(options.role, address, token, options.bind)
+    try:
+        play_role(options.role, address, token, options.bind)
+    except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
+        print(f"\n{options.role} has been stopped, which its launcher notices", file=sys.stderr)
+        raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
     print("the execution has ended")
 
 
@@ -332,9 +338,10 @@ def _address(option: str, text: str) -> Address:
 def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:
     devices = sum(scenario.cluster.devices_per_cluster)
     units = scenario.cluster.clusters
+    begins = "starting" if options.serve is None else "waiting for"
     first = launcher.upcoming  # a plan that cannot be executed is refused before anything is started
     print(
-        f"starting {1 + units + devices} processes: the server, {counted(units, 'control unit')}, "
+        f"{begins} {1 + units + devices} processes: the server, {counted(units, 'control unit')}, "
         f"{counted(devices, 'device')}; {counted(options.rounds, 'round')} of {options.scheduler} on "
         f"{scenario.name}"
     )

@@ -133,12 +133,13 @@ class Execution:
         from rich.console import Console
 
         from collapipe_env.execution.chrome_trace import write_trace
+        from collapipe_env.execution.comparison_page import comparison_page
         from collapipe_env.execution.phase_comparison import phase_page
-        from collapipe_env.execution.price_comparison import comparison_page
 
         run = self._run
         load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
-        below = [f"clock {self._options.clock}, scale {self._launcher.scale:.3g}; {load}"]
+        scale = f", scale {self._launcher.scale:.3g}" if self._options.clock != "virtual" else ""
+        below = [f"clock {self._options.clock}{scale}; {load}"]
         page = comparison_page(
             f"Priced and measured: {self._title}", self._compared, self._options.clock, below
         )

@@ -98,7 +98,8 @@ def calibration_page(
     c = constants
     text = (
         f"A device: {c.flops / 1e9:.2f} GFLOP/s, {1e3 * c.block_s:.3f} ms a block. Messages between devices: "
-        f"{1e3 * (c.message_s + c.latency_s):.3f} ms ({1e3 * c.message_s:.3f} of them busy) and "
+        f"{1e3 * (c.message_s + c.latency_s):.3f} ms, of which they keep the line busy for "
+        f"{1e3 * c.message_s:.3f} ms, and "
         f"{c.rate / 1e9:.3g} Gbit/s. To the server: {1e3 * c.edge_latency_s:.3f} ms and "
         f"{c.edge_rate / 1e9:.3g} Gbit/s. The head: {1e3 * c.server_s:.3f} ms and "
         f"{c.server_flops / 1e9:.3g} GFLOP/s."
@@ -109,7 +110,13 @@ def calibration_page(
         f"Largest error of T_step: {100 * worst(checked, fitted=True):+.1f} % where it was fitted, "
         f"{100 * worst(checked, fitted=False):+.1f} % on plans that were not{mean}."
     )
-    return Page(title, [text, verdict, *below], headers, lines, ("plan", "error"))
+    return Page(
+        title,
+        [text, verdict, *below],
+        headers,
+        lines,
+        ("plan", "error", "used", "T_step measured", "T_step by the profile"),
+    )
 
 
 def residual_table(lines: Sequence[Line]) -> str:

@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -111,16 +111,17 @@ class Crew(ABC):
         self.wait_until_ready(names)
         self._begin()
 
-    def wait_for_others(self, patience: float = LONG_S) -> None:
+    def wait_for_others(self, patience: float = LONG_S, tell: Callable[[str], None] | None = None) -> None:
         """Wait until a process a role has joined, from this machine or others.
 
         Args:
             patience: Longest wait [s].
+            tell: Is told who has joined, and who is awaited still.
 
         Raises:
             ExecutionError: A role is missing after that time, or is lost.
         """
-        self.wait_until_ready(role_names(self._scenario), patience)
+        self.wait_until_ready(role_names(self._scenario), patience, tell)
         self._begin()
 
     def _begin(self) -> None:
@@ -128,7 +129,9 @@ class Crew(ABC):
         self._began = True
         self._attendance.expect({name for name in role_names(self._scenario) if not is_device(name)})
 
-    def wait_until_ready(self, names: Sequence[str], patience: float = PATIENCE_S) -> None:
+    def wait_until_ready(
+        self, names: Sequence[str], patience: float = PATIENCE_S, tell: Callable[[str], None] | None = None
+    ) -> None:
         """Let processes join, tell each what it is, and all where the others are.
 
         Devices that are lost between two rounds are noted, and not waited for.
@@ -136,6 +139,7 @@ class Crew(ABC):
         Args:
             names: Those that are awaited.
             patience: Longest wait [s].
+            tell: Is told who has joined, and who is awaited still.
 
         Raises:
             ExecutionError: A role is missing after that time, or is lost.
@@ -160,6 +164,12 @@ class Crew(ABC):
                 self._endpoint.connect({sender: address})
                 addresses[sender] = address
                 self._send_spec(sender)
+                if tell is not None:
+                    tell(f"{sender} has joined{_still(name for name in names if name not in addresses)}")
+            elif item.kind == "join":
+                self._endpoint.connect({sender: (str(item.meta["host"]), int(item.meta["port"]))})
+                why = f"{sender} is not awaited{_still(name for name in names if name not in addresses)}"
+                self._endpoint.send(sender, Frame("refused", meta={"why": why}))
             elif item.kind == "failed":
                 raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
@@ -272,3 +282,9 @@ class Crew(ABC):
                         self._gone.add(name)
                         return name, f"nothing was heard of it for {PATIENT_S:g} s"
         raise SilenceError(f"nothing was heard for too long while waiting for {what}")
+
+
+def _still(names: Iterable[str]) -> str:
+    """Words for the roles that are awaited still."""
+    left = ", ".join(names)
+    return f"; still to join: {left}" if left else ""

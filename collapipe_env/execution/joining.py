@@ -83,7 +83,7 @@ class HeldEndpoint:
         Raises:
             Stopped: It is to stop already.
             PeerGoneError: The launcher is gone.
-            ExecutionError: Another frame, or nothing in time.
+            ExecutionError: It refuses this role, or another frame has come, or nothing in time.
         """
         try:
             sender, item = self._frames.get(timeout=timeout)
@@ -92,9 +92,11 @@ class HeldEndpoint:
                 f"{self.name} has waited {timeout:g} s for {kind!r}: is the launcher still there?"
             ) from None
         if isinstance(item, str):
-            raise PeerGoneError(f"{self.name} has lost {sender} ({item}) before it could begin")
+            raise PeerGoneError(f"{self.name} could not join {sender} ({item})")
         if item.kind == "stop":
             raise Stopped
+        if item.kind == "refused":
+            raise ExecutionError(f"{sender} refuses: {item.meta['why']}")
         if item.kind != kind:
             raise ExecutionError(f"{self.name} was sent {item.kind!r} by {sender}, expected {kind!r}")
         return item

@@ -88,6 +88,9 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
     with matplotlib.rc_context(RC):
         sheet = FigureSheet(WIDTH_PX, HEIGHT_PX)
         facts = f"{view.title}   ·   round {view.round_index}   ·   delay {view.delay_s:.4g} s"
+        plays = sum(script.plays for script in planned.script.clusters)
+        if plays > MOST_CLUSTERS:
+            facts += f"   ·   first {MOST_CLUSTERS} of {plays} clusters"
         sheet.write(16.0, 18.0, facts, 12.0, bold=True)
         draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
         draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.evaluation.table import Cell, Page
 from collapipe_env.execution.phase_comparison import (
     ComparedPhase,
     compared_broadcast,
     compared_phases,
-    error_cell,
-    seconds_cell,
 )
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
@@ -23,25 +20,6 @@ from collapipe_env.execution.scripts import ClusterScript
 
 OVERRUN_S = 1e-3
 """Lateness from which on an event counts as an overrun [s]."""
-MEASURED = {
-    "wall": "readings of the machine's monotonic clock, over the time scale",
-    "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
-    "none": "readings of the machine's monotonic clock; nothing waits for a price",
-}
-"""Meaning of measured times, by clock."""
-CAPTION = (
-    "Priced: by the simulator. Measured: {measured}. "
-    "T_step: from when the first message of a local step may leave until its last gradient was handed to "
-    "the control unit or its last operation ended, mean over the local steps. T_n: to the end of "
-    "the upload; where devices were lost, priced with their recoveries. Late: ends of operations and "
-    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
-    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
-)
-CLOCKS_CAPTION = (
-    "Clocks within: largest error with which other machines' clocks are converted into the launcher's, by "
-    "exchanges of times before and after each round, in wall time. Times since the round's begin are off by "
-    "that at most, lengths between readings of two machines by twice that."
-)
 
 
 @dataclass(frozen=True)
@@ -217,70 +195,3 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
         begin = min(e.start_s for e in mine)
         lengths.append(max(max(e.measured_end_s, e.there_s) for e in mine) - begin)
     return float(np.mean(lengths)) if lengths else None
-
-
-def comparison_page(
-    title: str, rounds: Sequence[ComparedRound], clock: str, below: Sequence[str] = ()
-) -> Page:
-    """The table of executed rounds.
-
-    Args:
-        title: Heading.
-        rounds: The rounds.
-        clock: By which they were executed: a key of :data:`MEASURED`.
-        below: Further lines below it.
-    """
-    headers: list[Cell] = [
-        ("round", ""),
-        ("cluster", ""),
-        ("plan", ""),
-        ("T_step priced", "s"),
-        ("T_step measured", "s"),
-        ("error of T_step", "%"),
-        ("T_n priced", "s"),
-        ("T_n measured", "s"),
-        ("error of T_n", "%"),
-        ("late", "ms"),
-        ("begun late", "ms"),
-        ("overruns", ""),
-        ("lost", ""),
-    ]
-    several = any(one.clock_bound_s is not None for one in rounds)
-    if several:
-        headers.append(("clocks within", "ms"))
-        below = [CLOCKS_CAPTION, *below]
-    lines: list[list[Cell]] = []
-    for one in rounds:
-        lines += [[*_line(cluster), *[("", "")] * several] for cluster in one.clusters]
-        whole = [("", "")] * len(headers)
-        whole[0], whole[1] = (f"{one.round}", ""), ("all", "")
-        whole[6], whole[7] = seconds_cell(one.delay_priced_s), seconds_cell(one.delay_measured_s)
-        whole[8] = error_cell(one.delay_measured_s, one.delay_priced_s)
-        if one.clock_bound_s is not None:
-            whole[-1] = f"{1e3 * one.clock_bound_s:.2f}", ""
-        lines.append(whole)
-    important = ("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost")
-    return Page(title, [CAPTION.format(measured=MEASURED[clock]), *below], headers, lines, important)
-
-
-def _line(one: ComparedCluster) -> list[Cell]:
-    step = one.step_measured_s
-    return [
-        (f"{one.round}", ""),
-        (f"c{one.cluster}", ""),
-        (f"{one.schedule}, M = {one.micro_batches}", ""),
-        seconds_cell(one.step_priced_s),
-        ("", "") if step is None else seconds_cell(step),
-        ("", "") if step is None else error_cell(step, one.step_priced_s),
-        seconds_cell(one.delay_priced_s),
-        seconds_cell(one.delay_measured_s),
-        error_cell(one.delay_measured_s, one.delay_priced_s),
-        (_milliseconds(one.late_mean_s, one.late_most_s), ""),
-        (_milliseconds(one.begun_late_mean_s, one.begun_late_most_s), ""),
-        ("" if one.overruns is None else f"{one.overruns}", ""),
-        (", ".join(one.lost), ""),
-    ]
-
-
-def _milliseconds(mean: float | None, most: float | None) -> str:
-    return "" if mean is None or most is None else f"{1e3 * mean:.2f}, {1e3 * most:.2f}"

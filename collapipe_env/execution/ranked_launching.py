@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from collapipe_env.execution.joining import ExecutionError, role_names
@@ -53,10 +53,12 @@ class RankedLauncher(Launcher):
         """Whether all ranks are on this machine."""
         return self._rank.one_machine
 
-    def wait_for_others(self, patience: float = PATIENCE_S) -> None:
+    def wait_for_others(
+        self, patience: float = PATIENCE_S, tell: Callable[[str], None] | None = None
+    ) -> None:
         """Tell the other ranks how to join, and wait until all have."""
         self._place.offer(Offer(self.address, self._roles, "" if self._token_in_file else self.token))
-        super().wait_for_others(patience)
+        super().wait_for_others(patience, tell)
 
     def ask_for(self, names: Sequence[str]) -> None:
         """Let devices that have failed begin anew, each in its rank."""

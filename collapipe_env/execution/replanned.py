@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +24,17 @@ class Replanned:
         inner: The scheduler.
         schedule: The schedule; ``None`` for its own.
         micro_batches: The number; ``None`` for its own.
+        allowed: Numbers that the scenario allows.
     """
 
-    def __init__(self, inner: Scheduler, schedule: ScheduleName | None, micro_batches: int | None) -> None:
-        self.name = inner.name
+    def __init__(
+        self,
+        inner: Scheduler,
+        schedule: ScheduleName | None,
+        micro_batches: int | None,
+        allowed: Sequence[int] = (),
+    ) -> None:
+        self.name, self._allowed = inner.name, allowed
         self._inner, self._schedule, self._micro_batches = inner, schedule, micro_batches
 
     @classmethod
@@ -55,7 +63,7 @@ class Replanned:
             raise ScenarioError(
                 f"--micro-batches {micro_batches}: {scenario.name} allows {', '.join(map(str, allowed))}"
             )
-        return cls(inner, schedule, micro_batches)
+        return cls(inner, schedule, micro_batches, allowed)
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode."""
@@ -79,20 +87,24 @@ class Replanned:
         if self._schedule is None:
             return plan
         if self._schedule == "interleaved":
-            _require_whole_groups(plan)
+            _require_whole_groups(plan, self._allowed)
         chunks = CHUNKS if self._schedule == "interleaved" else 1
         caps = np.broadcast_to(chunks * plan.micro_batches[..., None], plan.blocks.shape)
         return with_schedule(plan, self._schedule, np.array(caps), chunks)
 
 
-def _require_whole_groups(plan: Allocation) -> None:
+def _require_whole_groups(plan: Allocation, allowed: Sequence[int]) -> None:
     """Refuse numbers of micro-batches that cannot be taken in groups of as many as there are stages."""
     stages = np.count_nonzero(plan.blocks, axis=-1)
     odd = np.argwhere(plan.micro_batches % np.maximum(stages, 1) != 0)
     if len(odd):
         at = tuple(odd[0])
+        fitting = ", ".join(str(m) for m in allowed if m % stages[at] == 0)
+        remedy = (
+            f"use --micro-batches {fitting}, or" if fitting else "none that the scenario allows fits: use"
+        )
         raise ScenarioError(
             f"--schedule interleaved: the plan for cluster {at[-1]} has {stages[at]} stages and "
-            f"{plan.micro_batches[at]} micro-batches, which it takes in groups of {stages[at]}: use "
-            "--micro-batches with a multiple, or a scenario or --scheduler with other stages"
+            f"{plan.micro_batches[at]} micro-batches, which it takes in groups of {stages[at]}: "
+            f"{remedy} a scenario or --scheduler with other stages"
         )

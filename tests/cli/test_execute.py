@@ -162,7 +162,7 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
         (["--bind", "192.168.1.5"], "--bind is for --join"),
         (["--token-file", "secret"], "--token-file is for --serve and --join"),
         (["--micro-batches", "7"], "--micro-batches 7: small allows"),
-        (["--schedule", "interleaved"], "has 3 stages and 4 micro-batches, which it takes in groups of 3"),
+        (["--schedule", "interleaved"], "in groups of 3: none that the scenario allows fits: use a scenario"),
         (["--scheduler", "nobody"], "nobody"),
     ],
 )
@@ -225,9 +225,12 @@ def test_processes_join_an_execution_that_is_served(kind, tmp_path):
         assert time.monotonic() < deadline, launcher.output()
         time.sleep(0.02)
     joining = ["execute", "--token-file", "secret", "--join", said[1], "--role"]
+    stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
+    assert stranger.status() == 2
     joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
     assert launcher.status() == 0, launcher.output()
     assert "round 1 of 1" in launcher.output()
+    assert len(re.findall("has joined; still to join: ", launcher.output())) == 3
     for process in joined:
         assert process.status() == 0
         assert process.output().endswith("the execution has ended\n")

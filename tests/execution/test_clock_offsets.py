@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from collapipe_env.execution import launching, timekeeping
 from collapipe_env.execution.clock import WallClock
 from collapipe_env.execution.clock_offsets import ClockOffset, Exchange
+from collapipe_env.execution.comparison_page import comparison_page
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.joining import ExecutionError, SilenceError, play_role
 from collapipe_env.execution.launching import Launcher
-from collapipe_env.execution.price_comparison import compare_round, comparison_page
+from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.role import Recorded
 from collapipe_env.execution.timekeeping import EXCHANGES, MOST_EXCHANGES, Timekeeper, require_fine
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from collapipe_env.errors import StateError
 from collapipe_env.execution.chrome_trace import trace_events
-from collapipe_env.execution.price_comparison import compare_round, comparison_page
+from collapipe_env.execution.comparison_page import comparison_page
+from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.round_reports import FIELDS, require_report
 from collapipe_env.execution.threads import ThreadedExecution
 from collapipe_env.files import parse_json

@@ -1,0 +1,142 @@
+"""Table of executed rounds beside their prices: a row for every cluster and round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from collapipe_env.evaluation.table import Cell, Page
+from collapipe_env.execution.phase_comparison import error_cell, seconds_cell
+from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRound
+
+MEASURED = {
+    "wall": "readings of the machine's monotonic clock, over the time scale",
+    "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
+    "none": "readings of the machine's monotonic clock. Nothing waits for a price, and prices are those of "
+    "the scenario's devices, not of this machine: see --full-size and collapipe calibrate",
+}
+"""Meaning of measured times, by clock."""
+CAPTION = (
+    "Priced: by the simulator. Measured: {measured}. "
+    "T_step: from when the first message of a local step may leave until its last gradient was handed to "
+    "the control unit or its last operation ended, mean over the local steps. T_n: to the end of the upload."
+)
+LOST_CAPTION = (
+    "Where devices were lost, T_n is priced with their recoveries, and T_step is not measured, as the round "
+    "was begun anew."
+)
+LATE_CAPTION = (
+    "Late: ends of operations and "
+    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
+    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
+)
+CLOCKS_CAPTION = (
+    "Clocks within: largest error with which other machines' clocks are converted into the launcher's, by "
+    "exchanges of times before and after each round, in wall time. Times since the round's begin are off by "
+    "that at most, lengths between readings of two machines by twice that."
+)
+IMPORTANT = (
+    *("round", "cluster", "error of T_step", "error of T_n", "lost"),
+    *("T_step priced", "T_step measured", "T_n priced", "T_n measured"),
+)
+"""Columns that a narrow terminal shows first."""
+EMPTY: Cell = ("", "")
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        name: Its name.
+        unit: Its unit.
+        of_cluster: Content in the row of a cluster.
+        of_round: Content in the row of a whole round.
+    """
+
+    name: str
+    unit: str
+    of_cluster: Callable[[ComparedCluster], Cell]
+    of_round: Callable[[ComparedRound], Cell] = lambda _: EMPTY
+
+
+def comparison_page(
+    title: str, rounds: Sequence[ComparedRound], clock: str, below: Sequence[str] = ()
+) -> Page:
+    """The table of executed rounds.
+
+    Args:
+        title: Heading.
+        rounds: The rounds.
+        clock: By which they were executed: a key of :data:`MEASURED`.
+        below: Further lines below it.
+    """
+    columns, notes = _columns(), [CAPTION.format(measured=MEASURED[clock])]
+    clusters = [cluster for one in rounds for cluster in one.clusters]
+    if any(cluster.overruns is not None for cluster in clusters):
+        columns += _lateness()
+        notes.append(LATE_CAPTION)
+    if any(cluster.lost for cluster in clusters):
+        columns.append(Column("lost", "", lambda c: (", ".join(c.lost), "")))
+        notes.insert(1, LOST_CAPTION)
+    if any(one.clock_bound_s is not None for one in rounds):
+        columns.append(Column("clocks within", "ms", lambda _: EMPTY, _clocks))
+        notes.append(CLOCKS_CAPTION)
+    lines: list[list[Cell]] = []
+    for one in rounds:
+        lines += [[column.of_cluster(cluster) for column in columns] for cluster in one.clusters]
+        lines.append([column.of_round(one) for column in columns])
+    headers = [(column.name, column.unit) for column in columns]
+    return Page(title, [" ".join(notes), *below], headers, lines, IMPORTANT)
+
+
+def _columns() -> list[Column]:
+    """Columns that every table has."""
+    return [
+        Column("round", "", lambda c: (f"{c.round}", ""), lambda r: (f"{r.round}", "")),
+        Column("cluster", "", lambda c: (f"c{c.cluster}", ""), lambda _: ("all", "")),
+        Column("plan", "", lambda c: (f"{c.schedule}, M = {c.micro_batches}", "")),
+        Column("T_step priced", "s", lambda c: seconds_cell(c.step_priced_s)),
+        Column("T_step measured", "s", lambda c: _known(c.step_measured_s)),
+        Column("error of T_step", "%", _step_error),
+        Column(
+            *("T_n priced", "s"),
+            of_cluster=lambda c: seconds_cell(c.delay_priced_s),
+            of_round=lambda r: seconds_cell(r.delay_priced_s),
+        ),
+        Column(
+            *("T_n measured", "s"),
+            of_cluster=lambda c: seconds_cell(c.delay_measured_s),
+            of_round=lambda r: seconds_cell(r.delay_measured_s),
+        ),
+        Column(
+            *("error of T_n", "%"),
+            of_cluster=lambda c: error_cell(c.delay_measured_s, c.delay_priced_s),
+            of_round=lambda r: error_cell(r.delay_measured_s, r.delay_priced_s),
+        ),
+    ]
+
+
+def _lateness() -> list[Column]:
+    """Columns where something was due."""
+    return [
+        Column("late", "ms", lambda c: _milliseconds(c.late_mean_s, c.late_most_s)),
+        Column("begun late", "ms", lambda c: _milliseconds(c.begun_late_mean_s, c.begun_late_most_s)),
+        Column("overruns", "", lambda c: EMPTY if c.overruns is None else (f"{c.overruns}", "")),
+    ]
+
+
+def _known(seconds: float | None) -> Cell:
+    return EMPTY if seconds is None else seconds_cell(seconds)
+
+
+def _step_error(one: ComparedCluster) -> Cell:
+    step = one.step_measured_s
+    return EMPTY if step is None else error_cell(step, one.step_priced_s)
+
+
+def _milliseconds(mean: float | None, most: float | None) -> Cell:
+    return EMPTY if mean is None or most is None else (f"{1e3 * mean:.2f}, {1e3 * most:.2f}", "")
+
+
+def _clocks(one: ComparedRound) -> Cell:
+    return EMPTY if one.clock_bound_s is None else (f"{1e3 * one.clock_bound_s:.2f}", "")
