@@ -36,8 +36,8 @@ CLOCKS_CAPTION = (
     "that at most, lengths between readings of two machines by twice that."
 )
 IMPORTANT = (
-    *("round", "cluster", "error of T_step", "error of T_n", "lost"),
-    *("T_step priced", "T_step measured", "T_n priced", "T_n measured"),
+    *("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost"),
+    *("error of T_step", "T_step priced", "T_step measured"),
 )
 """Columns that a narrow terminal shows first."""
 EMPTY: Cell = ("", "")
