@@ -138,8 +138,11 @@ class Execution:
 
         run = self._run
         load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
-        scale = f", scale {self._launcher.scale:.3g}" if self._options.clock != "virtual" else ""
-        below = [f"clock {self._options.clock}{scale}; {load}"]
+        scale = {
+            "wall": f", time scale {self._launcher.scale:.3g}",
+            "none": f", slow-down {self._launcher.scale:.3g}",
+        }
+        below = [f"clock {self._options.clock}{scale.get(self._options.clock, '')}; {load}"]
         page = comparison_page(
             f"Priced and measured: {self._title}", self._compared, self._options.clock, below
         )

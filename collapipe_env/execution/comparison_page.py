@@ -86,7 +86,8 @@ def comparison_page(
         lines += [[column.of_cluster(cluster) for column in columns] for cluster in one.clusters]
         lines.append([column.of_round(one) for column in columns])
     headers = [(column.name, column.unit) for column in columns]
-    return Page(title, [" ".join(notes), *below], headers, lines, IMPORTANT)
+    important = [name for name in IMPORTANT if name in {column.name for column in columns}]
+    return Page(title, [" ".join(notes), *below], headers, lines, important)
 
 
 def _columns() -> list[Column]:

@@ -1,14 +1,17 @@
 """Timelines of executed rounds: the priced one again, or that of a recovery."""
 
+import io
 import json
 
 import pytest
 from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
+from rich.console import Console
 
 from collapipe_env.execution.chrome_trace import write_trace
 from collapipe_env.execution.comparison_page import comparison_page
 from collapipe_env.execution.measured_timeline import measured_timeline
+from collapipe_env.execution.phase_comparison import phase_page
 from collapipe_env.execution.pictures import executed_view
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
@@ -98,6 +101,20 @@ def test_the_comparison_prices_losses_that_the_simulator_does_not_know(rounds):
     page = comparison_page("rounds", compared, "virtual").markdown()
     assert "| 1 | c0 | 1f1b, M = 8 |" in page
     assert "c0d1" in page
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("lost", [False, True])
+def test_tables_fit_the_terminal(rounds, lost, width):
+    chosen = rounds if lost else [rounds[1]] * 2
+    compared = [compare_round(number, *one) for number, one in enumerate(chosen, 1)]
+    for page in (comparison_page("rounds", compared, "virtual"), phase_page(compared)):
+        output = io.StringIO()
+        page.print(Console(file=output, width=width))
+        assert "cluster" in output.getvalue()
+        assert max(map(len, output.getvalue().splitlines())) <= width
+    shown = comparison_page("rounds", compared, "virtual").markdown()
+    assert ("| lost |" in shown) == ("T_step is not measured" in shown) == lost
 
 
 @pytest.mark.parametrize(("scale", "head"), [(0.5, "copies"), (2.0, "common")])
