@@ -29,13 +29,16 @@ class ServedCluster:
         self._owner, self._script = of_round.owner, of_round.cluster(cluster)
         self._mailbox, self._tag = self._owner.mailboxes[cluster], of_round.tag
         self._steps, self._offset = self._script.local_steps, 0
+        self._recorded: list[Recorded] = []
 
     def run(self) -> Frame:
         """Serve the cluster until its update is there, which is returned."""
         while True:
             try:
                 self._attempt()
-                return self._mailbox.wait("update", self._tag)
+                update = self._mailbox.wait("update", self._tag)
+                self._owner.recorded += self._recorded
+                return update
             except Cancelled:
                 abort = self._owner.aborts[self._n].get()
                 self._tag = abort.tag._replace(attempt=abort.tag.attempt + 1)
@@ -46,6 +49,7 @@ class ServedCluster:
 
     def _attempt(self) -> None:
         """Serve the local steps of the present script."""
+        self._recorded = []  # nobody asks for what an attempt has done that was given up
         self._offset = self._steps - self._script.local_steps
         labels = self._mailbox.wait("labels", self._tag)
         self._units = [[float(unit) for unit in step] for step in labels.meta["units"]]
@@ -85,7 +89,7 @@ class ServedCluster:
             for key in keys:
                 frame = self._mailbox.wait(*key)
                 ready = clock.ready(frame.at_s)
-                self._owner.recorded += received(self._n, frame, clock)
+                self._recorded += received(self._n, frame, clock)
                 x = torch.from_numpy(np.array(frame.arrays["x"])) if "x" in frame.arrays else None
             free, gradient = self._work(kind, step, m, max(free, ready), work, x, split=split)
             stored += kind == FORWARD
@@ -134,5 +138,5 @@ class ServedCluster:
         element = 2 * len(self._script.stages) + 2
         times = start_s, ends, clock.now(ends), worked, began
         samples = self._rows[m][1] - self._rows[m][0]
-        self._owner.recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, samples=samples))
+        self._recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, samples=samples))
         return ends, given

@@ -15,6 +15,8 @@ from collapipe_env.execution.phase_comparison import phase_page
 from collapipe_env.execution.pictures import executed_view
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
+from collapipe_env.execution.script_reading import from_json
+from collapipe_env.execution.scripts import ClusterScript
 from collapipe_env.execution.threads import ThreadedExecution
 
 
@@ -61,6 +63,21 @@ def test_a_loss_is_drawn_with_its_recovery_and_the_plan_that_was_left(rounds):
     stages = [element for element in found.elements if element.kind == "compute"]
     assert [element.node for element in stages] == [1, 3]
     assert all(event.element < len(found.elements) for event in found.events)
+
+
+@pytest.mark.parametrize("at_s", [1.0, 3.0])
+def test_nothing_is_kept_of_an_attempt_that_was_given_up(at_s):
+    scenario = quick(**{"cluster.clusters": 1})
+    execution = ThreadedExecution(scenario, Changed(scenario, schedule="1f1b", micro_batches=8))
+    _, result = execution.play(faults=[(0, 2, at_s)])
+    execution.close()
+    (recovery,) = result["recoveries"][0]
+    begins = [event[6] for event in result["events"] if event[0] == 0]
+    assert min(begins) >= recovery["resume_s"] - 1e-9
+    left = from_json(recovery["script"], ClusterScript)
+    each = 2 * left.micro_batches  # the server's, a forward and a backward pass of each
+    server = [event for event in result["events"] if event[0] == 0 and event[2] == 2 * len(left.stages) + 2]
+    assert len(server) == each
 
 
 def test_a_cluster_that_has_lost_nobody_waits_for_one_that_has(rounds):
