@@ -71,6 +71,8 @@ class Execution:
             place = report_path(self._run, len(self._rounds) + 1)
             require_report(result, planned.script, str(place), REMEDY)
             self._add(planned, result)
+            if not self._picture(len(self._rounds)).exists():  # the run has ended between the two
+                self._draw(planned, result)
 
     def play(self, failures: Failures) -> None:
         """Play the rounds that are left; keep each, and write what is known at the end, early or not.
@@ -80,7 +82,6 @@ class Execution:
         """
         from collapipe_env.execution.joining import ExecutionError
 
-        self._run.figures.mkdir(exist_ok=True)
         load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         try:
             for number in range(len(self._rounds) + 1, self._options.rounds + 1):
@@ -99,7 +100,6 @@ class Execution:
     def _play(self, number: int, failures: Failures) -> None:
         """Play a round, keep it, and say what came of it."""
         from collapipe_env.execution.launching import NO_FAILURES
-        from collapipe_env.execution.pictures import write_picture
 
         begun = time.monotonic()
         planned, result = self._launcher.play(failures if number == 1 else NO_FAILURES)
@@ -119,7 +119,17 @@ class Execution:
             f"{clocks}  [{time.monotonic() - begun:.1f} s]",
             flush=True,
         )
-        write_picture(self._run.figures / f"round-{number}.png", planned, result, self._title)
+        self._draw(planned, result)
+
+    def _picture(self, number: int) -> Path:
+        return self._run.figures / f"round-{number}.png"
+
+    def _draw(self, planned: PlannedRound, result: dict[str, Any]) -> None:
+        """Draw the last round."""
+        from collapipe_env.execution.pictures import write_picture
+
+        self._run.figures.mkdir(exist_ok=True)
+        write_picture(self._picture(len(self._rounds)), planned, result, self._title)
 
     def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
         from collapipe_env.execution.price_comparison import compare_round

@@ -17,14 +17,19 @@ import numpy as np
 from collapipe_env.execution.edge_server import STATE_PART
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.heartbeats import PATIENT_S, Attendance
-from collapipe_env.execution.joining import ExecutionError, HeldEndpoint, SilenceError, is_device, role_names
+from collapipe_env.execution.joining import (
+    LONGEST_S,
+    ExecutionError,
+    HeldEndpoint,
+    SilenceError,
+    is_device,
+    role_names,
+)
 from collapipe_env.execution.local_processes import LocalProcesses
 from collapipe_env.execution.role import LAUNCHER, SERVER, node_name
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.scenario import Scenario
 
-LONG_S = 86_400.0
-"""Longest wait for processes that somebody has to start by hand [s]."""
 PATIENCE_S = 120.0
 """Longest wait for processes to begin [s]."""
 
@@ -111,7 +116,7 @@ class Crew(ABC):
         self.wait_until_ready(names)
         self._begin()
 
-    def wait_for_others(self, patience: float = LONG_S, tell: Callable[[str], None] | None = None) -> None:
+    def wait_for_others(self, patience: float = LONGEST_S, tell: Callable[[str], None] | None = None) -> None:
         """Wait until a process a role has joined, from this machine or others.
 
         Args:
@@ -247,7 +252,7 @@ class Crew(ABC):
             + ", --role ".join(names),
             flush=True,
         )
-        self.wait_until_ready(names, LONG_S)
+        self.wait_until_ready(names, LONGEST_S)
 
     def close(self) -> None:
         """Stop all processes; those that do not end are killed."""
@@ -267,11 +272,18 @@ class Crew(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _counts(self, name: str) -> bool:
+        """Whether a failure of a process matters: not if it was given up, and has only come back to life."""
+        devices = {device for names in self._names for device in names.values()}
+        return name not in self._gone and (name in devices or not is_device(name))
+
     def _next(self, deadline: float, what: str) -> tuple[str, Frame | str]:
         """Wait for news; looks after processes that end without a word."""
         while time.monotonic() < deadline:
             try:
-                return self._events.get(timeout=0.2)
+                sender, item = self._events.get(timeout=0.2)
+                if not isinstance(item, Frame) or item.kind != "failed" or self._counts(sender):
+                    return sender, item
             except queue.Empty:
                 for name, process in self.processes.items():
                     if process.exitcode is not None and name not in self._gone:

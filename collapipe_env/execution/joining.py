@@ -36,6 +36,9 @@ from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import generator_of
 
+LONGEST_S = 86_400.0
+"""Longest wait for others to join [s]."""
+
 
 class ExecutionError(CollaPipeError):
     """An execution cannot begin or go on."""
@@ -273,6 +276,7 @@ def play_role(
     torch.set_num_threads(1)
     endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
     way: Endpoint = endpoint
+    polite = True
     try:
         endpoint.connect({LAUNCHER: launcher})
         host, port = endpoint.address
@@ -287,11 +291,16 @@ def play_role(
             endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
             raise
         endpoint.send(LAUNCHER, Frame("ready"))
-        learn_addresses(endpoint, endpoint.wait("directory", patience))
+        # Others may join much later; the end of the connection says if nobody waits for them any more.
+        learn_addresses(endpoint, endpoint.wait("directory", LONGEST_S))
         role.begin()
         _keep_in_touch(role, recovery_terms(load_scenario(spec.meta["scenario"])), str(spec.meta["clock"]))
         role.run()
     except Stopped:  # before it could begin
         pass
+    except KeyboardInterrupt:
+        polite = False  # a goodbye would say that it was told to end
+        raise
     finally:
-        way.close()
+        if polite:
+            way.close()

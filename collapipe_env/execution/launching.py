@@ -177,15 +177,15 @@ class Launcher(Crew):
             timer.start()
         deadline = time.monotonic() + patience
         while True:
-            sender, item = self._next(deadline, f"round {self._round}")
+            sender, item = self._next(deadline, f"round {self._round + 1}")
             if isinstance(item, str) and is_device(sender):
                 self.lose_device(sender, item, failing)
                 continue
             if isinstance(item, str):
-                raise ExecutionError(f"{sender} was lost in round {self._round}: {item}")
+                raise ExecutionError(f"{sender} was lost in round {self._round + 1}: {item}")
             if item.kind == "failed":
                 why = str(item.meta["why"]).removeprefix(f"{sender} ")
-                raise ExecutionError(f"{sender} failed in round {self._round}: {why}")
+                raise ExecutionError(f"{sender} failed in round {self._round + 1}: {why}")
             if item.kind == "lost":
                 self._gone.add(self._names[int(item.meta["cluster"])][int(item.meta["device"])])
                 self._endpoint.send(sender, self._recoveries.answer(item))
@@ -246,7 +246,7 @@ class Launcher(Crew):
             if isinstance(item, str):
                 self._note_loss(sender, item, "the state")
             elif item.kind == "failed":
-                raise ExecutionError(f"{sender} failed after round {self._round}: {item.meta['why']}")
+                raise ExecutionError(f"{sender} failed after round {self._round + 1}: {item.meta['why']}")
             elif item.kind == "state":
                 parts.append(item.arrays["content"].tobytes())
                 if len(parts) == item.meta["parts"]:

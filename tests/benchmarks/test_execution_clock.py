@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import execution_clock
 
 from collapipe_env.errors import ScenarioError
+from collapipe_env.execution.phase_comparison import ComparedPhase
 from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRound
 
 
@@ -21,10 +22,11 @@ def compared(number, steps, delay_s):
             step_measured_s=step,
             delay_priced_s=9.0, delay_measured_s=9.0, late_mean_s=1e-3 * (n + 1), late_most_s=4e-3 * (n + 1),
             begun_late_mean_s=2e-3, begun_late_most_s=7e-3, overruns=3 * n, lost=(), recovery_s=0.0,
+            phases=(),
         )
         for n, step in enumerate(steps)
     )  # fmt: skip
-    return ComparedRound(number, clusters, 10.0, delay_s, None, {})
+    return ComparedRound(number, clusters, 10.0, delay_s, None, {}, ComparedPhase("broadcast", 1.0, 1.0))
 
 
 def cell(schedule="1f1b", error=0.0):

@@ -68,6 +68,21 @@ def test_recoveries_take_what_they_are_priced(failing, expected, hang):
         assert differing(launcher, twin) == []
 
 
+def test_a_device_that_wakes_after_it_was_given_up_changes_nothing():
+    scenario = quick(**{"workload.batch_size": 16})
+    with started(scenario, WithSpare(scenario), seed=1, clock="wall", scale=2.0) as (launcher, twin):
+        at_s = instant(launcher.upcoming.script.clusters[0], "forward")
+        pid = launcher.processes[launcher.names[0][2]].pid
+        wakes = threading.Timer(0.5 + 2.0 * at_s + USUAL.detection_s + 1.0, os.kill, (pid, signal.SIGCONT))
+        wakes.start()
+        planned, result = launcher.play(Failures(hangs=[(0, 2, at_s)]))
+        wakes.join()
+        assert lost(result) == [[2], []]
+        twin.play(planned, result)
+        twin.play(*launcher.play())
+        assert differing(launcher, twin) == []
+
+
 def test_a_device_that_hangs_is_noticed_by_the_virtual_clock_too():
     scenario = quick(**{"cluster.devices": 3, "workload.batch_size": 16})
     with started(scenario, WithSpare(scenario), seed=1) as (launcher, twin):
