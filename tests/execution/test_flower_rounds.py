@@ -59,10 +59,12 @@ def played(rounds, moments):
     ("base", "changes", "rounds"),
     [
         (quick, {}, 3),
-        (quick, {"workload.update_compression": "lora"}, 2),
+        pytest.param(quick, {"workload.update_compression": "lora"}, 2, marks=pytest.mark.slow),
         (quick, {"workload.local_steps": 2, "workload.head": "common"}, 2),
         (lambda: failing(on_mean_s=20.0, recovery="light"), {"workload.local_steps": 2}, 2),
-        (lambda: failing(recovery="drop-round"), {"workload.local_steps": 2}, 3),
+        pytest.param(
+            lambda: failing(recovery="drop-round"), {"workload.local_steps": 2}, 3, marks=pytest.mark.slow
+        ),
     ],
     ids=["as-it-is", "adapters", "common-head", "failures", "dropped-rounds"],
 )

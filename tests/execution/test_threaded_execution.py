@@ -46,9 +46,9 @@ def executed(scenario, rounds=2, faults=(), seed=3, **plan):
     ("plan", "changes"),
     [
         ({}, {}),
-        ({"micro_batches": 1}, {}),
+        pytest.param({"micro_batches": 1}, {}, marks=slow),
         ({"schedule": "1f1b", "micro_batches": 1}, {}),
-        ({"schedule": "1f1b", "micro_batches": 16}, SHORT),
+        pytest.param({"schedule": "1f1b", "micro_batches": 16}, SHORT, marks=slow),
         ({"schedule": "zb-h1", "micro_batches": 4}, {}),
         ({"schedule": "interleaved", "micro_batches": 4, "chunks": 2}, SHORT),
         ({}, {"workload.local_steps": 3, **SHORT}),
@@ -56,7 +56,7 @@ def executed(scenario, rounds=2, faults=(), seed=3, **plan):
         ({}, {"workload.update_compression": "lora", **SHORT}),
         ({}, {"workload.weight_bits": 16, "workload.update_compression": "top-k", **SHORT}),
         ({}, {"learning.proximal": 0.1, "workload.local_steps": 2, **SHORT}),
-        ({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9, **SHORT}),
+        pytest.param({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9, **SHORT}, marks=slow),
         ({}, {"radio.link_errors": "drop", "radio.d2d_bandwidth_hz": 2e5}),
         ({}, {"overheads.latency_s": 0.004, "overheads.edge_latency_s": 0.02}),
         ({}, {"workload.recompute": True, **SHORT}),
@@ -176,7 +176,7 @@ def test_weights_are_the_learners_whatever_fails(recovery, replication, head, st
     assert failures > 0
 
 
-@pytest.mark.parametrize("at", [0.01, 0.3, 0.95])
+@pytest.mark.parametrize("at", [0.01, pytest.param(0.3, marks=slow), 0.95])
 def test_a_device_that_fails_on_a_plain_scenario_is_replaced(at):
     # The learner knows nothing of this failure: it trains the round as planned, and blocks that were lost
     # differ in their moments alone, which do not matter in the first round.
