@@ -235,6 +235,7 @@ def joined(clock, scale=1.0):
     return played
 
 
+@pytest.mark.slow
 def test_by_the_wall_clock_shifted_clocks_measure_what_one_clock_would(monkeypatch):
     monkeypatch.setattr(timekeeping, "FINE", 1e6)  # this machine may be busy, and the round is a fast one
     monkeypatch.setattr(launching, "LEAD_S", 0.05)

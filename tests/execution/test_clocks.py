@@ -189,6 +189,7 @@ def played(clock, scale, schedule="1f1b"):
     return planned, result, compare_round(1, planned, result, scale if clock == "wall" else 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_by_the_wall_clock_everything_is_late_and_nothing_early(schedule):
     planned, result, compared = played("wall", 0.05, schedule)

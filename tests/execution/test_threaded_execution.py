@@ -59,7 +59,7 @@ def executed(scenario, rounds=2, faults=(), seed=3, **plan):
         pytest.param({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9, **SHORT}, marks=slow),
         ({}, {"radio.link_errors": "drop", "radio.d2d_bandwidth_hz": 2e5}),
         ({}, {"overheads.latency_s": 0.004, "overheads.edge_latency_s": 0.02}),
-        ({}, {"workload.recompute": True, **SHORT}),
+        pytest.param({}, {"workload.recompute": True, **SHORT}, marks=slow),
         ({}, {"workload.task": "translation", **SHORT}),
     ],
     ids=lambda given: ",".join(f"{name}={value}" for name, value in given.items()) or "as-it-is",
