@@ -377,16 +377,16 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
             )
         n, device, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
         if n >= len(devices) or device >= devices[n]:
-            there = f"c0 to c{len(devices) - 1}" if n >= len(devices) else f"c{n}d0 to c{n}d{devices[n] - 1}"
-            kind = "clusters" if n >= len(devices) else f"devices of cluster c{n}"
-            raise ScenarioError(
-                f"{option} {shown(text)} names no device of {scenario.name}: its {kind} are {there}"
-            )
+            there = f"clusters are c0 to c{len(devices) - 1}"
+            if n < len(devices):
+                there = f"devices of cluster c{n} are c{n}d0 to c{n}d{devices[n] - 1}"
+            raise ScenarioError(f"{option} {shown(text)} names no device of {scenario.name}: its {there}")
         if at > LONGEST_S:
             raise ScenarioError(f"{option} {shown(text)}: use a time of at most {LONGEST_S:,.0f} s")
-        if (n, device + 1) in [one[:2] for one in found]:
+        node = device + 1
+        if (n, node) in [one[:2] for one in found]:
             raise ScenarioError(
                 f"{option} names c{n}d{device} twice: a device fails once in a round, leave one out"
             )
-        found.append((n, device + 1, at))
+        found.append((n, node, at))
     return found

@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -163,18 +163,20 @@ class Crew(ABC):
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
-            if item.kind == "join" and sender in names:
+            if item.kind == "join":
                 address = str(item.meta["host"]), int(item.meta["port"])
-                # Ctrl-C may come between the two, and all that have an address are told to stop then.
+                # Ctrl-C may come before the next line, and all that have an address are told to stop then.
                 self._endpoint.connect({sender: address})
-                addresses[sender] = address
-                self._send_spec(sender)
-                if tell is not None:
-                    tell(f"{sender} has joined{_still(name for name in names if name not in addresses)}")
-            elif item.kind == "join":
-                self._endpoint.connect({sender: (str(item.meta["host"]), int(item.meta["port"]))})
-                why = f"{sender} is not awaited{_still(name for name in names if name not in addresses)}"
-                self._endpoint.send(sender, Frame("refused", meta={"why": why}))
+                if sender in names:
+                    addresses[sender] = address
+                    self._send_spec(sender)
+                left = ", ".join(name for name in names if name not in addresses)
+                still = f"; still to join: {left}" if left else ""
+                if sender not in names:
+                    why = f"{sender} is not awaited{still}"
+                    self._endpoint.send(sender, Frame("refused", meta={"why": why}))
+                elif tell is not None:
+                    tell(f"{sender} has joined{still}")
             elif item.kind == "failed":
                 raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
@@ -294,9 +296,3 @@ class Crew(ABC):
                         self._gone.add(name)
                         return name, f"nothing was heard of it for {PATIENT_S:g} s"
         raise SilenceError(f"nothing was heard for too long while waiting for {what}")
-
-
-def _still(names: Iterable[str]) -> str:
-    """Words for the roles that are awaited still."""
-    left = ", ".join(names)
-    return f"; still to join: {left}" if left else ""

@@ -106,7 +106,7 @@ def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
 
 def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
     """Phases by what is known of their ends; blocks are handed out before the first step."""
-    ends = max(max(e.measured_end_s, e.there_s) for e in done)
+    ends = max(e.over_s for e in done)
     marks: list[tuple[PhaseLabel, float]] = [
         ("relay", min(e.began_s for e in done)),
         ("step", ends),

@@ -10,7 +10,6 @@ import numpy as np
 
 from collapipe_env.evaluation.table import Cell, Page
 from collapipe_env.execution.planned_rounds import PlannedRound
-from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.role import Recorded
 
 if TYPE_CHECKING:
@@ -39,7 +38,11 @@ class ComparedPhase:
 
 
 def compared_phases(
-    planned: PlannedRound, result: Mapping[str, Any], cluster: int, events: Sequence[Recorded]
+    planned: PlannedRound,
+    result: Mapping[str, Any],
+    cluster: int,
+    events: Sequence[Recorded],
+    trained_s: float,
 ) -> tuple[ComparedPhase, ...]:
     """Phases of a cluster's round up to the end of its upload.
 
@@ -48,6 +51,7 @@ def compared_phases(
         result: The server's report.
         cluster: The cluster.
         events: What was done for it.
+        trained_s: End of its last local step by the simulator [s].
 
     Returns:
         Local steps, collection and upload; nothing where the cluster has lost a device.
@@ -56,12 +60,10 @@ def compared_phases(
     collected = result["collected_s"][cluster]
     if result["recoveries"][cluster] or collected is None or not events:
         return ()
-    phases = predicted_events(planned.record, 0, cluster, script.local_steps).phases
-    trained = max(phase.end_s for phase in phases if phase.label == "step")
     delay = float(planned.record.costs.cluster_delay[0, cluster])
-    priced = (trained, delay - script.upload_s, delay)
+    priced = (trained_s, delay - script.upload_s, delay)
     measured = (
-        max(max(e.measured_end_s, e.there_s) for e in events),
+        max(e.over_s for e in events),
         float(collected),
         float(result["cluster_s"][cluster]),
     )

@@ -145,7 +145,7 @@ def _compared(
 ) -> ComparedCluster:
     n = script.cluster
     timeline = predicted_events(planned.record, 0, n, script.local_steps)
-    steps = [phase.end_s - phase.start_s for phase in timeline.phases if phase.label == "step"]
+    steps = [phase for phase in timeline.phases if phase.label == "step"]
     recoveries = result["recoveries"][n]
     known = {k for m, k, _ in planned.failures if m == n}
     priced = float(planned.record.costs.cluster_delay[0, n])
@@ -157,14 +157,14 @@ def _compared(
         cluster=n,
         schedule=script.schedule,
         micro_batches=script.micro_batches,
-        step_priced_s=float(np.mean(steps)),
+        step_priced_s=float(np.mean([phase.end_s - phase.start_s for phase in steps])),
         step_measured_s=None if recoveries else measured_step(script, events),
         delay_priced_s=priced,
         delay_measured_s=float(result["cluster_s"][n]),
         **_lateness(events, scale, due=bool(result["emulated"])),
         lost=tuple(node_name(n, int(one["device"])) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
-        phases=compared_phases(planned, result, n, events),
+        phases=compared_phases(planned, result, n, events, trained_s=steps[-1].end_s),
     )
 
 
@@ -193,5 +193,5 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
     for step in sorted({e.step for e in events if e.cluster == script.cluster}):
         mine = [e for e in events if e.step == step and e.cluster == script.cluster]
         begin = min(e.start_s for e in mine)
-        lengths.append(max(max(e.measured_end_s, e.there_s) for e in mine) - begin)
+        lengths.append(max(e.over_s for e in mine) - begin)
     return float(np.mean(lengths)) if lengths else None

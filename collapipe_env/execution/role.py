@@ -77,6 +77,11 @@ class Recorded(NamedTuple):
     there_s: float = 0.0
     samples: int = 0
 
+    @property
+    def over_s(self) -> float:
+        """End by the machine's clock; of a message when its receiver was handed it, latency included [s]."""
+        return max(self.measured_end_s, self.there_s)
+
 
 def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, samples: int) -> dict[str, Any]:
     """Meta data of a message, from which its receiver makes the record of its transfer.
