@@ -21,6 +21,7 @@ from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.resampling import estimate
+from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import load_scenario
@@ -28,8 +29,8 @@ from collapipe_env.scenario.names import LADDER, TIERS, sizes_of
 from collapipe_env.schedulers import also_playing
 
 PAGE = Path(__file__).parents[1] / "docs" / "tiers.md"
-EPISODES, ROUNDS = 16, 100
-XLARGE_EPISODES = 6
+EPISODES, ROUNDS = 10, 500
+XLARGE_EPISODES = 4
 """Episodes of the size xlarge, which take longest."""
 SEED = 1_000_000
 """Seed of the episodes, none of which a tuning plays."""
@@ -73,7 +74,7 @@ def played(name: str, scheduler_name: str) -> Episodes:
         name: The tier's scenario.
         scheduler_name: Name of the scheduler.
     """
-    scenario = load_scenario(name)
+    scenario = lasting(load_scenario(name), ROUNDS)
     scheduler = make_scheduler(scheduler_name, scenario)
     form = getattr(scheduler, "observation", "flat")
     together = XLARGE_EPISODES if name.startswith("xlarge-") else EPISODES

@@ -20,7 +20,7 @@ from collapipe_env.learners.fitting.conditions import (
 )
 from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, ranking, seed_noise
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
-from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
+from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out, scenario_of
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
 from collapipe_env.scenario import load_scenario
@@ -280,3 +280,17 @@ def test_unusable_output_is_refused_before_training(tmp_path, trained, content, 
     assert fit_surrogate.main(["--scenario", "small", "--output", str(path)]) == 2
     assert "fits.json" in capsys.readouterr().err
     assert trained[0] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["classification", "language-modelling", "ner", "translation"])
+def test_training_again_gives_the_shipped_losses(task):
+    # Damaged learners would leave the fits as they are; this one trains what they were fitted to.
+    stored = json.loads(held_out_file().read_text(encoding="utf-8"))["fits"][f"small/{task}"]
+    run = stored["runs"][0]
+    condition = Condition.from_dict(run["condition"], "the shipped file")
+    scenario = scenario_of(stored["scenario"], task)
+    losses = runs_module.train(scenario, condition, run["seed"], stored["rounds"], lambda: None)
+    shipped = [float(loss) for loss in run["losses"].split()]
+    # Shipped with four digits; other processors round sums differently, and training magnifies it.
+    assert losses == pytest.approx(shipped, abs=2e-3)
