@@ -285,7 +285,7 @@ def test_unusable_output_is_refused_before_training(tmp_path, trained, content, 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "language-modelling", "ner", "translation"])
 def test_training_again_gives_the_shipped_losses(task):
-    # Damaged learners would leave the fits as they are; this one trains what they were fitted to.
+    # A change of the learner leaves the shipped fits as they are: this shows whether they still describe it.
     stored = json.loads(held_out_file().read_text(encoding="utf-8"))["fits"][f"small/{task}"]
     run = stored["runs"][0]
     condition = Condition.from_dict(run["condition"], "the shipped file")
