@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: formulas as MathML, and links to files outside ``docs/``.
+"""Hooks of the documentation site: formulas as MathML, links to files outside ``docs/``, unbroken code.
 
 MkDocs calls them; see ``hooks`` in ``mkdocs.yml``.
 """
@@ -22,6 +22,7 @@ _OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<target>[^)#\s]+)\)")
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+_SHORT_CODE = re.compile(r"<code>(?P<code>[^<]{1,30})</code>")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -31,9 +32,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Render formulas when the site is built, so that a reader needs neither scripts nor a network."""
+    """Render formulas when the site is built, so that a reader needs neither scripts nor a network.
+
+    Short code in a line of text gets a class that the style sheet does not let break at its hyphens.
+    """
     del page, config, files
-    return _FORMULA.sub(_rendered, content)
+    return _SHORT_CODE.sub(r'<code class="short">\g<code></code>', _FORMULA.sub(_rendered, content))
 
 
 def _named_file(link: re.Match[str]) -> str:
