@@ -28,20 +28,25 @@ test-slow docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test compile-searches compile-planners test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
+.PHONY: help install demo run-demo test compile-searches compile-planners test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## Create .venv and install the package with its tools
 
+# Python compiles what is imported. Compiling all of every package beforehand would double the time.
 $(STAMP): pyproject.toml
 	@echo "== Installing into $(VENV) (once, and after changes of pyproject.toml)"
 	@test -x $(RUN) || "$(PYTHON)" -m venv $(VENV)
-	@$(RUN) -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
+	@$(RUN) -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
 	@touch $@
 
+# The training takes one core; meanwhile another compiles what the comparison needs.
 demo: $(STAMP) ## Train a scheduler on the medium scenario and compare it with the others
+	@$(MAKE) --no-print-directory -j 2 compile-searches run-demo
+
+run-demo: $(STAMP)
 	$(RUN) train_agent.py $(DEMO_ARGS)
 
 # Compiled code is there before the tests begin: both workers would compile the same functions at the same time.
