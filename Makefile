@@ -28,7 +28,7 @@ test-slow docs docs-serve: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo run-demo test compile-searches compile-planners test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
+.PHONY: help install demo compile-demo run-demo test compile-searches compile-planners test-slow lint format bench scaling results learning golden docs docs-serve clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -42,9 +42,12 @@ $(STAMP): pyproject.toml
 	@$(RUN) -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
 	@touch $@
 
-# The training takes one core; meanwhile another compiles what the comparison needs.
+# The training takes one core. Meanwhile another compiles what the comparison needs, which otherwise would itself.
 demo: $(STAMP) ## Train a scheduler on the medium scenario and compare it with the others
-	@$(MAKE) --no-print-directory -j 2 compile-searches run-demo
+	@$(MAKE) --no-print-directory -j 2 compile-demo run-demo
+
+compile-demo: $(STAMP)
+	@$(RUN) -m collapipe_env warm-up --scenarios medium --schedulers dssra zoo:graph > /dev/null 2>&1 || true
 
 run-demo: $(STAMP)
 	$(RUN) train_agent.py $(DEMO_ARGS)

@@ -17,8 +17,9 @@ from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.progress import progress_bar
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
@@ -30,6 +31,7 @@ is done. Ctrl-C keeps the work done; the same command goes on from there.
 Examples:
   collapipe warm-up
   collapipe warm-up --schedulers dssra
+  collapipe warm-up --scenarios medium --schedulers dssra zoo:graph
 """
 
 
@@ -41,6 +43,14 @@ class Options:
         tuple[str, ...] | None,
         tyro.conf.arg(metavar="NAME ...", help=f"Schedulers whose searches to compile: {UNTRAINED_HELP}"),
         hint("default: all"),
+    ] = None
+    scenarios: Annotated[
+        tuple[str, ...] | None,
+        tyro.conf.arg(
+            metavar="NAME|FILE ...",
+            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files",
+        ),
+        hint("default: everything that any may need"),
     ] = None
 
 
@@ -61,30 +71,35 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe wa
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
 
     def run(options: Options, *_: object) -> None:
-        warm_up(options.schedulers)
+        warm_up(options.schedulers, options.scenarios)
 
     return run_command(Options, run, DESCRIPTION, arguments, program)
 
 
-def warm_up(schedulers: Sequence[str] | None = None) -> int:
+def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | None = None) -> int:
     """Play a round of everything that is compiled, and print the time.
 
     Args:
         schedulers: Schedulers whose searches to compile; all by default.
+        scenarios: Scenarios, as names or files, a round of which is all to compile for; by default
+            everything is compiled that a scenario may need.
 
     Returns:
         Number of functions that were compiled; 0 where all were there.
 
     Raises:
-        ScenarioError: A scheduler is not known.
+        ScenarioError: A scheduler or a scenario is not known.
     """
     names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else tuple(schedulers)
     for name in names:
         require_scheduler(name)
-    jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
-    jobs.update({name: partial(_play, name) for name in names})
-    if "dssra" in names:
-        jobs["dssra, order and schedule open"] = partial(_play, "dssra", _OPEN)
+    if scenarios is None:
+        jobs = _everything(names)
+    else:
+        places = {of: load_scenario(of) for of in scenarios}
+        jobs = {
+            f"{name} on {of}": partial(_play, name, place) for of, place in places.items() for name in names
+        }
     count = _Count()
     start = time.perf_counter()
     register: Any = event.register
@@ -106,6 +121,16 @@ def warm_up(schedulers: Sequence[str] | None = None) -> int:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
     return count.compiled
+
+
+def _everything(names: Sequence[str]) -> dict[str, Callable[[], None]]:
+    """All there is to play of these schedulers, by what it is called."""
+    small = load_scenario("small")
+    jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
+    jobs.update({name: partial(_play, name, small) for name in names})
+    if "dssra" in names:
+        jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(_OPEN))
+    return jobs
 
 
 def _play_environments() -> None:
@@ -133,10 +158,9 @@ _OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "order", "sc
 """The smallest scenario with the decisions that have searches of their own."""
 
 
-def _play(name: str, of: str | dict[str, Any] = "small") -> None:
-    """Have a scheduler decide a round of a scenario, the smallest by default, and play it."""
+def _play(name: str, scenario: Scenario) -> None:
+    """Have a scheduler decide a round of a scenario, and play it."""
     from collapipe_env.evaluation.episode import play_episode
 
-    scenario = load_scenario(of)
     with contextlib.suppress(CollaPipeError):  # it cannot play this scenario: there is nothing to compile
         play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from collapipe_env.cli import warm_up as warm_up_module
 from collapipe_env.cli.main import main
 
 RUN = """
@@ -41,6 +42,22 @@ def test_a_cold_run_says_how_long_it_took(tmp_path):
     assert int(first[1]) > 10
     assert first[3] == str(tmp_path)
     assert said(environment) == f"all is warm already; compiled code is kept below {tmp_path}\n"
+
+
+def test_what_one_scenario_needs_is_less_than_everything(capsys, monkeypatch):
+    played = []
+    monkeypatch.setattr(warm_up_module, "_play", lambda name, place: played.append((name, place.name)))
+    monkeypatch.setattr(warm_up_module, "_play_environments", lambda: played.append(("all", "small")))
+    assert main(["warm-up", "--schedulers", "dssra", "random", "--scenarios", "small", "medium"]) == 0
+    assert played == [(name, place) for place in ("small", "medium") for name in ("dssra", "random")]
+    played.clear()
+    assert main(["warm-up", "--schedulers", "dssra"]) == 0
+    assert [name for name, _ in played] == ["all", "dssra", "dssra"]
+
+
+def test_an_unknown_scenario_is_one_line(capsys):
+    assert main(["warm-up", "--schedulers", "random", "--scenarios", "smal"]) == 2
+    assert "smal" in capsys.readouterr().err
 
 
 def test_an_unknown_scheduler_is_one_line(capsys):
