@@ -47,7 +47,7 @@ class Options:
     scenarios: Annotated[
         tuple[str, ...] | None,
         tyro.conf.arg(
-            metavar="NAME|FILE ...",
+            metavar="NAME ...",
             help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files",
         ),
         hint("default: everything that any may need"),
