@@ -84,5 +84,13 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """Names that complete a typed one: the public ones, imported or not, and the package's modules."""
+    from types import ModuleType
+
+    modules = (name for name, value in globals().items() if isinstance(value, ModuleType))
+    return sorted({*__all__, *modules})
+
+
 forward_moved_modules()
 register_environments()

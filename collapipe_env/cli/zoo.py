@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
+from rich.table import Table as RichTable
 
 from collapipe_env.cli.common import run_command
 from collapipe_env.errors import CheckpointError
@@ -44,17 +44,15 @@ class List:
         if not agents:
             print("no agents are shipped yet: collapipe train makes one of your own")
             return
-        header = ("name", "algorithm", "trained on", "size", "figures")
-        rows = [
-            (agent.name, agent.algorithm, agent.trained_on, _size(agent.size), agent.figures)
-            for agent in agents
-        ]
-        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(4)]
-        below = " " * (sum(widths) + 8)
-        columns = max(shutil.get_terminal_size().columns, len(below) + 30)
-        for *cells, figures in [header, *rows]:
-            line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-            print(textwrap.fill(f"{line}  {figures}", columns, subsequent_indent=below))
+        table = RichTable("name", "algorithm", "trained on", "size", "figures", box=None, pad_edge=False)
+        for agent in agents:
+            # An agent that is trained on a scenario with several settings names it as often.
+            scenarios, *others = agent.trained_on.split("; ")
+            trained_on = "; ".join([", ".join(dict.fromkeys(scenarios.split(", "))), *others])
+            table.add_row(agent.name, agent.algorithm, trained_on, _size(agent.size), agent.figures)
+        for column in (0, 1, 3):
+            table.columns[column].no_wrap = True
+        Console(highlight=False).print(table)
 
 
 @dataclass(frozen=True)

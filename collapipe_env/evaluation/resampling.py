@@ -46,6 +46,11 @@ class Estimate:
     low: float = math.nan
     high: float = math.nan
 
+    def __str__(self) -> str:
+        """The mean and its interval, to four digits: ``9.445 (9.407…9.515)``."""
+        interval = "" if math.isnan(self.low) else f" ({self.low:.4g}…{self.high:.4g})"
+        return f"{self.mean:.4g}{interval}"
+
 
 @dataclass(frozen=True)
 class Profile:

@@ -89,7 +89,13 @@ def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch, capsys) -> None:
 def test_agents_are_listed_in_a_table(folder: Path, capsys, arguments: list[str]) -> None:
     assert main(arguments) == 0
     header, *rows = (line.split("  ") for line in capsys.readouterr().out.splitlines())
-    assert [cell.strip() for cell in header if cell] == ["name", "algorithm", "trained on", "size", "figures"]
+    assert [cell.strip() for cell in header if cell.strip()] == [
+        "name",
+        "algorithm",
+        "trained on",
+        "size",
+        "figures",
+    ]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     sizes = {name: (folder / f"{name}.safetensors").stat().st_size for name in ("first", "second", "moving")}
     assert cells == [

@@ -112,8 +112,9 @@ def board_file(path: Path) -> Path:
     places = [path, path / "leaderboard.json", path / "results" / "leaderboard.json"]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
+        others = sorted(file.parent for file in path.glob("results-*/leaderboard.json"))
+        remedy = f"name {others[0]}" if others else "make them with collapipe leaderboard run"
         raise DataError(
-            f"{path}: there are no results (leaderboard.json), neither here nor in results/: make them with "
-            "collapipe leaderboard run"
+            f"{path}: there are no results (leaderboard.json), neither here nor in results/: {remedy}"
         )
     return found

@@ -161,8 +161,12 @@ class Rerun:
 
 def _player(folder: Path, claimed: BoardResults) -> Player:
     """The player of the results: a submission's folder, or a scheduler that they name."""
-    if (folder / FILE).exists() or claimed.submission_sha256:
+    if (folder / FILE).exists():
         return read_submission(folder)
+    if claimed.submission_sha256:  # the folder, or the file, of a run inside the submission's folder
+        inside = folder.resolve()
+        around = next((above for above in list(inside.parents)[:2] if (above / FILE).exists()), folder)
+        return read_submission(around)
     if is_own(claimed.scheduler):
         raise SchedulerError(
             f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
