@@ -304,6 +304,84 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     assert not list(copy.glob("*view.html*"))
 
 
+DAMAGES = {
+    "cut in half": lambda lines: "".join(lines)[: len("".join(lines)) // 2],
+    "its first data line alone": lambda lines: "".join(lines[:2]),
+    "a last line of five entries": lambda lines: "".join(lines[:-1]) + ",".join(lines[-1].split(",")[:5]) + "\n",
+    "a last entry cut short": lambda lines: "".join(lines)[:-3],
+    "a line doubled": lambda lines: "".join([*lines, lines[-1]]),
+    "a line lost": lambda lines: "".join([*lines[:3], *lines[4:]]),
+    "another episode": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,2,")]),
+    "another scenario": lambda lines: "".join([*lines[:-1], "x" + lines[-1]]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Path:
+    """A small evaluation in Python, whose report holds all rounds."""
+    out = tmp_path_factory.mktemp("evaluated") / "out"
+    evaluate(["dssra", "random"], scenario="small", seeds=2, rounds=2, out=out)
+    return out
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_damaged_table_of_episodes_is_refused(
+    run: Path, evaluated: Path, tmp_path: Path, several: bool, damage: str, capsys
+) -> None:
+    copy = copied(run if several else evaluated, tmp_path)
+    table = copy / "episodes.csv"
+    table.write_text(DAMAGES[damage](table.read_text().splitlines(keepends=True)))
+    told = refusal(capsys, copy)
+    assert told.startswith(f"error: {table} ")
+    assert told.endswith(": run its command again, which goes on from there")
+    assert not list(copy.glob("*view.html*"))
+
+
+def test_a_report_that_lost_an_episode_is_refused(evaluated: Path, tmp_path: Path, capsys) -> None:
+    copy = copied(evaluated, tmp_path)
+    report = json.loads((copy / "results.json").read_text())
+    lost = report["episodes"]["random"].pop()
+    (copy / "results.json").write_text(json.dumps(report))
+    told = refusal(capsys, copy)
+    assert (
+        f"episode {lost['episode']} of 'random' on 'small' with 2 rounds stands there 1 times, not 0" in told
+    )
+    del report["episodes"]
+    (copy / "results.json").write_text(json.dumps(report))
+    assert "results.json is damaged or of an older version ('episodes' is missing)" in refusal(capsys, copy)
+
+
+def test_another_system_than_the_one_played_is_named(evaluated: Path, tmp_path: Path, capsys) -> None:
+    copy = copied(evaluated, tmp_path)
+    file = copy / "scenario.yaml"
+    assert file.read_text().count("clusters: 2\n") == 1
+    file.write_text(file.read_text().replace("clusters: 2\n", "clusters: 3\n"))
+    told = refusal(capsys, copy)
+    assert f"episode 0 of 'dssra' cannot be played again in {file} (" in told
+    assert "this file was changed" in told
+    assert "run its command again" in told
+    assert file.name in refusal(capsys, copy, "--video", tmp_path / "film.gif")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ('["x"]', "kind = ['x'] is no text: run its command again"),
+        ("7", "kind = 7 is no text"),
+        (
+            '"leaderboard"',
+            "is a run of leaderboard, of which collapipe view makes no page: collapipe leaderboard",
+        ),
+        ('"calibration"', "is a run of calibration, of which collapipe view makes no page"),
+        ('"tuning"', "is a run of tuning, of which collapipe view makes no page"),
+    ],
+)
+def test_runs_of_another_kind_are_named(tmp_path: Path, kind: str, told: str, capsys) -> None:
+    (tmp_path / "run.json").write_text(f'{{"kind": {kind}}}')
+    assert told in refusal(capsys, tmp_path)
+
+
 def test_decisions_that_give_other_delays_are_refused(run: Path, tmp_path: Path, capsys) -> None:
     copy = copied(run, tmp_path)
     folder = next(path for path in (copy / "evaluation").iterdir() if "wild" not in path.name)

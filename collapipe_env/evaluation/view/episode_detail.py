@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import on_host
 from collapipe_env.dynamics.randomness import episode_seeds
 from collapipe_env.dynamics.system import MOBILITY, reach_of, walking_side
-from collapipe_env.errors import DataError
+from collapipe_env.errors import CollaPipeError, DataError, reason
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, replayed_rounds
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.view.packing import packed, packed_length
-from collapipe_env.evaluation.view.stored_run import StoredScenario
+from collapipe_env.evaluation.view.stored_run import AGAIN, StoredScenario
 from collapipe_env.physics.schedules.timeline import Element, Event, RoundTimeline
 from collapipe_env.rendering.round_view import played_timeline, runs_gpipe
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
@@ -124,8 +125,7 @@ def episode_detail(
     columns = _Columns()
     every = every_events = 0
     station: npt.NDArray[Any] | None = None
-    for index, record in enumerate(replayed_rounds(scenario, result.episode, decisions)):
-        _require_same(record, result, index)
+    for index, record in enumerate(_replayed(stored, result, decisions)):
         if not every:
             every, every_events = _strides(record, scenario, len(decisions), room)
         if index % every == 0:
@@ -181,6 +181,24 @@ def episode_layout(scenario: Scenario, episode: int) -> Layout:
         return fixed_layout(scenario)
     seeds = episode_seeds(np.array([0]), [np.random.default_rng(HELD_OUT_SEED + episode)], ())
     return draw_layout(scenario, np.random.default_rng(int(seeds["layout"][0])))
+
+
+def _replayed(
+    stored: StoredScenario, result: EpisodeResult, decisions: Sequence[Allocation]
+) -> Iterator[RoundRecord]:
+    """Play an episode again, and refuse decisions that are not of this scenario, or lead elsewhere."""
+    rounds = replayed_rounds(stored.scenario, result.episode, decisions)
+    for index in range(len(decisions)):
+        try:
+            record = next(rounds)
+        except CollaPipeError as error:
+            raise DataError(
+                f"episode {result.episode} of {result.scheduler!r} cannot be played again in {stored.file} "
+                f"({reason(error)}): this file was changed since then, or the stored decisions are damaged: "
+                f"{AGAIN}"
+            ) from None
+        _require_same(record, result, index)
+        yield record
 
 
 def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> None:
@@ -288,7 +306,6 @@ def chosen_records(
         DataError: As :func:`episode_detail`.
     """
     chosen, decisions = set(wanted), stored.decisions(result)[: max(wanted) + 1]
-    for index, record in enumerate(replayed_rounds(stored.scenario, result.episode, decisions)):
-        _require_same(record, result, index)
+    for index, record in enumerate(_replayed(stored, result, decisions)):
         if index in chosen:
             yield index, record

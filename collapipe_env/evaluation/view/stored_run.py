@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,13 @@ from collapipe_env.scenario import Scenario, load_scenario
 
 AGAIN = "run its command again, which goes on from there"
 """Remedy for a run that is not finished or has lost files."""
+Line = tuple[str, int, int, int]
+"""Scheduler, run, episode and rounds of a line of the table of episodes."""
 _TABLE_BYTES = 256 * 1024**2
 """Largest table of episodes that is read; a line has some 200 bytes."""
 _OTHER_REPORTS = {
+    "leaderboard": "collapipe leaderboard table prints its results",
+    "calibration": "its report is calibration.json, and the scenario of the machine is profile.yaml",
     "tuning": "its report is tuning.json, and its best scalars can be played with collapipe evaluate",
     "execution": "its operations are in trace.json, which trace viewers such as ui.perfetto.dev show",
 }
@@ -37,12 +42,14 @@ class StoredScenario:
 
     Attributes:
         scenario: The scenario as it was played.
+        file: Its file.
         folder: Where its episodes are kept.
         rounds: Rounds of an episode.
         results: Each scheduler's episodes, run by run, in the order of the table.
     """
 
     scenario: Scenario
+    file: Path
     folder: Path
     rounds: int
     results: Mapping[str, Sequence[EpisodeResult]]
@@ -131,8 +138,12 @@ def read_run(path: Path) -> StoredRun:
     run = RunDirectory(path, out_option="RUN")
     about = _request(run)
     kind = about.get("kind")
+    if kind is not None and not isinstance(kind, str):
+        raise DataError(f"{run.options}: kind = {shown(kind, 80)} is no text: {AGAIN}")
     if kind in _OTHER_REPORTS:
-        raise DataError(f"{run.path} holds no episodes, but a run of {kind}: {_OTHER_REPORTS[kind]}")
+        raise DataError(
+            f"{run.path} is a run of {kind}, of which collapipe view makes no page: {_OTHER_REPORTS[kind]}"
+        )
     several = kind == "comparison"
     report = run.summary if several else run.results
     missing = [file.name for file in (report, run.episode_table) if not os.path.isfile(file)]
@@ -140,8 +151,12 @@ def read_run(path: Path) -> StoredRun:
         raise DataError(f"the run in {run.path} is not finished ({missing[0]} is missing): {AGAIN}")
     content = read_json(report, AGAIN, EPISODE_BYTES)
     learner = _learner(about, content)
+    table = _episode_lines(run.episode_table)
+    reported = _reported(content, several, report, next(iter(table)))
+    for name in dict.fromkeys([*reported, *table]):
+        _require_same_episodes(run.episode_table, table.get(name, []), report, reported.get(name, []), name)
     scenarios = {}
-    for name, lines in _episode_lines(run.episode_table).items():
+    for name, lines in table.items():
         rounds = lines[0][3]
         file = run.scenarios / f"{folder_name(name)}.yaml" if several else run.scenario
         if not os.path.isfile(file):
@@ -157,7 +172,8 @@ def read_run(path: Path) -> StoredRun:
                     f"{files.figures} has {len(read.delay)} rounds, but {run.episode_table} {length}: {AGAIN}"
                 )
             results.setdefault(scheduler, []).append(replace(read, title=titles.get(scheduler, read.title)))
-        scenarios[name] = StoredScenario(lasting(load_scenario(str(file)), rounds), folder, rounds, results)
+        scenario = lasting(load_scenario(str(file)), rounds)
+        scenarios[name] = StoredScenario(scenario, file, folder, rounds, results)
     return StoredRun(
         path=run.path,
         command=_text(content, "command"),
@@ -205,16 +221,21 @@ def _folder(run: RunDirectory, learner: str | None, rounds: int) -> Path:
     return found[0]
 
 
-def _episode_lines(path: Path) -> dict[str, list[tuple[str, int, int, int]]]:
+def _episode_lines(path: Path) -> dict[str, list[Line]]:
     """Scheduler, run, episode and rounds of each line of the table of episodes, by scenario."""
-    found: dict[str, list[tuple[str, int, int, int]]] = {}
+    found: dict[str, list[Line]] = {}
     try:
-        reader = csv.DictReader(io.StringIO(read_regular(path, _TABLE_BYTES).decode("utf-8")))
+        text = read_regular(path, _TABLE_BYTES).decode("utf-8")
+        reader = csv.DictReader(io.StringIO(text))
         for line in reader:
+            if None in line or None in line.values():
+                raise ValueError(f"line {reader.line_num} has not as many entries as the first")
             whole = (int(line["run"]), int(line["episode"]), int(line["rounds"]))
             if min(whole) < 0 or not whole[2]:
                 raise ValueError(f"line {reader.line_num} has a number out of range")
             found.setdefault(line["scenario"], []).append((line["scheduler"], *whole))
+        if not text.endswith("\n"):
+            raise ValueError("its last line is cut short")
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}): {AGAIN}") from None
     except (KeyError, TypeError, ValueError, csv.Error) as error:
@@ -222,6 +243,57 @@ def _episode_lines(path: Path) -> dict[str, list[tuple[str, int, int, int]]]:
     if not found:
         raise DataError(f"{path} holds no episodes: {AGAIN}")
     return found
+
+
+def _reported(content: Mapping[str, Any], several: bool, report: Path, only: str) -> dict[str, list[Line]]:
+    """The lines that the table of episodes has to have, by scenario.
+
+    Args:
+        content: Content of the report.
+        several: Whether it is that of a comparison, which counts episodes; otherwise it holds them all.
+        report: Its file, for errors.
+        only: Name of the scenario, where there is one.
+    """
+    try:
+        if several:
+            return {
+                name: [
+                    (str(line["scheduler"]), number, episode, int(one["rounds"]))
+                    for line in one["summary"]
+                    for number in range(int(line["runs"]))
+                    for episode in range(int(one["episodes"]))
+                ]
+                for name, one in content["scenarios"].items()
+            }
+        return {
+            only: [
+                (name, int(e["run"]), int(e["episode"]), len(e["delay"]))
+                for name, episodes in content["episodes"].items()
+                for e in episodes
+            ]
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DataError(
+            f"{report} is damaged or of an older version ({shortened(what, 80)}): {AGAIN}"
+        ) from None
+
+
+def _require_same_episodes(
+    table: Path, lines: Sequence[Line], report: Path, reported: Sequence[Line], scenario: str
+) -> None:
+    """Refuse a table of episodes that has lost lines, or has some twice, or others than the report."""
+    there, wanted = Counter(lines), Counter(reported)
+    if there == wanted:
+        return
+    scheduler, number, episode, rounds = next(iter([*(wanted - there), *(there - wanted)]))
+    run = f" of run {number}" if number else ""
+    which = f"episode {episode}{run} of {shown(scheduler, 80)} on {shown(scenario, 80)} with {rounds} rounds"
+    times = there[scheduler, number, episode, rounds]
+    raise DataError(
+        f"{table} does not fit {report.name}: {which} stands there {times} times, not "
+        f"{wanted[scheduler, number, episode, rounds]} (one of them is damaged): {AGAIN}"
+    )
 
 
 def _titles(content: Mapping[str, Any], scenario: str | None) -> dict[str, str]:
