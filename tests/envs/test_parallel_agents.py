@@ -12,6 +12,7 @@ from gymnasium.wrappers import RescaleAction
 
 from collapipe_env.envs.cluster_columns import cluster_columns
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.views.cost_apart import CostApart
 from collapipe_env.envs.wrappers import MagnifiedBacklog
 from collapipe_env.errors import (
     AllocationError,
@@ -185,6 +186,19 @@ def test_bad_actions_leave_everything_as_it_was(change, message):
     assert agents.step(actions)[1] == twin.step(actions)[1]
 
 
+@pytest.mark.parametrize("given", [None, [np.zeros(9), np.zeros(9)], np.zeros(18), "cluster_0"])
+def test_actions_that_are_no_mapping_leave_everything_as_it_was(given):
+    agents, twin = make_agents(), make_agents()
+    for one in (agents, twin):
+        one.reset(seed=0)
+    with pytest.raises(
+        AllocationError, match=f"of type {type(given).__name__} was given, expected a mapping"
+    ):
+        agents.step(given)
+    actions = {name: np.zeros(9, dtype=np.float32) for name in agents.agents}
+    assert agents.step(actions)[1] == twin.step(actions)[1]
+
+
 def test_steps_wait_for_a_reset():
     agents = make_agents({"base": "small", "dynamics": {"rounds": 1}})
     actions = {name: agents.action_space(name).sample() for name in agents.possible_agents}
@@ -204,7 +218,11 @@ def test_other_environments_are_refused():
         make_agents(credit="cluster")
     with pytest.raises(ScenarioError, match="cannot be told apart by clusters"):
         make_agents(credit="clusters", reward=own_reward)
+    with pytest.raises(ScenarioError, match="rewards are vectors: use an id without MO"):
+        ClusterAgents(gym.make("CollaPipeMOSurrogate-v0", scenario="small"))
     env = CollaPipeEnv(scenario="small", learner="surrogate")
+    with pytest.raises(ScenarioError, match=r"leave CostApart out; the cost is in every agent's info"):
+        ClusterAgents(CostApart(env))
     for wrapped in (MagnifiedBacklog(env), RescaleAction(env, np.float32(0), np.float32(1))):
         with pytest.raises(ScenarioError, match="a wrapper has changed"):
             ClusterAgents(wrapped)

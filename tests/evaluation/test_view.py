@@ -307,13 +307,15 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
 DAMAGES = {
     "cut in half": lambda lines: "".join(lines)[: len("".join(lines)) // 2],
     "its first data line alone": lambda lines: "".join(lines[:2]),
-    "a last line of five entries": lambda lines: "".join(lines[:-1]) + ",".join(lines[-1].split(",")[:5]) + "\n",
+    "a last line of five entries": lambda lines: (
+        "".join(lines[:-1]) + ",".join(lines[-1].split(",")[:5]) + "\n"
+    ),
     "a last entry cut short": lambda lines: "".join(lines)[:-3],
     "a line doubled": lambda lines: "".join([*lines, lines[-1]]),
     "a line lost": lambda lines: "".join([*lines[:3], *lines[4:]]),
     "another episode": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,2,")]),
     "another scenario": lambda lines: "".join([*lines[:-1], "x" + lines[-1]]),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,15 @@ from collapipe_env.envs.cluster_columns import cluster_columns, cluster_layout
 from collapipe_env.envs.cluster_credit import cluster_rewards, require_cluster_credit
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
+from collapipe_env.envs.views.cost_apart import CostApart
+from collapipe_env.envs.views.objectives import MultiObjectiveEnv
 from collapipe_env.errors import (
     AllocationError,
     MissingPackageError,
     NotResetError,
     ScenarioError,
     nearest_name,
+    shown,
 )
 from collapipe_env.real_numbers import real_numbers
 
@@ -69,14 +72,27 @@ class ClusterAgents(ParallelEnv):
         state_space: Space of :meth:`state`.
 
     Raises:
-        ScenarioError: For another environment, an unknown credit, or a reward that cannot be told apart by
-            clusters under ``credit="clusters"``.
+        ScenarioError: For another environment, one with vector rewards or a cost apart, an unknown credit, or
+            a reward that cannot be told apart by clusters under ``credit="clusters"``.
     """
 
     def __init__(self, env: gym.Env[Any, Any], credit: Credit = "round") -> None:
         inner = env.unwrapped
         if not isinstance(inner, CollaPipeEnv):
             raise ScenarioError(f"ClusterAgents wraps a CollaPipeEnv, not {type(inner).__name__}")
+        if isinstance(inner, MultiObjectiveEnv):
+            raise ScenarioError(
+                "ClusterAgents gives every agent one number as reward, and this environment's rewards are "
+                "vectors: use an id without MO, such as CollaPipeSurrogate-v0"
+            )
+        outer: gym.Env[Any, Any] = env
+        while isinstance(outer, gym.Wrapper):
+            if isinstance(outer, CostApart):
+                raise ScenarioError(
+                    "ClusterAgents wraps environments whose step returns five values, and that of CostApart "
+                    'returns six: leave CostApart out; the cost is in every agent\'s info["cost"]'
+                )
+            outer = outer.env
         layout = inner.observation_layout
         if not isinstance(layout, ObservationLayout):
             raise ScenarioError("ClusterAgents needs the flat observation: leave out observation='graph'")
@@ -160,10 +176,15 @@ class ClusterAgents(ParallelEnv):
             and nobody acts.
 
         Raises:
-            AllocationError: If an agent's action is missing, unknown, of another shape or type, or not
+            AllocationError: If actions are no mapping, or an agent's action is missing, unknown, of another shape or type, or not
                 finite; the environment is left as it was.
             NotResetError: Before the first reset, or after the end of an episode.
         """
+        if not isinstance(actions, Mapping):
+            raise AllocationError(
+                f"actions: {shown(actions, 80)} of type {type(actions).__name__} was given, expected a mapping "
+                f"from every agent to its action, such as {{{self.possible_agents[0]!r}: ...}}"
+            )
         if not self.agents:
             if not actions:
                 return {}, {}, {}, {}, {}
