@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numba.core import event
 
 from collapipe_env.cli.common import UNTRAINED_HELP, hint, run_command
 from collapipe_env.compiled import cache_folder, own_module
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.errors import CollaPipeError, ScenarioError, reason
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
@@ -54,6 +53,10 @@ class Options:
     ] = None
 
 
+_ENVIRONMENTS = "environments"
+"""Name of the part in which no scheduler plays."""
+
+
 class _Count(event.Listener):
     """Counts the package's functions that are compiled, rather than loaded."""
 
@@ -88,19 +91,28 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
         Number of functions that were compiled; 0 where all were there.
 
     Raises:
-        ScenarioError: A scheduler or a scenario is not known.
+        ScenarioError: A list is empty, a scheduler or a scenario is not known, or none of the schedulers that
+            were named can play.
     """
+    for option, asked, example in (
+        ("--schedulers", schedulers, "dssra"),
+        ("--scenarios", scenarios, "medium"),
+    ):
+        if asked is not None and not asked:
+            raise ScenarioError(
+                f"{option} is empty: name at least one, such as {example}, or leave {option} out"
+            )
     names = (*scheduler_names(), *_compiled_agents()) if schedulers is None else tuple(schedulers)
     for name in names:
         require_scheduler(name)
     if scenarios is None:
         jobs = _everything(names)
     else:
-        places = {of: load_scenario(of) for of in scenarios}
+        places = {of: _named_scenario(of) for of in scenarios}
         jobs = {
             f"{name} on {of}": partial(_play, name, place) for of, place in places.items() for name in names
         }
-    count = _Count()
+    count, left_out = _Count(), dict[str, str]()
     start = time.perf_counter()
     register: Any = event.register
     unregister: Any = event.unregister
@@ -109,10 +121,22 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
         with progress_bar(len(jobs), "compiling", "parts") as bar:
             for name, job in jobs.items():
                 bar.set_postfix_str(name)
-                job()
+                try:
+                    job()
+                except CollaPipeError as error:  # it cannot play this scenario: there is nothing to compile
+                    left_out[name] = reason(error)
                 bar.update()
     finally:
         unregister("numba:compile", count)
+    if schedulers is not None or scenarios is not None:
+        # Of everything, some pairs are always impossible; whoever names some wants to know.
+        for name, why in left_out.items():
+            print(f"left out: {name}: {why}")
+        if left_out.keys() >= jobs.keys() - {_ENVIRONMENTS}:
+            raise ScenarioError(
+                "none of these schedulers can play: name others with --schedulers, or other scenarios with "
+                "--scenarios"
+            )
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
     if count.compiled == 0:
@@ -123,10 +147,18 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     return count.compiled
 
 
+def _named_scenario(source: str) -> Scenario:
+    """A scenario that ``--scenarios`` names."""
+    try:
+        return load_scenario(source)
+    except CollaPipeError as error:
+        raise ScenarioError(f"--scenarios: {str(error).removeprefix('scenario: ')}") from None
+
+
 def _everything(names: Sequence[str]) -> dict[str, Callable[[], None]]:
     """All there is to play of these schedulers, by what it is called."""
     small = load_scenario("small")
-    jobs: dict[str, Callable[[], None]] = {"environments": _play_environments}
+    jobs: dict[str, Callable[[], None]] = {_ENVIRONMENTS: _play_environments}
     jobs.update({name: partial(_play, name, small) for name in names})
     if "dssra" in names:
         jobs["dssra, order and schedule open"] = partial(_play, "dssra", load_scenario(_OPEN))
@@ -162,5 +194,4 @@ def _play(name: str, scenario: Scenario) -> None:
     """Have a scheduler decide a round of a scenario, and play it."""
     from collapipe_env.evaluation.episode import play_episode
 
-    with contextlib.suppress(CollaPipeError):  # it cannot play this scenario: there is nothing to compile
-        play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")
+    play_episode(name, make_scheduler(name, scenario), scenario, 0, 1, "surrogate")

@@ -9,6 +9,7 @@ import pytest
 
 from collapipe_env.cli import warm_up as warm_up_module
 from collapipe_env.cli.main import main
+from collapipe_env.errors import ScenarioError
 
 RUN = """
 import sys
@@ -57,7 +58,81 @@ def test_what_one_scenario_needs_is_less_than_everything(capsys, monkeypatch):
 
 def test_an_unknown_scenario_is_one_line(capsys):
     assert main(["warm-up", "--schedulers", "random", "--scenarios", "smal"]) == 2
-    assert "smal" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --scenarios: there is no preset 'smal'")
+    assert "did you mean 'small'" in line
+
+
+@pytest.mark.parametrize("option", ["--schedulers", "--scenarios"])
+def test_an_empty_list_is_refused(option, capsys):
+    assert main(["warm-up", option]) == 2
+    assert f"error: {option} is empty: name at least one" in capsys.readouterr().err
+
+
+FAULTY = """
+class Unbuilt:
+    name = "unbuilt"
+
+    def __init__(self, scenario):
+        raise ValueError("first line\\nsecond line")
+
+
+class Failing:
+    name = "failing"
+
+    def __init__(self, scenario):
+        pass
+
+    def reset(self, seed):
+        pass
+
+    def act(self, observation, state):
+        raise RuntimeError("nothing to say")
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    monkeypatch.setattr(warm_up_module, "_play_environments", lambda: None)
+    return [f"{tmp_path / 'faulty.py'}:{name}" for name in ("Unbuilt", "Failing")]
+
+
+@pytest.mark.parametrize("where", [[], ["--scenarios", "small"]])
+def test_status_2_where_none_of_the_named_can_play(faulty, where, capsys):
+    assert main(["warm-up", "--schedulers", *faulty, *where]) == 2
+    said = capsys.readouterr()
+    lines = [line for line in said.out.splitlines() if line.startswith("left out: ")]
+    place = " on small" if where else ""
+    for line, name, why in zip(
+        lines, faulty, ["cannot be built: ValueError: first line", "nothing to say"], strict=True
+    ):
+        assert line.startswith(f"left out: {name}{place}: ")
+        assert why in line
+    assert "second line" not in said.out
+    assert "error: none of these schedulers can play: " in said.err
+    assert "warm" not in said.out
+
+
+def test_pairs_that_cannot_play_are_named(faulty, capsys):
+    pairs = ["warm-up", "--schedulers", "random", "small-ppo", faulty[0], "--scenarios", "medium"]
+    assert main(pairs) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" on medium: ")[0] for line in lines[:-1]] == [
+        "left out: small-ppo",
+        f"left out: {faulty[0]}",
+    ]
+    assert "kept" in lines[-1]
+
+
+def test_the_run_of_everything_leaves_out_silently(monkeypatch, capsys):
+    def impossible(name, place):
+        raise ScenarioError(f"{name} cannot play {place.name}")
+
+    monkeypatch.setattr(warm_up_module, "_play", impossible)
+    monkeypatch.setattr(warm_up_module, "_play_environments", lambda: None)
+    assert main(["warm-up"]) == 0
+    assert capsys.readouterr().out.startswith("all is warm already; ")
 
 
 def test_an_unknown_scheduler_is_one_line(capsys):

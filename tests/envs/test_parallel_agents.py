@@ -191,9 +191,7 @@ def test_actions_that_are_no_mapping_leave_everything_as_it_was(given):
     agents, twin = make_agents(), make_agents()
     for one in (agents, twin):
         one.reset(seed=0)
-    with pytest.raises(
-        AllocationError, match=f"of type {type(given).__name__} was given, expected a mapping"
-    ):
+    with pytest.raises(AllocationError, match=f"of type {type(given).__name__} were given, expected"):
         agents.step(given)
     actions = {name: np.zeros(9, dtype=np.float32) for name in agents.agents}
     assert agents.step(actions)[1] == twin.step(actions)[1]

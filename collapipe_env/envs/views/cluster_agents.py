@@ -22,7 +22,6 @@ from collapipe_env.errors import (
     NotResetError,
     ScenarioError,
     nearest_name,
-    shown,
 )
 from collapipe_env.real_numbers import real_numbers
 
@@ -176,14 +175,14 @@ class ClusterAgents(ParallelEnv):
             and nobody acts.
 
         Raises:
-            AllocationError: If actions are no mapping, or an agent's action is missing, unknown, of another shape or type, or not
-                finite; the environment is left as it was.
+            AllocationError: If they are no mapping, or an agent's action is missing, unknown, of another
+                shape or type, or not finite; the environment is left as it was.
             NotResetError: Before the first reset, or after the end of an episode.
         """
         if not isinstance(actions, Mapping):
             raise AllocationError(
-                f"actions: {shown(actions, 80)} of type {type(actions).__name__} was given, expected a mapping "
-                f"from every agent to its action, such as {{{self.possible_agents[0]!r}: ...}}"
+                f"actions of type {type(actions).__name__} were given, expected a mapping from every agent "
+                f"to its action, such as {{{self.possible_agents[0]!r}: ...}}"
             )
         if not self.agents:
             if not actions:
