@@ -41,12 +41,13 @@ _PARTIAL = re.compile(r"\..+\.([0-9]{1,10})\.partial", re.DOTALL)
 _ABANDONED_S = 3600.0  # no file is written for so long [s]
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
     """Write a file so that a reader, or a crash, never meets half of it.
 
     Args:
         path: The file; missing folders are made. One that exists keeps its mode, who may read and write it.
         content: All of it.
+        option: What the place was asked for by, for the error.
 
     Raises:
         DataError: If the place cannot be written to.
@@ -62,8 +63,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.replace(path)
     except OSError as error:
         raise DataError(
-            f"cannot write {path} ({error.strerror}): free some space, or choose another place with --out "
-            "(--output in fit_surrogate)"
+            f"cannot write {path} ({error.strerror}): free some space, or choose another place with {option}"
         ) from None
     finally:
         with contextlib.suppress(OSError):
@@ -104,14 +104,14 @@ def _may_write(pid: int, partial: Path) -> bool:
         return True
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, option: str = "--out") -> None:
     """Write UTF-8 text as :func:`write_bytes` does."""
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"), option)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any], option: str = "--out") -> None:
     """Write a JSON object as :func:`write_bytes` does; numbers that are not finite become ``null``."""
-    write_text(path, json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(without_nan(content), indent=2, allow_nan=False) + "\n", option)
 
 
 def open_regular(path: Path, largest: int) -> BinaryIO:

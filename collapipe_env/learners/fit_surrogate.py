@@ -300,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         entry = entry_of(options, scenario, constants, fitted, held_out, pairs)
         # Read only now: another fit may have been written meanwhile.
         fits = {**stored_fits(options.output), key: entry}
-        write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))})
+        write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))}, "--output")
         beside = held_out_file(options.output)
         write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, whole))
         print(table(constants, fitted, held_out))

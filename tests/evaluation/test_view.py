@@ -418,6 +418,14 @@ def test_a_gif_has_a_picture_for_each_frame(run: Path, tmp_path: Path) -> None:
         assert (np.asarray(film.convert("RGB")) != first).any()
 
 
+def test_a_video_that_cannot_be_written_names_its_option(evaluated: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("")
+    told = refusal(capsys, evaluated, "--video", tmp_path / "file" / "film.gif", "--frames", "1")
+    assert told.endswith("choose another place with --video")
+    told = refusal(capsys, evaluated, "--out", tmp_path / "file" / "page.html")
+    assert told.endswith("choose another place with --out")
+
+
 def test_mp4_needs_ffmpeg(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert "needs the program ffmpeg" in refusal(capsys, run, "--video", tmp_path / "episode.mp4")

@@ -49,9 +49,9 @@ def write_video(
     wanted = np.unique(np.linspace(0, stored.rounds - 1, frames).round().astype(int))
     pictures = _pictures(stored, result, wanted, on_frame)
     if path.suffix.lower() == ".gif":
-        write_bytes(path, _gif(pictures, fps))
+        write_bytes(path, _gif(pictures, fps), "--video")
     else:
-        write_bytes(path, _mp4(pictures, fps))
+        write_bytes(path, _mp4(pictures, fps), "--video")
 
 
 def _pictures(

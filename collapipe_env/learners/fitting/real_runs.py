@@ -202,7 +202,7 @@ class RunsFile:
     def keep(self, key: str, condition: Condition, seed: int, losses: Sequence[float]) -> None:
         """Add a run and write the file."""
         self._runs[key] = {"condition": condition.to_dict(), "seed": seed, "losses": list(losses)}
-        write_json(self._path, {"runs": self._runs})
+        write_json(self._path, {"runs": self._runs}, "--runs-file")
 
 
 def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) -> str:

@@ -78,7 +78,7 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
             for run in held_out.runs
         ],
     }
-    write_json(path, {"about": ABOUT, "fits": dict(sorted(entries.items()))})
+    write_json(path, {"about": ABOUT, "fits": dict(sorted(entries.items()))}, "--output")
 
 
 def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
