@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collapipe_env.envs.rewards import register_reward
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation, evaluate
+    from collapipe_env.evaluation.view.page_file import write_page
     from collapipe_env.learners.factory import register_learner
     from collapipe_env.scenario import Scenario, load_scenario, register_scenario, scenario_names
     from collapipe_env.schedulers import Scheduler, register_scheduler
@@ -51,6 +52,7 @@ __all__ = [
     "register_scheduler",
     "register_task",
     "scenario_names",
+    "write_page",
 ]
 
 _HOMES = {
@@ -72,6 +74,7 @@ _HOMES = {
     "register_scheduler": "collapipe_env.schedulers",
     "register_task": "collapipe_env.task_registry",
     "scenario_names": "collapipe_env.scenario",
+    "write_page": "collapipe_env.evaluation.view.page_file",
 }
 
 

@@ -128,12 +128,13 @@ def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
     return shortened("".join(c if c.isprintable() else "?" for c in kept), longest)
 
 
-def nearest_name(name: object, valid: Iterable[str]) -> str:
+def nearest_name(name: object, valid: Iterable[str], likeness: float = 0.6) -> str:
     """Return a hint naming the valid name closest to ``name``.
 
     Args:
         name: The name that was not recognised; what a file holds in its place need not be text.
         valid: All names that would have been. Of very many, the first in order are compared and listed.
+        likeness: Likeness of a name that is close, at least, as of ``difflib``, in [0, 1].
 
     Returns:
         ``"did you mean 'x'?"`` when one is close, else ``"valid names: ..."``.
@@ -142,7 +143,7 @@ def nearest_name(name: object, valid: Iterable[str]) -> str:
     text = name if isinstance(name, str) else shown(name)
     if len(text) <= _LONGEST_NAME:  # comparing takes time with the product of both lengths
         compared = [v for v in itertools.islice(names, _MOST_COMPARED) if len(v) <= _LONGEST_NAME]
-        close = difflib.get_close_matches(text, compared, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(text, compared, n=1, cutoff=likeness)
         if close:
             return f"did you mean {close[0]!r}?"
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""

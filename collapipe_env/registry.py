@@ -37,6 +37,7 @@ class Registry(Generic[Entry]):
         check: Is given the name and the thing when it is added, and raises an error if it is none of this
             kind. Entries that are imported later are checked when they are asked for.
         names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
+        likeness: Likeness of the name that the error for an unknown one suggests, at least, in [0, 1].
 
     Example:
         >>> shapes = Registry("shape", {"round": "math:pi"})
@@ -63,12 +64,13 @@ class Registry(Generic[Entry]):
         use: str | None = None,
         check: Callable[[str, Any], object] | None = None,
         names: re.Pattern[str] | None = NAME,
+        likeness: float = 0.6,
     ) -> None:
         self.kind, self.error, self.use = kind, error, use
         self._shipped: dict[str, Entry | str] = dict(shipped or {})
         self._added: dict[str, Entry | str] = {}
         self._reserved, self._hint = reserved, hint
-        self._check, self._form = check, names
+        self._check, self._form, self._likeness = check, names, likeness
 
     def register(self, name: str, entry: Given, *, replace: bool = False) -> Given:
         """Add an entry, for this process.
@@ -154,7 +156,7 @@ class Registry(Generic[Entry]):
             more: Further names that would have been valid at that place.
         """
         hint = f" ({self._hint})" if self._hint else ""
-        nearest = nearest_name(name, (*self.names(), *more))
+        nearest = nearest_name(name, (*self.names(), *more), self._likeness)
         return self.error(f"{self.kind} {shown(name)} is not known: {nearest}{hint}")
 
     def names(self) -> tuple[str, ...]:

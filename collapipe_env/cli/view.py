@@ -67,11 +67,12 @@ def _run(options: Options, *_: object) -> None:
     require_within(("--episode", options.episode, 0, 100_000), ("--frames", options.frames, 1, 10_000))
     if not 0.1 <= options.fps <= 60.0:
         raise DataError(f"--fps = {options.fps:g}: use a number from 0.1 to 60")
+    from collapipe_env.evaluation.view.page_file import ENDINGS
     from collapipe_env.evaluation.view.run_page import Choice, chosen_results, page_of
     from collapipe_env.evaluation.view.stored_run import read_run
 
     for option, file, endings in (
-        ("--out", options.out, (".html", ".htm")),
+        ("--out", options.out, ENDINGS),
         ("--video", options.video, (".gif", ".mp4")),
     ):
         if file is not None and file.suffix.lower() not in endings:

@@ -68,6 +68,12 @@ def test_a_process_of_the_base_is_switched_off(off):
     [
         ({"wnd": {}}, "process 'wnd' is not known: did you mean 'wind'"),
         ({"wnd": "off"}, "process 'wnd' is not known: did you mean 'wind'"),
+        # No slip for fading or migration, but somebody's own.
+        (
+            {"rain": {}},
+            r"'rain' is not known: valid names: .* \(one of your own is known once",
+        ),
+        ({"fadin": {}}, "process 'fadin' is not known: did you mean 'fading'"),
         ({"fading": "off"}, "'fading' has no fields here"),
         (
             {"wind": None},

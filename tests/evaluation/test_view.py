@@ -1,6 +1,7 @@
 """The page of a finished run: what it holds, how large it gets, and that a browser shows it."""
 
 import base64
+import importlib
 import json
 import re
 import shutil
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env import evaluate
+from collapipe_env import evaluate, write_page
 from collapipe_env.cli.main import main
+from collapipe_env.dynamics import PROCESSES
 from collapipe_env.dynamics.system import link_path_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.view.episode_detail import KINDS, PHASES, REBUILT, episode_layout
 from collapipe_env.physics.schedules.timeline import Element, gpipe_makespan
@@ -302,6 +305,74 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     (copy / "episodes.csv").write_text("scenario,scheduler,run,episode,rounds\nsmall,dssra,0,x,5\n")
     assert "episodes.csv is damaged" in refusal(capsys, copy)
     assert not list(copy.glob("*view.html*"))
+
+
+RAIN = """
+import dataclasses
+
+from collapipe_env import Process, register_process
+
+
+@dataclasses.dataclass(frozen=True)
+class RainSpec:
+    share: float = 0.3
+
+
+@register_process
+class Rain(Process):
+    name = "rain"
+    Spec = RainSpec
+    endogenous = False
+    numbers = 1
+
+    def begin(self, system, u):
+        return {"falls": u[:, 0] * 1.0}
+
+    def advance(self, carried, state, costs, u, delta_s):
+        return {"falls": u[:, 0] * 1.0}
+"""
+
+
+def test_runs_with_a_process_of_ones_own_have_pages_from_python(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "rain_of_my_own.py").write_text(RAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("rain_of_my_own")
+    out = tmp_path / "out"
+    try:
+        scenario = {"base": "small", "dynamics": {"processes": {"rain": {"share": 0.5}}}}
+        evaluate(["random", "pipeline"], scenario=scenario, seeds=2, rounds=2, out=out)
+        assert write_page(str(out)) == out / "view.html"
+        page = write_page(out, tmp_path / "other.html", schedulers="pipeline", episode=1)
+    finally:
+        del PROCESSES._added["rain"]
+    assert [d["name"] for d in data_of(out / "view.html")["details"]] == ["random", "pipeline"]
+    assert [d["name"] for d in data_of(page)["details"]] == ["pipeline"]
+    assert "held-out episode 1" in dict(data_of(page)["facts"])["shown below"]
+    told = refusal(capsys, out)
+    assert f"{out / 'scenario.yaml'}: " in told
+    assert "process 'rain' is not known: valid names: " in told
+    assert "once its file is imported in Python, for collapipe_env.evaluate and write_page; " in told
+    assert "did you mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"run": 3}, "run = 3: give a path"),
+        ({"out": 3}, "out = 3: give a path"),
+        ({"out": "page.png"}, "out = 'page.png': give a name that ends in .html"),
+        ({"scenario": 3}, "scenario = 3: give the name"),
+        ({"scenario": "nowhere"}, "scenario 'nowhere' is not in"),
+        ({"schedulers": 3}, "schedulers = 3: give names"),
+        ({"schedulers": ["dssra", 3]}, "give names of schedulers"),
+        ({"schedulers": "nobody"}, "scheduler 'nobody' did not play"),
+        ({"episode": -1}, "episode = -1: use a whole number from 0"),
+        ({"episode": 2}, "episode 2 was not played by 'dssra': use a number from 0 to 1"),
+    ],
+)
+def test_pages_that_cannot_be_written_from_python(evaluated: Path, given: dict, told: str) -> None:
+    with pytest.raises(CollaPipeError, match=told):
+        write_page(**{"run": evaluated, **given})
 
 
 DAMAGES = {

@@ -66,14 +66,14 @@ class StoredScenario:
         """
         if scheduler not in self.results:
             raise DataError(
-                f"--scheduler {shown(scheduler, 80)} did not play {self.scenario.name!r} in this run: "
+                f"scheduler {shown(scheduler, 80)} did not play {self.scenario.name!r} in this run: "
                 f"{nearest_name(scheduler, tuple(self.results))}"
             )
         found = [r for r in self.results[scheduler] if r.episode == episode and r.run == 0]
         if not found:
             last = max(r.episode for r in self.results[scheduler])
             raise DataError(
-                f"--episode {episode} was not played by {scheduler!r}: use a number from 0 to {last}"
+                f"episode {episode} was not played by {scheduler!r}: use a number from 0 to {last}"
             )
         return found[0]
 
@@ -120,7 +120,7 @@ class StoredRun:
             return next(iter(self.scenarios.values()))
         if name not in self.scenarios:
             raise DataError(
-                f"--scenario {shown(name, 80)} is not in {self.path}: "
+                f"scenario {shown(name, 80)} is not in {self.path}: "
                 f"{nearest_name(name, tuple(self.scenarios))}"
             )
         return self.scenarios[name]
