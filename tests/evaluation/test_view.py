@@ -1,6 +1,7 @@
 """The page of a finished run: what it holds, how large it gets, and that a browser shows it."""
 
 import base64
+import csv
 import importlib
 import json
 import re
@@ -135,6 +136,21 @@ def test_the_layout_is_that_of_the_episode(name: str) -> None:
     np.testing.assert_allclose(env._mdp.world.system._base.link_gain[0], link_path_gains(layout))
 
 
+def test_tables_call_schedulers_by_their_titles_and_give_energy_in_percent(run: Path, page: Path) -> None:
+    tables = {table["key"]: table for table in data_of(page)["tables"]}
+    of = {key: [dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for key, t in tables.items()}
+    assert [line["asked for as"] for line in of["schedulers"]] == ["dssra", "asteroid", "random"] * 2
+    titles = [line["scheduler"] for line in of["schedulers"]]
+    assert titles == ["DSSRA", "Asteroid", "Random"] * 2
+    assert [line["scheduler"] for line in of["episodes"]] == np.repeat(titles, 2).tolist()
+    with (run / "episodes.csv").open() as file:
+        stored = [100.0 * (float(line["worst_mean_energy_ratio"]) - 1.0) for line in csv.DictReader(file)]
+    excess = [line["energy excess (%)"] for line in of["episodes"]]
+    np.testing.assert_allclose(excess, stored, rtol=1e-5)
+    means = [line["energy excess (%)"] for line in of["schedulers"]]
+    np.testing.assert_allclose(means, np.reshape(stored, (-1, 2)).mean(-1), rtol=1e-5)
+
+
 def test_hostile_names_stay_text(page: Path) -> None:
     text = page.read_text()
     assert "<img" not in text
@@ -163,6 +179,9 @@ def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
     assert document.count('class="chart"') == len(data["charts"]) == 6
     assert document.count('class="zoom"') == 2
     assert document.count('class="station"') == 1
+    # Below both charts of nodes, cluster by cluster.
+    names = re.findall(r'class="node">(\w+)<', document)
+    assert names == ["CU", "d0", "d1", "d2"] * 2 * 2
     assert "Asteroid, round 3: delay" in document
     (bars,) = re.findall(r'data-bars="(\d+)"', document)
     asteroid = data["details"][1]
@@ -171,6 +190,17 @@ def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
     assert "<img" not in document
     rows = re.findall(r'data-table="(\w+)".*?</table>', document, re.S)
     assert rows == ["clusters", "schedulers", "episodes"]
+
+
+@needs_browser
+def test_nodes_of_large_systems_have_a_key(tmp_path: Path) -> None:
+    evaluate("pipeline", scenario="large", seeds=1, rounds=1, out=tmp_path / "run")
+    document = dom(write_page(tmp_path / "run"), "", tmp_path / "profile")
+    assert "data-fault" not in document
+    names = [
+        re.sub("<svg.*?</svg>", "", each) for each in re.findall('<span class="node">(.*?)</span>', document)
+    ]
+    assert names == ["CU", *(f"d{k}" for k in range(8))] * 2
 
 
 PROBE = """{

@@ -327,8 +327,10 @@ function zoom(detail, place, n) {
 }
 
 function nodeBars(detail, place, key, title, line) {
-  const o = opened(detail), nodes = o.N * (o.K + 1), width = 590, high = 120, left = 44;
-  const svg = sheet(width, high + 34, title), values = o.a[key].subarray(place * nodes, (place + 1) * nodes);
+  const o = opened(detail), nodes = o.N * (o.K + 1), high = 120, left = 44, wanted = left + 6 + 17 * nodes;
+  // Wider where all names then have room; of larger systems a key has the colours.
+  const width = wanted <= WIDTH ? Math.max(590, wanted) : 590, named = wanted <= WIDTH;
+  const svg = sheet(width, high + (named ? 46 : 34), title), values = o.a[key].subarray(place * nodes, (place + 1) * nodes);
   svg.classList.add("nodes");
   let most = line || 0;
   for (const v of values) most = Math.max(most, v);
@@ -344,14 +346,19 @@ function nodeBars(detail, place, key, title, line) {
     const node = i % (o.K + 1), n = Math.floor(i / (o.K + 1)), x = left + i * each;
     const bar = `M${x.toFixed(2)} ${(6 + high).toFixed(2)}V${Y(values[i]).toFixed(2)}h${Math.max(each * 0.82, 0.4).toFixed(2)}V${6 + high}z`;
     if (node) bars[(node - 1) % NODES.length] += bar; else units += bar;
-    if (!node && o.N <= 20) draw(svg, "text", {x: x + each * (o.K + 1) / 2, y: high + 20, "text-anchor": "middle", "font-size": 10}, `c${n}`);
-    hits.push([x, 6, each, high, `c${n}, ${node ? "d" + (node - 1) : "CU"}: ${short(values[i])}`]);
+    if (!node && o.N <= 20) draw(svg, "text", {x: x + each * (o.K + 1) / 2, y: high + (named ? 33 : 20), "text-anchor": "middle", "font-size": 10}, `c${n}`);
+    const name = node ? `d${node - 1}` : "CU";
+    if (named) draw(svg, "text", {x: x + each * 0.41, y: high + 17, "text-anchor": "middle", "font-size": 9, class: "node"}, name);
+    hits.push([x, 6, each, high, `c${n}, ${name}: ${short(values[i])}`]);
   }
   bars.forEach((d, k) => d && draw(svg, "path", {d, fill: NODES[k]}));
   draw(svg, "path", {d: units, fill: "#555"});
   if (line) draw(svg, "line", {x1: left, x2: width - 6, y1: Y(line), y2: Y(line), stroke: "#b3261e", "stroke-dasharray": "4 3"});
   pointed(svg, hits);
-  return el("div", {}, el("h3", {}, title), svg);
+  const devices = Array.from({length: o.K}, (_, k) => k);
+  const colours = NODES.map((colour, i) => [colour, devices.filter(k => k % NODES.length === i).map(k => `d${k}`).join(", ")]);
+  const names = [["#555", "CU"], ...colours].filter(([, text]) => text).map(([colour, text]) => el("span", {class: "node"}, swatch(colour), text));
+  return el("div", {}, el("h3", {}, title), svg, ...(named ? [] : [el("div", {class: "key"}, ...names)]));
 }
 
 function clusterTable(detail, place) {

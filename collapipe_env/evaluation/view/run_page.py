@@ -47,13 +47,18 @@ _EPISODE_COLUMNS = {
     "p95_delay_s": "delay p95 (s)",
     "energy_j": "energy (J)",
     "simulated_time_s": "simulated time (s)",
-    "worst_mean_energy_ratio": "worst node's energy over budget",
+    "worst_mean_energy_ratio": "energy excess (%)",
     "final_backlog": "final backlog (budgets)",
     "final_smoothed_loss_nat": "final loss (nat)",
     "final_metric": "final metric",
     "median_decision_s": "decision (s)",
 }
 """Columns of the table of episodes by their names in ``episodes.csv``."""
+_IN_TABLE: dict[str, Callable[[EpisodeResult], float]] = {
+    **EPISODE_FIGURES,
+    "worst_mean_energy_ratio": lambda e: 100.0 * (e.worst_energy_ratio - 1.0),
+}
+"""Their values, energy in percent over budget as in the table of schedulers."""
 
 
 @dataclass(frozen=True)
@@ -253,18 +258,18 @@ def _schedulers_table(run: StoredRun) -> dict[str, Any]:
                 gate.verdict,
             ])  # fmt: skip
     columns = [
-        "scenario", "scheduler", "name", "runs", "episodes", "delay mean (s)", "delay p95 (s)", "energy (J)",
-        "energy excess (%)", "final backlog (budgets)", "final loss (nat)", "final metric", "decision (s)",
-        "energy gate",
+        "scenario", "scheduler", "asked for as", "runs", "episodes", "delay mean (s)", "delay p95 (s)",
+        "energy (J)", "energy excess (%)", "final backlog (budgets)", "final loss (nat)", "final metric",
+        "decision (s)", "energy gate",
     ]  # fmt: skip
     return _table("schedulers", "Schedulers, means over their episodes", columns, rows)
 
 
 def _episodes_table(run: StoredRun) -> dict[str, Any]:
     rows: list[list[str | float]] = [
-        [name, scheduler, e.run, e.episode, *(EPISODE_FIGURES[c](e) for c in _EPISODE_COLUMNS)]
+        [name, e.title, e.run, e.episode, *(_IN_TABLE[c](e) for c in _EPISODE_COLUMNS)]
         for name, stored in run.scenarios.items()
-        for scheduler, episodes in stored.results.items()
+        for episodes in stored.results.values()
         for e in episodes
     ]
     title = "Episodes"
@@ -273,7 +278,7 @@ def _episodes_table(run: StoredRun) -> dict[str, Any]:
     return _table(
         "episodes",
         title,
-        ["scenario", "name", "run", "episode", *_EPISODE_COLUMNS.values()],
+        ["scenario", "scheduler", "run", "episode", *_EPISODE_COLUMNS.values()],
         rows[:MOST_LINES],
     )
 
