@@ -19,6 +19,7 @@ from collapipe_env.evaluation.leaderboard import anchor_files, board_results, se
 from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
 from collapipe_env.evaluation.leaderboard.board_table import board_markdown
+from collapipe_env.evaluation.leaderboard.verification import differences
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario import load_scenario
 
@@ -153,6 +154,44 @@ def test_verification_finds_other_rounds_behind_equal_means(run_folder, tmp_path
     edited(run_folder, change)
     assert verify(run_folder, tmp_path) == 2
     assert "episode 0 (seed 1300000000): rounds_sha256" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["--episodes", 1]])
+def test_verification_finds_training_runs_that_nobody_played(run_folder, tmp_path, capsys, more) -> None:
+    def change(content) -> None:
+        episodes = content["cells"]["small"]["episodes"]
+        episodes += [{**one, "run": 1, "delay_s": 0.1} for one in episodes]
+
+    edited(run_folder, change)
+    capsys.readouterr()
+    assert verify(run_folder, tmp_path, *more) == 2
+    told = capsys.readouterr().out
+    assert "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'" in told
+    assert ("run 1, episode 1 (seed 1300000001)" in told) == (not more)
+    assert "verified" not in told
+
+
+def test_verification_finds_episodes_that_nobody_played() -> None:
+    """Beyond those that were played again; with --episodes, the ones that were not asked for are left."""
+    one = board_results.EpisodeFigures(0, 0, 7, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 1.0, 1.0, "0" * 64)
+    more = dataclasses.replace(one, episode=1, seed=8)
+    found = board_results.CellResults("0" * 64, 3, (one,))
+
+    def told(*episodes: board_results.EpisodeFigures, first: int | None = None) -> list[str]:
+        claimed = dataclasses.replace(found, episodes=episodes)
+        return [str(d) for d in differences("small", claimed, found, exact=True, episodes=first)]
+
+    assert told(one) == told(one, more, first=1) == []
+    assert told(one, more) == [
+        "small, episode 1 (seed 8): episode is 'there' in the results, 'not played' in the re-run"
+    ]
+    assert "'there twice'" in " ".join(told(one, one, first=1))
+
+
+def test_verification_finds_another_name(run_folder, tmp_path, capsys) -> None:
+    edited(run_folder, lambda content: content.update(name="Best of all"))
+    assert verify(run_folder, tmp_path) == 2
+    assert "name is 'Best of all' in the results, 'DSSRA' in fact" in capsys.readouterr().out
 
 
 def test_results_edited_by_hand_are_told(run_folder, tmp_path, capsys) -> None:

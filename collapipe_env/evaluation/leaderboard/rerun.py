@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from collapipe_env.errors import DataError, SchedulerError
+from collapipe_env.errors import DataError, SchedulerError, shown
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
@@ -114,13 +114,27 @@ class Rerun:
             if self.intact
             else ["the digest of the results is not that of their numbers: they were edited"]
         )
+        found += self._wrong_names()
         here = machine_fingerprint()
         for cell in self.cells:
             claimed = self.claimed.cells[cell.name]
             exact = not differing_entries(claimed.machine, here)
             again = self._played(cell, claimed, folder, executor)
-            found += [str(one) for one in differences(cell.name, claimed, again, exact=exact)]
+            found += map(
+                str, differences(cell.name, claimed, again, exact=exact, episodes=self.episodes)
+            )
         return found
+
+    def _wrong_names(self) -> list[str]:
+        """Names in the results that are not those of who plays, in words."""
+        return [
+            f"{what} is {shown(claimed)} in the results, {shown(own)} in fact"
+            for what, claimed, own in (
+                ("name", self.claimed.name, self.player.name),
+                ("scheduler", self.claimed.scheduler, self.player.shown_scheduler),
+            )
+            if claimed != own
+        ]
 
     def _played(self, cell: Cell, claimed: CellResults, folder: Path, executor: Executor) -> CellResults:
         count = len({episode.episode for episode in claimed.episodes}) or self.season.episodes[cell.size]
@@ -172,4 +186,4 @@ def _player(folder: Path, claimed: BoardResults) -> Player:
             f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
             "from a file: make a submission of it"
         )
-    return replace(named_player(claimed.scheduler), name=claimed.name)
+    return named_player(claimed.scheduler)
