@@ -93,13 +93,18 @@ class Run:
         Args:
             command: The command line.
         """
-        from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
+        from collapipe_env.evaluation.leaderboard.submission import (
+            named_player,
+            read_submission,
+            require_apart,
+        )
 
         if (self.scheduler is None) == (self.submission is None):
             raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
         if self.submission is not None:
             player = read_submission(self.submission)
             default = self.submission / "results"
+            require_apart(self.out, self.submission)
         else:
             player = named_player(self.scheduler or "")
             default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}-{self.split}"

@@ -166,7 +166,9 @@ def test_verification_finds_training_runs_that_nobody_played(run_folder, tmp_pat
     capsys.readouterr()
     assert verify(run_folder, tmp_path, *more) == 2
     told = capsys.readouterr().out
-    assert "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'" in told
+    assert (
+        "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'" in told
+    )
     assert ("run 1, episode 1 (seed 1300000001)" in told) == (not more)
     assert "verified" not in told
 
@@ -266,6 +268,27 @@ def test_a_submission_with_code(tmp_path, capsys) -> None:
     (mine / "scheduler.py").write_text(CODE + "\n")
     assert verify(mine, tmp_path, "--trust-code") == 2
     assert "changed after its results were made" in capsys.readouterr().err
+
+
+def test_a_quick_look_leaves_a_submission_as_it_is(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", CODE)
+    quick = ["--rounds", 2, "--processes", 1]
+    assert leaderboard("run", "--submission", mine, "--episodes", 2, *quick, "--out", mine / "results") == 0
+    assert leaderboard("run", "--submission", mine, "--episodes", 1, *quick) == 0
+    assert (mine / "results-1x2" / "leaderboard.json").exists()
+    assert verify(mine, tmp_path, "--trust-code") == 0
+    for out in (mine / "more", mine, mine / "results" / ".." / "more"):
+        assert leaderboard("run", "--submission", mine, *quick, "--out", out) == 2
+        assert "would count as a part of the submission" in capsys.readouterr().err
+
+
+def test_results_are_not_written_through_a_link(tmp_path, capsys) -> None:
+    mine, elsewhere = submission(tmp_path / "mine", CODE), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (mine / "results").symlink_to(elsewhere)
+    assert leaderboard("run", "--submission", mine, "--processes", 1) == 2
+    assert "results is a link" in capsys.readouterr().err
+    assert not any(elsewhere.iterdir())
 
 
 def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:

@@ -2,13 +2,16 @@
 
 import json
 import os
+import py_compile
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 import torch
 
 import collapipe_env
+from collapipe_env.evaluation import neighbours
 from collapipe_env.errors import CollaPipeError, SchedulerError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
@@ -287,3 +290,36 @@ def test_another_copy_of_the_package_beside_a_file_stays_out(tmp_path: Path) -> 
     factory = import_factory(f"{file}:Mine").factory
     assert sys.modules[factory.__module__].package is collapipe_env
     assert play(f"{file}:Mine") == "mine"
+
+
+def test_caches_of_compiled_files_are_neither_read_nor_written(tmp_path: Path) -> None:
+    """They may hold other code than the source that people read, and no check of their own finds that."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "evil.py").write_text("WORD = 'cache'\n")
+    sources = [tmp_path / "helper.py", tmp_path / "inner" / "__init__.py", tmp_path / "inner" / "deep.py"]
+    for source in sources:
+        source.write_text("WORD = 'source'\n")
+        py_compile.compile(
+            str(tmp_path / "evil.py"),
+            cache_from_source(str(source)),
+            dfile=str(source),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    (tmp_path / "other.py").write_text("WORD = 'source'\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import helper, inner, inner.deep, other\n"
+        "def make(scenario):\n    return [m.WORD for m in (helper, inner, inner.deep, other)]\n"
+    )
+    assert import_factory(f"{file}:make").factory(None) == ["source"] * 4
+    assert not Path(cache_from_source(str(tmp_path / "other.py"))).exists()
+    # Those of libraries and of this package are used as ever, also where they lie in the user's folder.
+    package = Path(neighbours.__file__).parent
+    assert neighbours._is_uncached(str(tmp_path / "inner"))
+    assert not neighbours._is_uncached(str(package))
+    neighbours._UNCACHED.add(package.parents[1])
+    try:
+        assert not neighbours._is_uncached(str(package))
+    finally:
+        neighbours._UNCACHED.discard(package.parents[1])

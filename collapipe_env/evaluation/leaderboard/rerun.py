@@ -120,9 +120,7 @@ class Rerun:
             claimed = self.claimed.cells[cell.name]
             exact = not differing_entries(claimed.machine, here)
             again = self._played(cell, claimed, folder, executor)
-            found += map(
-                str, differences(cell.name, claimed, again, exact=exact, episodes=self.episodes)
-            )
+            found += map(str, differences(cell.name, claimed, again, exact=exact, episodes=self.episodes))
         return found
 
     def _wrong_names(self) -> list[str]:
