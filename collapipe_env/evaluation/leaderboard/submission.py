@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.archives import open_zip
-from collapipe_env.errors import DataError, SchedulerError, reason, shown
+from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, reason, shown
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
@@ -140,7 +140,6 @@ def read_submission(folder: Path) -> Player:
 
     Raises:
         DataError: Names the file and field at fault, and the remedy.
-        CollaPipeError: If it names a scheduler that does not exist.
     """
     files = _files(folder)
     form = _form(folder)
@@ -169,8 +168,11 @@ def read_submission(folder: Path) -> Player:
     if form.scheduler is not None:
         if is_own(form.scheduler):
             raise _fault(folder, "scheduler", form.scheduler, f"put code of your own into {CODE}")
-        require_scheduler(form.scheduler)
-        (scheduler,) = full_names([form.scheduler])
+        try:
+            require_scheduler(form.scheduler)
+            (scheduler,) = full_names([form.scheduler])
+        except CollaPipeError as error:
+            raise DataError(f"{folder / FILE}: scheduler: {error}") from None
     elif CODE in files:
         scheduler, weights = f"{code}:{FACTORY}", {}
     return Player(
@@ -265,7 +267,10 @@ def _form(folder: Path) -> _Form:
             raise DataError(
                 f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
             ) from None
-        raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}") from None
+        hint = ""
+        if fault["type"] == "string_type" and isinstance(fault["input"], int | float):
+            hint = ': YAML reads it as a number: put it in quotes, as in "0123456"'
+        raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}{hint}") from None
 
 
 def _nested(text: str) -> int:
