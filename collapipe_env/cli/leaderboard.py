@@ -339,8 +339,8 @@ def _frozen(
 
     if file is not None and not missing and not file.is_file():
         raise DataError(
-            f"--anchors {file}: there is no such file: give the path of one that collapipe leaderboard freeze "
-            "wrote, or leave --anchors out"
+            f"--anchors {file}: there is no such file: give the path of one that collapipe leaderboard "
+            "freeze wrote, or leave --anchors out"
         )
     return read_anchors(file or anchors_path(season, split), season, split)
 

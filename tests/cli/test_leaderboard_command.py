@@ -435,6 +435,14 @@ def test_a_quick_look_leaves_a_submission_as_it_is(tmp_path, capsys) -> None:
         assert "would count as a part of the submission" in capsys.readouterr().err
 
 
+def test_code_that_ends_the_process_is_told(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", "import os\n\ndef make(scenario):\n    os._exit(0)\n")
+    assert leaderboard("run", "--submission", mine, "--episodes", 1, "--rounds", 2, "--processes", 1) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "small: not possible: " in told
+    assert "os._exit(0) would end the whole run" in told
+
+
 def test_results_are_not_written_through_a_link(tmp_path, capsys) -> None:
     mine, elsewhere = submission(tmp_path / "mine", CODE), tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -232,7 +232,7 @@ def test_compiled_files_count_nowhere_but_in_pythons_cache(folder) -> None:
         (folder / name).unlink()
 
 
-@pytest.mark.parametrize("name", [b"\xff.txt", "a\nb.txt".encode(), b"a\x1b[2J.txt", b"results/\x07"])
+@pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\x1b[2J.txt", b"results/\x07"])
 def test_names_that_no_message_can_show_are_refused(folder, name) -> None:
     submitted(folder, scheduler="dssra")
     (folder / "results").mkdir()

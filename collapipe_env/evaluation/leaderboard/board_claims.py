@@ -90,8 +90,8 @@ def _fault(split: str, cell: Cell, one: CellResults, season: Season) -> str:
     for episode in one.episodes:
         if episode.seed != seeds[episode.episode]:
             return (
-                f"episode {episode.episode} has the seed {episode.seed}, not {seeds[episode.episode]}, in the "
-                f"split {split}"
+                f"episode {episode.episode} has the seed {episode.seed}, not {seeds[episode.episode]}, in "
+                f"the split {split}"
             )
     return ""
 

@@ -326,7 +326,7 @@ def _cell_results(entry: Mapping[str, Any]) -> CellResults:
 
 
 def _machine(entry: Mapping[str, Any]) -> dict[str, str]:
-    """A fingerprint with all its entries; without one, numbers of any machine would pass for those of another."""
+    """A fingerprint with all its entries: a claim without them would choose how strictly it is verified."""
     missing = [name for name in MACHINE if name not in entry]
     if missing:
         raise ValueError(f"machine does not say {', '.join(missing)}")
