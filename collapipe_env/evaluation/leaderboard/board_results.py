@@ -379,7 +379,7 @@ def _number(content: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def _positive(name: str, value: object, *, zero: bool = False) -> float:
+def _positive(name: str, value: Any, *, zero: bool = False) -> float:
     """A finite number above 0, or from 0 on."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0.0 <= value < 1e300 or (value == 0.0 and not zero):
