@@ -160,7 +160,7 @@ class _Announcement(event.Listener):
         self.said.add(part)
         if sys.stderr is not None and sys.stderr.isatty():
             print(
-                f"collapipe-env: compiling {part} for this machine, once (some 5 to 20 seconds; "
+                f"collapipe-env: compiling {part} for this machine, once (up to a minute; "
                 "`collapipe warm-up` does it all beforehand) ...",
                 file=sys.stderr,
             )

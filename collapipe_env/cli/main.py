@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _usage() -> str:
     lines = ["usage: collapipe COMMAND [OPTIONS]", "", "commands:"]
-    lines += [f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items()]
+    lines += [f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items()]
     lines += [
         "",
         "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done;",

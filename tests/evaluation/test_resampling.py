@@ -9,6 +9,7 @@ from scipy.stats import bootstrap, mannwhitneyu
 
 from collapipe_env.evaluation import resampling
 from collapipe_env.evaluation.resampling import (
+    Estimate,
     estimate,
     interquartile_mean,
     performance_profile,
@@ -164,3 +165,8 @@ def test_profile_of_strata_draws_each_by_itself() -> None:
         expected = stratified_estimate([np.asarray(s) <= threshold for s in samples])
         ends = (found.share[place], found.low[place], found.high[place])
         assert ends == pytest.approx((expected.mean, expected.low, expected.high))
+
+
+def test_an_estimate_prints_its_interval_where_it_has_one() -> None:
+    assert str(Estimate(9.444807467460606, 9.406983265823563, 9.514)) == "9.445 (9.407…9.514)"
+    assert str(Estimate(0.000123456)) == "0.0001235"
