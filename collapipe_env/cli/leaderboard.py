@@ -93,13 +93,18 @@ class Run:
         Args:
             command: The command line.
         """
-        from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
+        from collapipe_env.evaluation.leaderboard.submission import (
+            named_player,
+            read_submission,
+            require_apart,
+        )
 
         if (self.scheduler is None) == (self.submission is None):
             raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
         if self.submission is not None:
             player = read_submission(self.submission)
             default = self.submission / "results"
+            require_apart(self.out, self.submission)
         else:
             player = named_player(self.scheduler or "")
             default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}-{self.split}"
@@ -189,6 +194,7 @@ class Table:
             command: The command line.
         """
         del command
+        from collapipe_env.evaluation.leaderboard.board_claims import require_of_season, require_single
         from collapipe_env.evaluation.leaderboard.board_folder import read_board
         from collapipe_env.evaluation.leaderboard.board_table import board_markdown
         from collapipe_env.evaluation.leaderboard.season import present_season
@@ -206,7 +212,9 @@ class Table:
                     f"{folder}: its results are {why}, not as run wrote them for season {season.name}, split "
                     f"{self.split}: leave it out, or make it anew"
                 )
+            require_of_season(folder, results, season, frozen)
             runs.append(results)
+        require_single(self.folders, runs)
         print(board_markdown(runs, season, frozen))
 
 
@@ -247,21 +255,20 @@ class Freeze:
             BOARD_TIERS,
             chosen_cells,
             present_season,
-            read_salt,
         )
         from collapipe_env.evaluation.leaderboard.submission import named_player
 
         _require_engine(self)
         season = present_season()
         file = self.anchors or anchors_path(season, self.split)
-        salt = season.checked_salt(read_salt(self.salt_file)) if self.split == "test" else None
+        salt = _salt(season, self.split, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-anchors-{self.split}")
         asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
         with started(run, command, asked, fresh=self.fresh) as continued:
             say_folder(run.path, continued)
             executor = self.where.build(run, self.processes)
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
-                before = _frozen(season, self.split, file)
+                before = _frozen(season, self.split, file, missing=True)
                 plan = BoardPlan(season, self.split, named_player(HUNDRED), (cell,), run.episodes, salt=salt)
                 new = play_cells(plan, executor)[cell.name].anchors
                 assert new is not None  # no frozen ones were given
@@ -273,7 +280,7 @@ class Freeze:
 def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     """The plan of a run."""
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
-    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season, read_salt
+    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season
 
     season = present_season()
     most = max(season.episodes.values())
@@ -296,7 +303,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
                 )
     else:
         cells = chosen_cells(tiers or QUICK_TIER, sizes or QUICK_SIZE)
-    salt = season.checked_salt(read_salt(options.salt_file)) if options.split == "test" else None
+    salt = _salt(season, options.split, options.salt_file)
     return BoardPlan(
         season=season,
         split=options.split,
@@ -316,9 +323,25 @@ def _require_engine(options: Run | Verify | Freeze) -> None:
     options.where.check()
 
 
-def _frozen(season: Season, split: str, file: Path | None) -> dict[str, CellAnchors]:
+def _salt(season: Season, split: str, file: Path | None) -> str | None:
+    """The salt of the split ``test``; ``None`` for another."""
+    from collapipe_env.evaluation.leaderboard.season import read_salt, require_use_of_salt
+
+    require_use_of_salt(split, file)
+    return season.checked_salt(read_salt(file)) if split == "test" else None
+
+
+def _frozen(
+    season: Season, split: str, file: Path | None, *, missing: bool = False
+) -> dict[str, CellAnchors]:
+    """Frozen anchors; of a file that the user names and that is missing only where it is made."""
     from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
 
+    if file is not None and not missing and not file.is_file():
+        raise DataError(
+            f"--anchors {file}: there is no such file: give the path of one that collapipe leaderboard "
+            "freeze wrote, or leave --anchors out"
+        )
     return read_anchors(file or anchors_path(season, split), season, split)
 
 

@@ -1,14 +1,34 @@
-"""Modules beside a user's file: importable by their plain names while its code runs, and only then."""
+"""Modules beside a user's file: importable by their plain names while its code runs, and only then.
+
+They are compiled from their source, always. Python's caches of compiled files may hold other code than the
+source, which is what people read and what digests count; they are neither read nor written in these folders.
+"""
 
 from __future__ import annotations
 
+import site
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
 from types import ModuleType
 
+from collapipe_env.evaluation.source_digest import LIBRARIES
+
 _PACKAGE = __name__.partition(".")[0]
+_INSTALLED = (*LIBRARIES, Path(site.getusersitepackages()).resolve(), Path(__file__).resolve().parents[1])
+"""Folders of libraries and of this package: they may lie in a user's folder, but are not the user's code."""
+_UNCACHED: set[Path] = set()
+"""Folders whose modules are compiled from their source."""
 
 
 class Neighbours:
@@ -23,6 +43,7 @@ class Neighbours:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
+        _leave_caches_alone(folder)
         self._modules: dict[str, ModuleType] = {}
         # What the program has loaded from there already stays everybody's. So does this package, even
         # beside another copy of it: a scheduler works with the one that plays it.
@@ -55,6 +76,48 @@ class Neighbours:
     def _take_out(self) -> dict[str, ModuleType]:
         ours = [name for name in sys.modules if name.partition(".")[0] in self._names]
         return {name: sys.modules.pop(name) for name in ours}
+
+
+class _FromSource(SourceFileLoader):
+    """Loads a module from its source, whatever lies in ``__pycache__``."""
+
+    def path_stats(self, path: str) -> Mapping[str, object]:
+        """Say that there is no time of the last change, without which Python uses no cache."""
+        raise OSError(f"{path}: no cache is used")
+
+
+def _leave_caches_alone(folder: Path) -> None:
+    """Compile all modules of a folder, and of those in it, from their source from now on."""
+    if folder in _UNCACHED:
+        return
+    _UNCACHED.add(folder)
+    if _finder not in sys.path_hooks:
+        sys.path_hooks.insert(0, _finder)
+    for path in filter(_is_uncached, list(sys.path_importer_cache)):
+        sys.path_importer_cache.pop(path, None)
+
+
+def _is_uncached(path: str) -> bool:
+    """Whether a folder's modules are compiled from their source."""
+    place = Path(path or ".").resolve()
+    around = {place, *place.parents}
+    return not around.isdisjoint(_UNCACHED) and around.isdisjoint(_INSTALLED)
+
+
+def _finder(path: str) -> FileFinder:
+    """Find modules in a folder, for Python's :data:`sys.path_hooks`.
+
+    Raises:
+        ImportError: If it is none of the folders whose caches are left alone; others find its modules.
+    """
+    if not _is_uncached(path) or not Path(path or ".").is_dir():
+        raise ImportError(f"{path}: not beside the user's own file")
+    return FileFinder(
+        path,
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (_FromSource, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
 
 
 def _modules_in(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from collapipe_env.errors import CollaPipeError, nearest_name, reason, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
+from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.registry import FORMS, Registry
 from collapipe_env.schedulers import SCHEDULERS, Factory
 
@@ -41,9 +43,15 @@ class OwnCode:
     file: str | None
     neighbours: Neighbours | None = None
 
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        """The surroundings that its code expects."""
-        return contextlib.nullcontext() if self.neighbours is None else self.neighbours.importable()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The surroundings that its code expects, and in which it cannot end the process."""
+        with no_sudden_end():
+            if self.neighbours is None:
+                yield
+            else:
+                with self.neighbours.importable():
+                    yield
 
 
 @dataclass(frozen=True)
@@ -176,7 +184,7 @@ def _run_file(asked: _Asked, source: str) -> _Loaded:
     neighbours = Neighbours(path.parent)
     sys.modules[module.__name__] = module
     try:
-        with neighbours.importable():
+        with no_sudden_end(), neighbours.importable():
             # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
             exec(compile(content, str(path), "exec"), module.__dict__)  # noqa: S102 - a file the user told us to run
     except BaseException as error:  # SystemExit and whatever else the user's code raises
@@ -194,7 +202,8 @@ def _import_module(asked: _Asked, source: str) -> _Loaded:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(source)
+        with no_sudden_end():
+            module = import_module(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and whatever else the user's code raises

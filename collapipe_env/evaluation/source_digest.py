@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-_LIBRARIES = frozenset(
+LIBRARIES = frozenset(
     Path(path).resolve()
     for name, path in sysconfig.get_paths().items()
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -34,7 +34,7 @@ def source_digest(path: Path, module: str | None = None) -> str:
     if module is not None:
         steps = module.count(".") + (path.name == "__init__.py")
         root = path.parents[min(steps, len(path.parents) - 1)]
-    installed = root in _LIBRARIES or root.name in ("site-packages", "dist-packages")
+    installed = root in LIBRARIES or root.name in ("site-packages", "dist-packages")
     found: dict[Path, bytes] = {}
     waiting = [path]
     while waiting:

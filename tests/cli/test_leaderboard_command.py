@@ -14,12 +14,16 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.errors import DataError
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.leaderboard import anchor_files, board_results, season
 from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
+from collapipe_env.evaluation.leaderboard.board_claims import require_of_season
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
 from collapipe_env.evaluation.leaderboard.board_table import board_markdown
+from collapipe_env.evaluation.leaderboard.verification import differences
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.files import json_digest
 from collapipe_env.scenario import load_scenario
 
 EPISODES, ROUNDS = 2, 3
@@ -103,6 +107,23 @@ def run_folder(tmp_path) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def quick_results(tmp_path_factory) -> str:
+    """Results of a quick run."""
+    out = tmp_path_factory.mktemp("quick") / "run"
+    assert leaderboard("run", "--scheduler", "dssra", *QUICK, "--out", out) == 0
+    return (out / "leaderboard.json").read_text()
+
+
+@pytest.fixture
+def played(quick_results, tmp_path) -> Path:
+    """A folder with results alone."""
+    out = tmp_path / "played"
+    out.mkdir()
+    (out / "leaderboard.json").write_text(quick_results)
+    return out
+
+
 def edited(folder: Path, change) -> None:
     """Change the results of a folder, and give them a digest that fits."""
     file = folder / "leaderboard.json"
@@ -136,7 +157,12 @@ def test_verification_finds_one_changed_digit(run_folder, tmp_path, capsys) -> N
     # Another machine may round otherwise, but no more than that.
     edited(run_folder, lambda content: content["cells"]["small"]["machine"].update(processor="other"))
     assert verify(run_folder, tmp_path) == 0
-    assert "(processor differ): numbers are compared to 1e-9" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "(processor differ): numbers are compared to 1e-9" in told
+    assert (
+        "agree to 1e-9; the digests of rounds were not compared, because the machine or versions differ "
+        "(processor)\n"
+    ) in told
 
     def more(content) -> None:
         content["cells"]["small"]["episodes"][1]["delay_s"] *= 1.0 + 1e-8
@@ -153,6 +179,174 @@ def test_verification_finds_other_rounds_behind_equal_means(run_folder, tmp_path
     edited(run_folder, change)
     assert verify(run_folder, tmp_path) == 2
     assert "episode 0 (seed 1300000000): rounds_sha256" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["--episodes", 1]])
+def test_verification_finds_training_runs_that_nobody_played(run_folder, tmp_path, capsys, more) -> None:
+    def change(content) -> None:
+        episodes = content["cells"]["small"]["episodes"]
+        episodes += [{**one, "run": 1, "delay_s": 0.1} for one in episodes]
+
+    edited(run_folder, change)
+    capsys.readouterr()
+    assert verify(run_folder, tmp_path, *more) == 2
+    told = capsys.readouterr().out
+    assert (
+        "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'" in told
+    )
+    assert ("run 1, episode 1 (seed 1300000001)" in told) == (not more)
+    assert "verified" not in told
+
+
+def test_verification_finds_episodes_that_nobody_played() -> None:
+    """Beyond those that were played again; with --episodes, the ones that were not asked for are left."""
+    one = board_results.EpisodeFigures(0, 0, 7, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 1.0, 1.0, "0" * 64)
+    more = dataclasses.replace(one, episode=1, seed=8)
+    found = board_results.CellResults("0" * 64, 3, (one,))
+
+    def told(*episodes: board_results.EpisodeFigures, first: int | None = None) -> list[str]:
+        claimed = dataclasses.replace(found, episodes=episodes)
+        return [str(d) for d in differences("small", claimed, found, exact=True, episodes=first)]
+
+    assert told(one) == told(one, more, first=1) == []
+    assert told(one, more) == [
+        "small, episode 1 (seed 8): episode is 'there' in the results, 'not played' in the re-run"
+    ]
+    assert "'there twice'" in " ".join(told(one, one, first=1))
+
+
+def test_verification_finds_another_name(run_folder, tmp_path, capsys) -> None:
+    edited(run_folder, lambda content: content.update(name="Best of all"))
+    assert verify(run_folder, tmp_path) == 2
+    assert "name is 'Best of all' in the results, 'DSSRA' in fact" in capsys.readouterr().out
+
+
+def rewritten(folder: Path, path: str, value: object) -> None:
+    """Change one entry of the results, and give them a digest that fits, whatever reading them says."""
+    file = folder / "leaderboard.json"
+    content = json.loads(file.read_text())
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
+    inner = content
+    for part in parents:
+        inner = inner[part]
+    inner[last] = value(inner[last]) if callable(value) else value
+    names = ("scenario_digest", "rounds", "episodes")
+    cells = {
+        name: {**{entry: cell[entry] for entry in names}, "impossible": bool(cell["impossible"])}
+        for name, cell in content["cells"].items()
+    }
+    content["digest"] = json_digest({"season": content["season"], "split": content["split"], "cells": cells})
+    file.write_text(json.dumps(content))
+
+
+def with_21_episodes(cell: dict) -> dict:
+    """A cell with more episodes than the season has."""
+    first = cell["episodes"][0]
+    episodes = [{**first, "episode": index, "seed": 1_300_000_000 + index} for index in range(21)]
+    return {**cell, "anchors": None, "episodes": episodes}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("cells/small/anchors/zero", [], "anchors: zero and hundred hold no delay for each episode"),
+        ("cells/small/anchors/zero", [1.0], "anchors: zero and hundred hold no delay for each episode"),
+        ("cells/small/anchors", lambda a: {**a, "zero": [1.0], "hundred": [1.0]}, "anchors of 1 episodes, w"),
+        ("cells/small/anchors/zero/1", None, "anchors: zero = None where a number above 0"),
+        ("cells/small/anchors/hundred/0", -1.0, "anchors: hundred = -1.0 where a number above 0"),
+        ("cells/small/anchors/scenario_digest", "0" * 64, "anchors are of another scenario"),
+        ("cells/small", with_21_episodes, "small: 21 episodes, where the season has 20"),
+        ("cells/small/episodes", lambda e: [e[0], e[0]], "small: episodes are missing, or there twice"),
+        ("cells/small/episodes/1/episode", 30, "small: episodes are missing, or there twice"),
+        ("cells/small/episodes/1/seed", 1, "episode 1 has the seed 1, not 1300000001"),
+        ("cells/small/episodes/1/seed", None, "episode 1 has the seed None, not 1300000001"),
+        ("cells/small/episodes/0/delay_s", 0.0, "delay_s = 0.0 where a number above 0"),
+        ("cells/small/episodes/0/delay_s", -1, "delay_s = -1 where a number above 0"),
+        ("cells/small/episodes/0/delay_s", None, "delay_s = None where a number above 0"),
+        ("cells/small/episodes/0/delay_p95_s", None, "delay_p95_s = None where a number above 0"),
+        (
+            "cells/small/episodes/0/worst_energy_ratio",
+            None,
+            "worst_energy_ratio = None where a number from 0",
+        ),
+        ("cells/small/episodes/0/backlog_slope", None, "backlog_slope = None where a number"),
+        ("cells/small/episodes/0/rounds_sha256", "0", "rounds_sha256 = '0' where a SHA-256"),
+        ("cells/small/scenario_digest", "0" * 64, "it was changed, so scores would not compare"),
+        ("cells/small/rounds", 0, "rounds = 0 where a whole number from 1"),
+        ("cells/small/rounds", 501, "501 rounds, where the season has 500"),
+        ("cells/small/machine", {}, "machine does not say machine, processor, collapipe-env"),
+        ("cells/small/machine", lambda m: {n: m[n] for n in m if n != "torch"}, "machine does not say torch"),
+        ("cells/small/machine/processor", None, "'processor' = None where a line of text"),
+        ("cells/small/machine", lambda m: {**m, "a\x1b[31m": ""}, "machine: 'a\\x1b[31m' = ''"),
+        ("season", "1\nerror: all is well", "season = '1\\nerror: all is well' holds line breaks"),
+        ("name", "a\x1b[31m", "name = 'a\\x1b[31m' holds line breaks or control"),
+        ("scheduler", "a\r", "scheduler = 'a\\r' holds line breaks or control"),
+        ("split", "\n", "split = '\\n' holds line breaks"),
+    ],
+)
+def test_malformed_results_are_one_line(played, path, value, message, tmp_path, capsys) -> None:
+    rewritten(played, path, value)
+    for command in (["table", played], ["verify", played, "--out", tmp_path / "again"]):
+        assert leaderboard(*command) == 2
+        told = capsys.readouterr()
+        assert message in told.err
+        assert told.err.count("\n") == 1
+        assert told.err.strip("\n").isprintable()
+        assert not told.out
+    assert not (tmp_path / "again").exists()
+
+
+def test_anchors_of_a_run_are_the_frozen_ones(played) -> None:
+    """Where it has some of its own; only those of shorter episodes may differ."""
+    results, _ = read_board(played)
+    own = season.present_season()
+    file = anchor_files.anchors_path(own, "dev")
+    frozen = read_anchors(file, own, "dev")
+    require_of_season(played, results, own, frozen)
+    known = dataclasses.replace(frozen["small"], zero=frozen["small"].zero[:2], hundred=(8.0, 8.0))
+    for anchors, fault in ((frozen["small"], None), (known, "anchor dssra-plus, episode 0: 8.0 s, where")):
+        cell = dataclasses.replace(results.cells["small"], rounds=500, anchors=anchors)
+        whole = dataclasses.replace(results, cells={"small": cell})
+        if fault is None:
+            require_of_season(played, whole, own, frozen)
+        else:
+            with pytest.raises(DataError, match=fault):
+                require_of_season(played, whole, own, frozen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify", "--tier", "static", "nope"], "--tier 'nope': the results of"),
+        (["verify", "--tier", "wild"], "have none of it: they have static"),
+        (["verify", "--size", "small", "large"], "--size 'large': the results of"),
+        (["verify", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
+        (["table", "--anchors", "typo.json"], "--anchors typo.json: there is no such file"),
+    ],
+)
+def test_options_without_a_use_are_refused(arguments, message, played, capsys) -> None:
+    command, *options = arguments
+    assert leaderboard(command, played, *options) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+def test_freezing_needs_no_salt_of_the_split_dev(tmp_path, capsys) -> None:
+    assert leaderboard("freeze", "--salt-file", "nofile", "--out", tmp_path / "run") == 2
+    assert "--salt-file nofile: the seeds of the split dev" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_row_is_named_once(played, tmp_path, capsys) -> None:
+    copy = tmp_path / "copy.json"
+    copy.write_text((played / "leaderboard.json").read_text())
+    capsys.readouterr()
+    for others in ([played], [played / "leaderboard.json"], [copy]):
+        assert leaderboard("table", played, *others) == 2
+        assert f"(scheduler 'dssra') is in {played} already" in capsys.readouterr().err
+    rewritten(played, "submission_sha256", "0" * 64)
+    assert leaderboard("table", played, copy) == 0
 
 
 def test_results_edited_by_hand_are_told(run_folder, tmp_path, capsys) -> None:
@@ -229,6 +423,35 @@ def test_a_submission_with_code(tmp_path, capsys) -> None:
     assert "changed after its results were made" in capsys.readouterr().err
 
 
+def test_a_quick_look_leaves_a_submission_as_it_is(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", CODE)
+    quick = ["--rounds", 2, "--processes", 1]
+    assert leaderboard("run", "--submission", mine, "--episodes", 2, *quick, "--out", mine / "results") == 0
+    assert leaderboard("run", "--submission", mine, "--episodes", 1, *quick) == 0
+    assert (mine / "results-1x2" / "leaderboard.json").exists()
+    assert verify(mine, tmp_path, "--trust-code") == 0
+    for out in (mine / "more", mine, mine / "results" / ".." / "more"):
+        assert leaderboard("run", "--submission", mine, *quick, "--out", out) == 2
+        assert "would count as a part of the submission" in capsys.readouterr().err
+
+
+def test_code_that_ends_the_process_is_told(tmp_path, capsys) -> None:
+    mine = submission(tmp_path / "mine", "import os\n\ndef make(scenario):\n    os._exit(0)\n")
+    assert leaderboard("run", "--submission", mine, "--episodes", 1, "--rounds", 2, "--processes", 1) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "small: not possible: " in told
+    assert "os._exit(0) would end the whole run" in told
+
+
+def test_results_are_not_written_through_a_link(tmp_path, capsys) -> None:
+    mine, elsewhere = submission(tmp_path / "mine", CODE), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (mine / "results").symlink_to(elsewhere)
+    assert leaderboard("run", "--submission", mine, "--processes", 1) == 2
+    assert "results is a link" in capsys.readouterr().err
+    assert not any(elsewhere.iterdir())
+
+
 def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:
     mine = submission(tmp_path / "mine", BLIND, track="observation-only")
     quick = ["--episodes", 1, "--rounds", 2, "--processes", 1]
@@ -258,6 +481,8 @@ def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:
         (["--scheduler", "dssra", "--episodes", "0"], "--episodes = 0"),
         (["--scheduler", "dssra", "--split", "test"], "is not open yet"),
         (["--submission", "nowhere"], "nowhere is no folder"),
+        (["--scheduler", "dssra", "--anchors", "typo.json"], "--anchors typo.json: there is no such file"),
+        (["--scheduler", "dssra", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
     ],
 )
 def test_bad_options_are_one_line(arguments, message, tmp_path, capsys) -> None:
@@ -355,7 +580,7 @@ def test_rows_of_the_board_are_ranked_and_gated(run_folder) -> None:
     own = dataclasses.replace(
         season.present_season(), rounds=500, episodes=dict.fromkeys(season.BOARD_SIZES, 2)
     )
-    frozen = {"small": anchor_files.CellAnchors("", (12.0, 12.0), (8.0, 8.0))}
+    frozen = {"small": anchor_files.CellAnchors("0" * 64, (12.0, 12.0), (8.0, 8.0))}
 
     def row(name: str, delay: float, excess: float = 0.0) -> board_results.BoardResults:
         cell = results.cells["small"]
@@ -373,3 +598,6 @@ def test_rows_of_the_board_are_ranked_and_gated(run_folder) -> None:
         ["twin", "1"], ["quick", "1"], ["slow", "3"], ["greedy", "‡"],
     ]  # fmt: skip
     assert "| – | greedy | – | (150.0) ‡ |" in table
+    table = board_markdown([row("a|b <img src=x> [c](d) `e`", 9.0)], own, frozen)
+    assert r"a\|b &lt;img src=x&gt; \[c\](d) \`e\` | 1 |" in table
+    assert "<img" not in table

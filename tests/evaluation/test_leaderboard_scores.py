@@ -144,6 +144,9 @@ def test_the_test_split_needs_the_promised_salt(tmp_path, monkeypatch) -> None:
     assert read_salt(file) == "pepper"
     monkeypatch.setenv("COLLAPIPE_LEADERBOARD_SALT", "pepper\n")
     assert read_salt(None) == "pepper"
+    monkeypatch.setenv("COLLAPIPE_LEADERBOARD_SALT", "pepper\udcff")
+    with pytest.raises(DataError, match="COLLAPIPE_LEADERBOARD_SALT: not UTF-8 text"):
+        read_salt(None)
     monkeypatch.delenv("COLLAPIPE_LEADERBOARD_SALT")
     assert read_salt(None) is None
     for content in (b"  \n", b"\xff", b"x" * 5000):

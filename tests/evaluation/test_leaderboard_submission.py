@@ -1,6 +1,8 @@
 """Submissions to the leaderboard: what is read, and every kind that is refused."""
 
+import os
 import pickle
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +107,13 @@ def test_every_field_is_needed(folder, name) -> None:
         ({"cpu_hours": "many"}, "cpu_hours = 'many'"),
         ({"cpu_hours": float("inf")}, "cpu_hours"),
         ({"commit": "main"}, "commit = 'main'"),
+        ({"commit": 1234567}, "commit = 1234567: .*: YAML reads it as a number: put it in quotes"),
+        ({"name": 2.5}, "name = 2.5: .*: put it in quotes"),
         ({"name": "a" * 61}, "name"),
         ({"name": "two\nlines"}, "use one line"),
         ({"agent": "x"}, "'agent' is no field"),
-        ({"scheduler": "dsra"}, "dsra.*dssra"),
+        ({"scheduler": "dsra"}, "submission.yaml: scheduler: .*dsra.*dssra"),
+        ({"scheduler": "zoo:nope"}, "submission.yaml: scheduler: .*nope"),
         ({"scheduler": "mine.py:Mine"}, "put code of your own into scheduler.py"),
         ({"scheduler": "os:system"}, "put code of your own into scheduler.py"),
         ({"scheduler": None}, "nothing says who decides"),
@@ -171,6 +176,75 @@ def test_pickles_links_and_large_folders_are_refused(folder, tmp_path, monkeypat
     monkeypatch.setattr(submission, "FOLDER_BYTES", 100)
     with pytest.raises(DataError, match="make it smaller"):
         read_submission(folder)
+
+
+def test_a_quick_look_changes_no_digest(folder) -> None:
+    (submitted(folder) / "scheduler.py").write_text(EXPLODES)
+    first = read_submission(folder).digest
+    for name in ("results", "results-1x5", "results-allx5", "results-20xall"):
+        (folder / name / "evaluation").mkdir(parents=True)
+        (folder / name / "evaluation" / "0.json").write_text("{}")
+    assert read_submission(folder).digest == first
+    for name in ("results-1x5.py", "results-mine", "results-1x5x"):
+        (folder / name).mkdir()
+        (folder / name / "more.txt").write_text("")
+        assert read_submission(folder).digest != first
+        (folder / name / "more.txt").unlink()
+
+
+@pytest.mark.parametrize("place", ["results", "results-1x5", "results/evaluation/run-1"])
+@pytest.mark.parametrize("name", [f"helper{suffix}" for suffix in sorted({*all_suffixes(), ".PY"})])
+def test_results_hold_no_code(folder, place, name) -> None:
+    (submitted(folder, scheduler="dssra") / place).mkdir(parents=True)
+    read_submission(folder)
+    (folder / place / name).write_text("")
+    with pytest.raises(DataError, match=r"holds the results of a run, and no code"):
+        read_submission(folder)
+
+
+@pytest.mark.parametrize("name", ["results", "results-1x5", "results/evaluation", "__pycache__"])
+def test_no_folder_may_be_a_link(folder, tmp_path, name) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (submitted(folder, scheduler="dssra") / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises(DataError, match="is a link"):
+        read_submission(folder)
+
+
+def test_compiled_files_count_nowhere_but_in_pythons_cache(folder) -> None:
+    (submitted(folder) / "scheduler.py").write_text(EXPLODES)
+    first = read_submission(folder).digest
+    (folder / "__pycache__").mkdir()
+    kept = ("helper.cpython-311.pyc", "helper.cpython-311.opt-2.pyc", "helper.cpython-311.pyc.14012")
+    for name in kept:
+        (folder / "__pycache__" / name).write_bytes(b"")
+    assert read_submission(folder).digest == first
+    for name in ("evil.pyc", "evil.py", "evil.so", "w.pkl"):
+        (folder / "__pycache__" / name).write_bytes(b"")
+        with pytest.raises(DataError, match=f"{name} is no file that Python keeps in __pycache__: remove it"):
+            read_submission(folder)
+        (folder / "__pycache__" / name).unlink()
+    for name in ("helper.pyc", "helper.so", "helper.cpython-311.pyc"):
+        (folder / name).write_bytes(b"")
+        with pytest.raises(DataError, match=f"{name}: a submission holds regular files"):
+            read_submission(folder)
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\x1b[2J.txt", b"results/\x07"])
+def test_names_that_no_message_can_show_are_refused(folder, name) -> None:
+    submitted(folder, scheduler="dssra")
+    (folder / "results").mkdir()
+    try:
+        with open(os.path.join(os.fsencode(folder), name), "wb"):
+            pass
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    with pytest.raises(DataError, match="rename it") as error:
+        read_submission(folder)
+    assert str(error.value).isprintable()
+    assert str(error.value).encode()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 import json
 import os
+import py_compile
+import signal
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,13 @@ import torch
 
 import collapipe_env
 from collapipe_env.errors import CollaPipeError, SchedulerError
+from collapipe_env.evaluation import neighbours
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
 from collapipe_env.evaluation.own_code import import_factory
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.evaluation.source_digest import source_digest
+from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 
@@ -228,6 +233,16 @@ FAULTS = {
     "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has no name: give it one line"),
     "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
+    "ends the process when built": (
+        "import os\nclass Mine:\n    def __init__(self, scenario):\n        os._exit(0)\n",
+        "{file}:Mine",
+        r"cannot be built: SystemExit: os._exit\(0\) would end the whole run .*mine\.py, line 4\)",
+    ),
+    "ends the process when imported": (
+        "from os import _exit\n_exit(0)\n",
+        "{file}:Mine",
+        r"cannot be imported: SystemExit: os._exit\(0\) would end the whole run .*mine\.py, line 2\)",
+    ),
     "fails when built": (
         "class Mine:\n    def __init__(self, scenario):\n        self.x = scenario['x']\n",
         "{file}:Mine",
@@ -287,3 +302,53 @@ def test_another_copy_of_the_package_beside_a_file_stays_out(tmp_path: Path) -> 
     factory = import_factory(f"{file}:Mine").factory
     assert sys.modules[factory.__module__].package is collapipe_env
     assert play(f"{file}:Mine") == "mine"
+
+
+def test_caches_of_compiled_files_are_neither_read_nor_written(tmp_path: Path) -> None:
+    """They may hold other code than the source that people read, and no check of their own finds that."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "evil.py").write_text("WORD = 'cache'\n")
+    sources = [tmp_path / "helper.py", tmp_path / "inner" / "__init__.py", tmp_path / "inner" / "deep.py"]
+    for source in sources:
+        source.write_text("WORD = 'source'\n")
+        py_compile.compile(
+            str(tmp_path / "evil.py"),
+            cache_from_source(str(source)),
+            dfile=str(source),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    (tmp_path / "other.py").write_text("WORD = 'source'\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import helper, inner, inner.deep, other\n"
+        "def make(scenario):\n    return [m.WORD for m in (helper, inner, inner.deep, other)]\n"
+    )
+    assert import_factory(f"{file}:make").factory(None) == ["source"] * 4
+    assert not Path(cache_from_source(str(tmp_path / "other.py"))).exists()
+    # Those of libraries and of this package are used as ever, also where they lie in the user's folder.
+    package = Path(neighbours.__file__).parent
+    assert neighbours._is_uncached(str(tmp_path / "inner"))
+    assert not neighbours._is_uncached(str(package))
+    neighbours._UNCACHED.add(package.parents[1])
+    try:
+        assert not neighbours._is_uncached(str(package))
+    finally:
+        neighbours._UNCACHED.discard(package.parents[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_code_may_end_processes_of_its_own() -> None:
+    before = os._exit
+    with no_sudden_end():
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(7)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(SystemExit, match=r"os._exit\(3\)"):
+            os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert os._exit is before

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -29,6 +31,16 @@ FIGURES = (
     "peak_memory_bytes", "final_smoothed_loss_nat",
 )  # fmt: skip
 """Numbers of an episode that a re-run has to meet."""
+SLOPED = 3
+"""Rounds of an episode from which on its queues have a slope."""
+UNKNOWN = ("backlog_slope", "final_smoothed_loss_nat")
+"""Figures that may be missing: there is no slope of less than three rounds."""
+MACHINE = (
+    "machine", "processor", "collapipe-env", "surrogate-fits-sha256", "python", "platform", "numpy", "scipy",
+    "numba", "torch", "gymnasium",
+)  # fmt: skip
+"""Entries that every fingerprint of a machine has."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -235,12 +247,12 @@ def read_results(path: Path) -> tuple[BoardResults, bool]:
     try:
         cells = {name: _cell(name, entry) for name, entry in _of(dict, content, "cells").items()}
         results = BoardResults(
-            season=_of(str, content, "season"),
-            split=_of(str, content, "split"),
+            season=_line(content, "season"),
+            split=_line(content, "split"),
             scored=_of(bool, content, "scored"),
-            name=_of(str, content, "name"),
-            scheduler=_of(str, content, "scheduler"),
-            submission_sha256=_of(str, content, "submission_sha256"),
+            name=_line(content, "name"),
+            scheduler=_line(content, "scheduler"),
+            submission_sha256=_digest(content, "submission_sha256", empty=True),
             about=_of(dict, content, "about"),
             command=_of(str, content, "command"),
             cells=cells,
@@ -258,24 +270,46 @@ def _of(kind: type, content: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def _line(content: Mapping[str, Any], name: str) -> str:
+    """Text that may be shown: a line break or a control character would act on the terminal."""
+    value: str = _of(str, content, name)
+    if not value.isprintable():
+        raise ValueError(f"{name} = {shown(value)} holds line breaks or control characters")
+    return value
+
+
+def _digest(content: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
+    value: str = _of(str, content, name)
+    if not (_SHA256.fullmatch(value) or (empty and not value)):
+        raise ValueError(f"{name} = {shown(value)} where a SHA-256 is expected")
+    return value
+
+
 def _cell(name: str, entry: Any) -> CellResults:
-    cell = cell_of(name)
-    if cell is None or not isinstance(entry, dict):
+    if cell_of(name) is None or not isinstance(entry, dict):
         raise ValueError(f"{shown(name)} is no cell of the leaderboard")
+    try:
+        return _cell_results(entry)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _cell_results(entry: Mapping[str, Any]) -> CellResults:
     anchors = entry.get("anchors")
     median, slow = (
         None if entry.get(name) is None else _number(entry, name)
         for name in ("decision_median_s", "decision_p99_s")
     )
     found = CellResults(
-        scenario_digest=_of(str, entry, "scenario_digest"),
-        rounds=_whole(entry, "rounds"),
+        scenario_digest=_digest(entry, "scenario_digest"),
+        rounds=_whole(entry, "rounds", least=1),
         episodes=tuple(_episode(one) for one in _of(list, entry, "episodes")),
-        machine=_of(dict, entry, "machine"),
+        machine=_machine(_of(dict, entry, "machine")),
         decision_median_s=median,
         decision_p99_s=slow,
         anchors=None if anchors is None else _anchors(anchors),
-        impossible=_of(str, entry, "impossible"),
+        # A message of an error, which may have several lines.
+        impossible="".join(c if c.isprintable() else " " for c in _of(str, entry, "impossible")),
     )
     runs = {e.run for e in found.episodes}
     numbers = sorted({e.episode for e in found.episodes})
@@ -283,16 +317,36 @@ def _cell(name: str, entry: Any) -> CellResults:
     if sorted((e.run, e.episode) for e in found.episodes) != expected or bool(expected) == bool(
         found.impossible
     ):
-        raise ValueError(f"{name}: episodes are missing, or there twice")
+        raise ValueError("episodes are missing, or there twice")
+    if found.rounds >= SLOPED and any(math.isnan(e.backlog_slope) for e in found.episodes):
+        raise ValueError("backlog_slope = None where a number is expected")
+    if found.anchors is not None and numbers and len(found.anchors.zero) != len(numbers):
+        raise ValueError(f"anchors of {len(found.anchors.zero)} episodes, where {len(numbers)} were played")
     return found
+
+
+def _machine(entry: Mapping[str, Any]) -> dict[str, str]:
+    """A fingerprint with all its entries: a claim without them would choose how strictly it is verified."""
+    missing = [name for name in MACHINE if name not in entry]
+    if missing:
+        raise ValueError(f"machine does not say {', '.join(missing)}")
+    for name, value in entry.items():
+        if not name.isprintable() or not isinstance(value, str) or not value.isprintable():
+            raise ValueError(f"machine: {shown(name)} = {shown(value)} where a line of text is expected")
+    return dict(entry)
 
 
 def _episode(entry: Any) -> EpisodeFigures:
     if not isinstance(entry, dict):
         raise ValueError(f"{shown(entry)} where an episode is expected")
     seed = None if entry.get("seed") is None else _whole(entry, "seed")
-    numbers = {name: _number(entry, name) for name in FIGURES}
-    digest = _of(str, entry, "rounds_sha256")
+    numbers = {
+        name: _number(entry, name)
+        if name in UNKNOWN
+        else _positive(name, entry.get(name), zero=not name.startswith("delay_"))
+        for name in FIGURES
+    }
+    digest = _digest(entry, "rounds_sha256")
     return EpisodeFigures(
         run=_whole(entry, "run"), episode=_whole(entry, "episode"), seed=seed, rounds_sha256=digest, **numbers
     )
@@ -302,10 +356,15 @@ def _anchors(entry: Any) -> CellAnchors:
     if not isinstance(entry, dict):
         raise ValueError(f"anchors = {shown(entry)} where an object is expected")
     lists = {name: _of(list, entry, name) for name in ("zero", "hundred")}
-    delays = {name: tuple(_number({name: value}, name) for value in values) for name, values in lists.items()}
+    delays = {
+        name: tuple(_positive(f"anchors: {name}", value) for value in values)
+        for name, values in lists.items()
+    }
+    if not delays["zero"] or len(delays["zero"]) != len(delays["hundred"]):
+        raise ValueError("anchors: zero and hundred hold no delay for each episode")
     return CellAnchors(
-        scenario_digest=_of(str, entry, "scenario_digest"),
-        package_version=_of(str, entry, "package_version"),
+        scenario_digest=_digest(entry, "scenario_digest"),
+        package_version=_line(entry, "package_version"),
         zero=delays["zero"],
         hundred=delays["hundred"],
     )
@@ -320,8 +379,17 @@ def _number(content: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def _whole(content: Mapping[str, Any], name: str) -> int:
+def _positive(name: str, value: Any, *, zero: bool = False) -> float:
+    """A finite number above 0, or from 0 on."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0.0 <= value < 1e300 or (value == 0.0 and not zero):
+        least = "from 0 on" if zero else "above 0"
+        raise ValueError(f"{name} = {shown(value)} where a number {least} is expected")
+    return float(value)
+
+
+def _whole(content: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = content.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < SEEDS:
-        raise ValueError(f"{name} = {shown(value)} where a whole number from 0 on is expected")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < SEEDS:
+        raise ValueError(f"{name} = {shown(value)} where a whole number from {least} on is expected")
     return value

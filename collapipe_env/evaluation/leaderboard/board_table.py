@@ -26,6 +26,13 @@ from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, inte
 from collapipe_env.evaluation.table import Page, cell, markdown_table
 
 Anchors = Mapping[str, CellAnchors]
+_ESCAPED = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    **{character: f"\\{character}" for character in "\\|`[]!"},
+}
+"""Characters of names that Markdown would take for markup, and what stands for them."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ class BoardRow:
     """A player on the board.
 
     Attributes:
-        label: Its name, with the number of its training runs.
+        label: Its name in Markdown, with the number of its training runs.
         scores: Its scores by names of scenarios.
     """
 
@@ -185,8 +192,13 @@ def board_rows(runs: Sequence[BoardResults], season: Season, anchors: Anchors) -
     rows = []
     for results in runs:
         several = max((len({e.run for e in one.episodes}) for one in results.cells.values()), default=1)
-        rows.append(BoardRow(label_of(results.name, 0, several), score_all(results, season, anchors)))
+        rows.append(BoardRow(label_of(_plain(results.name), 0, several), score_all(results, season, anchors)))
     return rows
+
+
+def _plain(name: str) -> str:
+    """A name as it is in Markdown, where it may be no markup and break no table."""
+    return "".join(_ESCAPED.get(character, character) for character in name)
 
 
 def size_table(rows: Sequence[BoardRow], size: str) -> tuple[list[str], list[list[str]]]:

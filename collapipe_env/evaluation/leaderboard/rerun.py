@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from collapipe_env.errors import DataError, SchedulerError
+from collapipe_env.errors import DataError, SchedulerError, shown
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.labels import counted
+from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors, anchors_path, read_anchors
+from collapipe_env.evaluation.leaderboard.board_claims import require_of_season
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
 from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults, machine_fingerprint
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
-from collapipe_env.evaluation.leaderboard.season import Cell, Season, cell_of, present_season, read_salt
+from collapipe_env.evaluation.leaderboard.season import (
+    SPLITS,
+    Cell,
+    Season,
+    cell_of,
+    present_season,
+    read_salt,
+    require_use_of_salt,
+)
 from collapipe_env.evaluation.leaderboard.submission import (
     FILE,
     Player,
@@ -78,6 +88,7 @@ class Rerun:
                 f"{folder}: its results are of season {claimed.season}, this version plays season "
                 f"{season.name}: install the version that made them"
             )
+        require_of_season(folder, claimed, season, _shipped_anchors(season, claimed.split))
         player = _player(folder, claimed)
         require_trust(player, trusted, folder)
         if player.digest != claimed.submission_sha256:
@@ -85,7 +96,18 @@ class Rerun:
                 f"{folder}: the submission was changed after its results were made: run collapipe "
                 "leaderboard run again"
             )
+        require_use_of_salt(claimed.split, salt_file)
         known = [cell for name in claimed.cells if (cell := cell_of(name)) is not None]
+        for option, names, there in (
+            ("--tier", tiers, {cell.tier: None for cell in known}),
+            ("--size", sizes, {cell.size: None for cell in known}),
+        ):
+            for name in names or ():
+                if name not in there:
+                    raise DataError(
+                        f"{option} {shown(name)}: the results of {folder} have none of it: they have "
+                        f"{', '.join(there)}"
+                    )
         cells = tuple(
             cell
             for cell in known
@@ -114,13 +136,25 @@ class Rerun:
             if self.intact
             else ["the digest of the results is not that of their numbers: they were edited"]
         )
+        found += self._wrong_names()
         here = machine_fingerprint()
         for cell in self.cells:
             claimed = self.claimed.cells[cell.name]
             exact = not differing_entries(claimed.machine, here)
             again = self._played(cell, claimed, folder, executor)
-            found += [str(one) for one in differences(cell.name, claimed, again, exact=exact)]
+            found += map(str, differences(cell.name, claimed, again, exact=exact, episodes=self.episodes))
         return found
+
+    def _wrong_names(self) -> list[str]:
+        """Names in the results that are not those of who plays, in words."""
+        return [
+            f"{what} is {shown(claimed)} in the results, {shown(own)} in fact"
+            for what, claimed, own in (
+                ("name", self.claimed.name, self.player.name),
+                ("scheduler", self.claimed.scheduler, self.player.shown_scheduler),
+            )
+            if claimed != own
+        ]
 
     def _played(self, cell: Cell, claimed: CellResults, folder: Path, executor: Executor) -> CellResults:
         count = len({episode.episode for episode in claimed.episodes}) or self.season.episodes[cell.size]
@@ -155,8 +189,18 @@ class Rerun:
             if self.episodes is None or self.episodes >= most
             else f"the first {counted(self.episodes, 'episode')}"
         )
-        how = "to 1e-9" if self.other else "bit by bit"
+        how = "bit by bit"
+        if self.other:
+            how = (
+                "to 1e-9; the digests of rounds were not compared, because the machine or versions differ "
+                f"({', '.join(self.other)})"
+            )
         return f"{part} of {', '.join(cell.name for cell in self.cells)} agree {how}"
+
+
+def _shipped_anchors(season: Season, split: str) -> dict[str, CellAnchors]:
+    """Anchors that come with the package; those of another split are not frozen."""
+    return read_anchors(anchors_path(season, split), season, split) if split in SPLITS else {}
 
 
 def _player(folder: Path, claimed: BoardResults) -> Player:
@@ -172,4 +216,4 @@ def _player(folder: Path, claimed: BoardResults) -> Player:
             f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
             "from a file: make a submission of it"
         )
-    return replace(named_player(claimed.scheduler), name=claimed.name)
+    return named_player(claimed.scheduler)

@@ -149,10 +149,15 @@ def read_salt(file: Path | None) -> str | None:
         file: File that holds it; else it is taken from the environment variable :data:`SALT_VARIABLE`.
 
     Raises:
-        DataError: If the file cannot be read, is empty or no text.
+        DataError: If the file cannot be read, is empty or no text, or the variable is no text.
     """
     if file is None:
-        return (os.environ.get(SALT_VARIABLE) or "").strip() or None
+        salt = (os.environ.get(SALT_VARIABLE) or "").strip()
+        try:
+            salt.encode()
+        except UnicodeEncodeError:  # bytes of the environment that are no text
+            raise DataError(f"{SALT_VARIABLE}: not UTF-8 text: give the season's salt") from None
+        return salt or None
     try:
         salt = read_regular(file, SALT_BYTES).decode("utf-8").strip()
     except OSError as error:
@@ -162,6 +167,23 @@ def read_salt(file: Path | None) -> str | None:
     if not salt:
         raise DataError(f"--salt-file {file}: it is empty: give the file of the salt")
     return salt
+
+
+def require_use_of_salt(split: str, file: Path | None) -> None:
+    """Refuse a file of a salt where no seed depends on it.
+
+    Args:
+        split: The split that is played.
+        file: The file that was named.
+
+    Raises:
+        ScenarioError: Names the file and the remedy.
+    """
+    if file is not None and split != "test":
+        raise ScenarioError(
+            f"--salt-file {file}: the seeds of the split {split} do not depend on a salt: leave it out, or "
+            "name the split test"
+        )
 
 
 def present_season(folder: Path = FOLDER) -> Season:

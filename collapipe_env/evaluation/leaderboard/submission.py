@@ -11,6 +11,7 @@ import io
 import os
 import re
 from dataclasses import dataclass, field
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.archives import open_zip
-from collapipe_env.errors import DataError, SchedulerError, reason, shown
+from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, reason, shown
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
@@ -33,8 +34,10 @@ FILE = "submission.yaml"
 CODE = "scheduler.py"
 FACTORY = "make"
 """Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
-RESULTS = "results"
-"""Folder of a submission that ``collapipe leaderboard run`` makes."""
+RESULTS = re.compile(r"results(-([0-9]+|all)x([0-9]+|all))?")
+"""Names of folders of a submission that ``collapipe leaderboard run`` makes, also of unscored runs."""
+CACHE = "__pycache__"
+"""Python's folder of compiled files, which is ignored: a submission's code is compiled from its source."""
 YAML_BYTES = 16 * 1024
 """Largest ``submission.yaml``."""
 FOLDER_BYTES = 50 * 1024**2
@@ -50,6 +53,8 @@ SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", ""
 """Endings of all files that a submission may have."""
 TRACKS = ("model-based", "observation-only")
 Track = Literal["model-based", "observation-only"]
+_CACHED = re.compile(r"[^.]+(\.[^.]+)+\.pyc(\.[0-9]+)?")
+"""Name of a file in :data:`CACHE`; the dot before its end keeps it from being imported from there."""
 
 Line = Annotated[str, Field(min_length=1, max_length=60)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
@@ -135,7 +140,6 @@ def read_submission(folder: Path) -> Player:
 
     Raises:
         DataError: Names the file and field at fault, and the remedy.
-        CollaPipeError: If it names a scheduler that does not exist.
     """
     files = _files(folder)
     form = _form(folder)
@@ -164,8 +168,11 @@ def read_submission(folder: Path) -> Player:
     if form.scheduler is not None:
         if is_own(form.scheduler):
             raise _fault(folder, "scheduler", form.scheduler, f"put code of your own into {CODE}")
-        require_scheduler(form.scheduler)
-        (scheduler,) = full_names([form.scheduler])
+        try:
+            require_scheduler(form.scheduler)
+            (scheduler,) = full_names([form.scheduler])
+        except CollaPipeError as error:
+            raise DataError(f"{folder / FILE}: scheduler: {error}") from None
     elif CODE in files:
         scheduler, weights = f"{code}:{FACTORY}", {}
     return Player(
@@ -196,6 +203,28 @@ def require_trust(player: Player, trusted: bool, folder: Path) -> None:
             f"{folder / CODE} is code, which verify would run with all your rights: read it, use a container "
             "without network, and add --trust-code"
         )
+
+
+def require_apart(out: Path | None, folder: Path) -> None:
+    """Refuse to write results where they would count as a part of the submission.
+
+    Args:
+        out: Folder that the user named for them.
+        folder: Folder of the submission.
+
+    Raises:
+        DataError: Names the folder and the remedy.
+    """
+    if out is None:
+        return
+    inside, around = out.expanduser().resolve(), folder.resolve()
+    if inside.is_relative_to(around):
+        parts = inside.relative_to(around).parts
+        if not parts or RESULTS.fullmatch(parts[0]) is None:
+            raise DataError(
+                f"--out {out}: it would count as a part of the submission {folder}: leave --out out, or name "
+                "a folder elsewhere"
+            )
 
 
 def _fault(folder: Path, name: str, value: object, remedy: str) -> DataError:
@@ -238,7 +267,10 @@ def _form(folder: Path) -> _Form:
             raise DataError(
                 f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
             ) from None
-        raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}") from None
+        hint = ""
+        if fault["type"] == "string_type" and isinstance(fault["input"], int | float):
+            hint = ': YAML reads it as a number: put it in quotes, as in "0123456"'
+        raise DataError(f"{place}: {path} = {shown(fault['input'])}: {fault['msg']}{hint}") from None
 
 
 def _nested(text: str) -> int:
@@ -249,21 +281,34 @@ def _nested(text: str) -> int:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Files of a submission but its results, by their paths in it, within limits."""
+    """Files of a submission but its results, by their paths in it, within limits.
+
+    What is left out, results and Python's caches, may not bring in code or files from elsewhere.
+    """
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder: a submission is a folder with {FILE}")
     found: dict[str, Path] = {}
     size = 0
     for place, folders, names in os.walk(folder):
         here = Path(place)
-        if here == folder:
-            folders[:] = [name for name in folders if name != RESULTS]
-        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
+        parts = here.relative_to(folder).parts
+        is_result = bool(parts) and RESULTS.fullmatch(parts[0]) is not None
+        folders[:] = sorted(name for name in folders if name != ".git")
         for name in [*sorted(names), *folders]:
             path = here / name
+            if not name.isprintable():  # messages, and the digest, could not name it
+                raise DataError(f"{folder}: {name!r}: name files in plain UTF-8 text: rename it")
             if path.is_symlink():
                 raise DataError(f"{path} is a link: put the file itself into the submission")
             if name in folders:
+                continue
+            if here.name == CACHE:
+                if not path.is_file() or _CACHED.fullmatch(name) is None:
+                    raise DataError(f"{path} is no file that Python keeps in {CACHE}: remove it")
+                continue
+            if is_result:
+                if not path.is_file() or name.lower().endswith(tuple(all_suffixes())):
+                    raise DataError(f"{path}: {parts[0]} holds the results of a run, and no code: remove it")
                 continue
             if not path.is_file() or path.suffix.lower() not in SUFFIXES:
                 raise DataError(

@@ -46,14 +46,18 @@ def differing_entries(claimed: Mapping[str, str], here: Mapping[str, str]) -> li
     return [name for name in (*here, *claimed.keys() - here.keys()) if claimed.get(name) != here.get(name)]
 
 
-def differences(name: str, claimed: CellResults, found: CellResults, *, exact: bool) -> Iterator[Difference]:
-    """Yield every number of a cell that differs.
+def differences(
+    name: str, claimed: CellResults, found: CellResults, *, exact: bool, episodes: int | None = None
+) -> Iterator[Difference]:
+    """Yield every number of a cell that differs, and every episode that only one of both has.
 
     Args:
         name: Name of its scenario.
         claimed: Results that are verified.
         found: Results of the re-run, of the first of its episodes or all.
         exact: Whether numbers have to agree bit by bit, as on the same machine; else to 1e-9.
+        episodes: First episodes that were played again; ``None`` for all, so that each further one that is
+            claimed is one too many.
     """
     for figure in ("scenario_digest", "rounds"):
         ours, theirs = getattr(claimed, figure), getattr(found, figure)
@@ -61,13 +65,22 @@ def differences(name: str, claimed: CellResults, found: CellResults, *, exact: b
             yield Difference(name, "", figure, ours, theirs)
     if bool(claimed.impossible) != bool(found.impossible):
         yield Difference(name, "", "impossible", claimed.impossible, found.impossible)
-    by_place = {(episode.run, episode.episode): episode for episode in claimed.episodes}
+        return  # its episodes are all missing on one side
+    by_place: dict[tuple[int, int], EpisodeFigures] = {}
+    played = {(again.run, again.episode) for again in found.episodes}
+    for before in claimed.episodes:
+        place = (before.run, before.episode)
+        if place in by_place:
+            yield Difference(name, before.place, "episode", "there twice", "played once")
+        elif place not in played and (episodes is None or before.episode < episodes):
+            yield Difference(name, before.place, "episode", "there", "not played")
+        by_place[place] = before
     for again in found.episodes:
-        before = by_place.get((again.run, again.episode))
-        if before is None:
+        there = by_place.get((again.run, again.episode))
+        if there is None:
             yield Difference(name, again.place, "episode", "missing", "played")
         else:
-            yield from _episode_differences(name, before, again, exact=exact)
+            yield from _episode_differences(name, there, again, exact=exact)
 
 
 def _episode_differences(

@@ -1,0 +1,114 @@
+"""Results of others held against the season: its cells, its episodes and seeds, and its frozen anchors.
+
+That says whether they can be of the season at all. Whether they are true only a re-run tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from collapipe_env.errors import DataError, ScenarioError, shown
+from collapipe_env.evaluation.leaderboard.anchor_files import (
+    HUNDRED,
+    TOLERANCE,
+    ZERO,
+    CellAnchors,
+    require_digest,
+)
+from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults
+from collapipe_env.evaluation.leaderboard.season import SPLITS, Cell, Season, cell_of
+
+_REMEDY = "make them anew with collapipe leaderboard run"
+
+
+def require_of_season(
+    place: Path, results: BoardResults, season: Season, anchors: Mapping[str, CellAnchors]
+) -> None:
+    """Refuse results that cannot be of a season.
+
+    Args:
+        place: Where they are, for the error.
+        results: The results.
+        season: The season.
+        anchors: Its frozen anchors, of the results' split.
+
+    Raises:
+        DataError: If they have more rounds or episodes than the season, other seeds, another scenario than
+            the one whose anchors are frozen, or anchors of their own that differ from the frozen ones.
+    """
+    if results.split not in SPLITS:
+        raise DataError(f"{place}: split = {shown(results.split)} is none of {', '.join(SPLITS)}: {_REMEDY}")
+    for name, one in results.cells.items():
+        cell = cell_of(name)
+        assert cell is not None  # reading refuses others
+        fault = _fault(results.split, cell, one, season)
+        frozen = anchors.get(name)
+        if not fault and frozen is not None:
+            try:
+                require_digest(name, frozen, one.scenario_digest)
+            except ScenarioError as error:
+                raise DataError(f"{place}: {error}") from None
+            fault = _anchor_fault(one, season, frozen)
+        if fault:
+            raise DataError(f"{place}: {name}: {fault}: {_REMEDY}")
+
+
+def require_single(places: Sequence[Path], runs: Sequence[BoardResults]) -> None:
+    """Refuse results that are there twice, under whatever name.
+
+    Args:
+        places: Where they are, for the error.
+        runs: The results.
+
+    Raises:
+        DataError: Names both places.
+    """
+    found: dict[tuple[str, str], Path] = {}
+    for place, results in zip(places, runs, strict=True):
+        row = (results.scheduler, results.submission_sha256)
+        if row in found:
+            raise DataError(
+                f"{place}: {shown(results.name)} (scheduler {shown(results.scheduler)}) is in "
+                f"{found[row]} already: name each row once, with all its cells in one folder"
+            )
+        found[row] = place
+
+
+def _fault(split: str, cell: Cell, one: CellResults, season: Season) -> str:
+    """Reason why a cell's results are not of the season; empty if they may be."""
+    numbers = {episode.episode for episode in one.episodes}
+    most = season.episodes[cell.size]
+    if one.rounds > season.rounds:
+        return f"{one.rounds} rounds, where the season has {season.rounds}"
+    if len(numbers) > most:
+        return f"{len(numbers)} episodes, where the season has {most}"
+    if one.anchors is not None and len(one.anchors.zero) > most:
+        return f"anchors of {len(one.anchors.zero)} episodes, where the season has {most}"
+    seeds: Sequence[int | None] = season.dev_seeds if split == "dev" else [None] * most
+    for episode in one.episodes:
+        if episode.seed != seeds[episode.episode]:
+            return (
+                f"episode {episode.episode} has the seed {episode.seed}, not {seeds[episode.episode]}, in "
+                f"the split {split}"
+            )
+    return ""
+
+
+def _anchor_fault(one: CellResults, season: Season, frozen: CellAnchors) -> str:
+    """Difference of a run's own anchors from the frozen ones; those of shorter episodes may differ."""
+    if one.anchors is None:
+        return ""
+    if one.anchors.scenario_digest != frozen.scenario_digest:
+        return "its anchors are of another scenario than the frozen ones"
+    if one.rounds != season.rounds:
+        return ""
+    for title, own, known in (
+        (ZERO, one.anchors.zero, frozen.zero),
+        (HUNDRED, one.anchors.hundred, frozen.hundred),
+    ):
+        for episode, (mine, theirs) in enumerate(zip(own, known, strict=False)):
+            if not math.isclose(mine, theirs, rel_tol=TOLERANCE, abs_tol=0.0):
+                return f"anchor {title}, episode {episode}: {mine!r} s, where {theirs!r} s is frozen"
+    return ""

@@ -1,0 +1,29 @@
+"""Keeps code of the user's own from ending the process without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import NoReturn
+
+
+@contextlib.contextmanager
+def no_sudden_end() -> Iterator[None]:
+    """While this lasts, ``os._exit`` raises ``SystemExit``, as ``sys.exit`` does.
+
+    It would end the whole run, without results, without a message, and with the status that the code chose.
+    Processes that the code forks may end as they like.
+    """
+    end, process = os._exit, os.getpid()
+
+    def refused(status: int) -> NoReturn:
+        if os.getpid() != process:
+            end(status)
+        raise SystemExit(f"os._exit({status}) would end the whole run")
+
+    os._exit = refused
+    try:
+        yield
+    finally:
+        os._exit = end
