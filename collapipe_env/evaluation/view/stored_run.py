@@ -28,7 +28,7 @@ Line = tuple[str, int, int, int]
 _TABLE_BYTES = 256 * 1024**2
 """Largest table of episodes that is read; a line has some 200 bytes."""
 _OTHER_REPORTS = {
-    "leaderboard": "collapipe leaderboard table prints its results",
+    "leaderboard": "the results of collapipe leaderboard run are leaderboard.json and table.md there",
     "calibration": "its report is calibration.json, and the scenario of the machine is profile.yaml",
     "tuning": "its report is tuning.json, and its best scalars can be played with collapipe evaluate",
     "execution": "its operations are in trace.json, which trace viewers such as ui.perfetto.dev show",
