@@ -474,7 +474,7 @@ def test_another_system_than_the_one_played_is_named(evaluated: Path, tmp_path: 
         ("7", "kind = 7 is no text"),
         (
             '"leaderboard"',
-            "is a run of leaderboard, of which collapipe view makes no page: collapipe leaderboard",
+            "is a run of leaderboard, of which collapipe view makes no page: the results of",
         ),
         ('"calibration"', "is a run of calibration, of which collapipe view makes no page"),
         ('"tuning"', "is a run of tuning, of which collapipe view makes no page"),
