@@ -80,7 +80,7 @@ class FeasibilityReport:
                 "energy budgets are per second: plans of least energy meet them in rounds of "
                 f"{period * float(np.median(use.max(axis=-1))):.3g} s (median episode) and longer"
             )
-        lines = [verdict, "least energy use over budget of each cluster's worst node, delay ignored:"]
+        lines = [verdict, "least energy of each cluster's worst node, in budgets, delay ignored:"]
         for cluster in range(use.shape[1]):
             middle, high, worst = np.quantile(use[:, cluster], (0.5, 0.9, 1.0))
             over = use[:, cluster] > 1.0
