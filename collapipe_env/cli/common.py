@@ -232,7 +232,12 @@ def say_folder(folder: Path, continued: bool) -> None:
         folder: The folder.
         continued: Whether an earlier run in it is continued.
     """
-    print(f"{'going on in' if continued else 'writing to'} {folder}")
+    # Whoever asks for something else in the same folder shall not miss the earlier table.
+    print(
+        f"going on in {folder}: finished work stays, tables are written anew"
+        if continued
+        else f"writing to {folder}"
+    )
 
 
 def require_within(*limits: tuple[str, int, int, int] | tuple[str, int, int, int, str]) -> None:
