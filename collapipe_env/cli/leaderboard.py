@@ -14,6 +14,7 @@ from rich.console import Console
 from collapipe_env.cli.common import command_line, hint, require_within, run_command, say_folder
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 
@@ -170,7 +171,7 @@ class Verify:
             print(f"... and {len(faults) - 20} more")
         if faults:
             raise DataError(
-                f"{self.folder}: {len(faults)} numbers differ from the re-run: it is not verified"
+                f"{self.folder}: {counted(len(faults), 'difference')} from the re-run: it is not verified"
             )
         print(f"verified: {rerun.verdict}")
 

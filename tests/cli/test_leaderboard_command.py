@@ -153,7 +153,7 @@ def test_verification_finds_one_changed_digit(run_folder, tmp_path, capsys) -> N
     assert verify(run_folder, tmp_path) == 2
     told = capsys.readouterr()
     assert "small, episode 1 (seed 1300000001): delay_s is " in told.out
-    assert "1 numbers differ" in told.err
+    assert "1 difference from the re-run" in told.err
     # Another machine may round otherwise, but no more than that.
     edited(run_folder, lambda content: content["cells"]["small"]["machine"].update(processor="other"))
     assert verify(run_folder, tmp_path) == 0
