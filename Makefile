@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml
 	@$(RUN) -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) --editable ".[dev,plots]"
 	@touch $@
 
-# The training takes one core. Meanwhile another compiles what the comparison needs, which otherwise would itself.
+# The training takes one core. Meanwhile another compiles what the comparison needs.
 demo: $(STAMP) ## Train a scheduler on the medium scenario and compare it with the others
 	@$(MAKE) --no-print-directory -j 2 compile-demo run-demo
 

@@ -256,13 +256,14 @@ class Freeze:
             BOARD_TIERS,
             chosen_cells,
             present_season,
+            salt_of,
         )
         from collapipe_env.evaluation.leaderboard.submission import named_player
 
         _require_engine(self)
         season = present_season()
         file = self.anchors or anchors_path(season, self.split)
-        salt = _salt(season, self.split, self.salt_file)
+        salt = salt_of(season, self.split, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-anchors-{self.split}")
         asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
         with started(run, command, asked, fresh=self.fresh) as continued:
@@ -281,7 +282,7 @@ class Freeze:
 def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     """The plan of a run."""
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
-    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season
+    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season, salt_of
 
     season = present_season()
     most = max(season.episodes.values())
@@ -304,7 +305,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
                 )
     else:
         cells = chosen_cells(tiers or QUICK_TIER, sizes or QUICK_SIZE)
-    salt = _salt(season, options.split, options.salt_file)
+    salt = salt_of(season, options.split, options.salt_file)
     return BoardPlan(
         season=season,
         split=options.split,
@@ -322,14 +323,6 @@ def _require_engine(options: Run | Verify | Freeze) -> None:
     """Refuse processes out of range, and engines that are not there, before a folder is made."""
     require_within(("--processes", options.processes or 1, 1, 1024))
     options.where.check()
-
-
-def _salt(season: Season, split: str, file: Path | None) -> str | None:
-    """The salt of the split ``test``; ``None`` for another."""
-    from collapipe_env.evaluation.leaderboard.season import read_salt, require_use_of_salt
-
-    require_use_of_salt(split, file)
-    return season.checked_salt(read_salt(file)) if split == "test" else None
 
 
 def _frozen(

@@ -20,8 +20,7 @@ from collapipe_env.evaluation.leaderboard.season import (
     Season,
     cell_of,
     present_season,
-    read_salt,
-    require_use_of_salt,
+    salt_of,
 )
 from collapipe_env.evaluation.leaderboard.submission import (
     FILE,
@@ -96,7 +95,7 @@ class Rerun:
                 f"{folder}: the submission was changed after its results were made: run collapipe "
                 "leaderboard run again"
             )
-        require_use_of_salt(claimed.split, salt_file)
+        salt = salt_of(season, claimed.split, salt_file)
         known = [cell for name in claimed.cells if (cell := cell_of(name)) is not None]
         for option, names, there in (
             ("--tier", tiers, {cell.tier: None for cell in known}),
@@ -117,7 +116,6 @@ class Rerun:
             raise DataError(f"{folder}: its results have none of the cells asked for: name others, or none")
         if episodes is not None and episodes < 1:
             raise DataError(f"--episodes = {episodes}: use a number from 1 on")
-        salt = season.checked_salt(read_salt(salt_file)) if claimed.split == "test" else None
         here = machine_fingerprint()
         other = dict.fromkeys(
             name for c in cells for name in differing_entries(claimed.cells[c.name].machine, here)

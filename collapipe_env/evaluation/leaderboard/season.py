@@ -169,21 +169,30 @@ def read_salt(file: Path | None) -> str | None:
     return salt
 
 
-def require_use_of_salt(split: str, file: Path | None) -> None:
-    """Refuse a file of a salt where no seed depends on it.
+def salt_of(season: Season, split: str, file: Path | None) -> str | None:
+    """Return the salt that a split's seeds depend on, as :meth:`Season.checked_salt` does.
 
     Args:
+        season: The season.
         split: The split that is played.
         file: The file that was named.
 
+    Returns:
+        The salt; ``None`` for a split whose seeds depend on none.
+
     Raises:
-        ScenarioError: Names the file and the remedy.
+        DataError: If it cannot be read.
+        ScenarioError: If it is missing or not the promised one, or a file was named for a split that needs
+            none.
     """
-    if file is not None and split != "test":
+    if split == "test":
+        return season.checked_salt(read_salt(file))
+    if file is not None:
         raise ScenarioError(
             f"--salt-file {file}: the seeds of the split {split} do not depend on a salt: leave it out, or "
             "name the split test"
         )
+    return None
 
 
 def present_season(folder: Path = FOLDER) -> Season:
