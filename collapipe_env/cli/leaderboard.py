@@ -94,24 +94,19 @@ class Run:
         Args:
             command: The command line.
         """
-        from collapipe_env.evaluation.leaderboard.submission import (
-            named_player,
-            read_submission,
-            require_apart,
-        )
+        from collapipe_env.evaluation.leaderboard.result_folders import RESULTS, require_apart, short_suffix
+        from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
 
         if (self.scheduler is None) == (self.submission is None):
             raise ScenarioError("give one of --scheduler NAME and --submission FOLDER")
         if self.submission is not None:
             player = read_submission(self.submission)
-            default = self.submission / "results"
+            default = self.submission / RESULTS
             require_apart(self.out, self.submission)
         else:
             player = named_player(self.scheduler or "")
             default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}-{self.split}"
-        if self.episodes is not None or self.rounds is not None:
-            short = f"{self.episodes or 'all'}x{self.rounds or 'all'}"
-            default = default.with_name(f"{default.name}-{short}")
+        default = default.with_name(default.name + short_suffix(self.episodes, self.rounds))
         run = RunDirectory(self.out or default)
         plan = _plan(self, player, run)
         if player.runs_code:

@@ -91,6 +91,15 @@ def test_every_field_is_needed(folder, name) -> None:
         read_submission(submitted(folder, leave_out=name, scheduler="dssra"))
 
 
+def test_all_missing_fields_are_named_at_once(tmp_path):
+    (tmp_path / "submission.yaml").write_text("name: Mine\nauthors: [A]\ntiers: [wild]\nsizes: [small]\n")
+    with pytest.raises(DataError) as caught:
+        read_submission(tmp_path)
+    assert "track, zero_shot, training_transitions, cpu_hours, licence, commit are missing: add them" in str(
+        caught.value
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

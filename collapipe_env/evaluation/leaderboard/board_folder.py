@@ -13,6 +13,7 @@ from collapipe_env.evaluation.leaderboard.board_results import (
 )
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
 from collapipe_env.evaluation.leaderboard.board_table import run_page
+from collapipe_env.evaluation.leaderboard.result_folders import RESULTS, is_results
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 
@@ -109,12 +110,14 @@ def board_file(path: Path) -> Path:
     Raises:
         DataError: If there are none.
     """
-    places = [path, path / "leaderboard.json", path / "results" / "leaderboard.json"]
+    places = [path, path / "leaderboard.json", path / RESULTS / "leaderboard.json"]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        others = sorted(file.parent for file in path.glob("results-*/leaderboard.json"))
+        others = sorted(
+            file.parent for file in path.glob("*/leaderboard.json") if is_results(file.parent.name)
+        )
         remedy = f"name {others[0]}" if others else "make them with collapipe leaderboard run"
         raise DataError(
-            f"{path}: there are no results (leaderboard.json), neither here nor in results/: {remedy}"
+            f"{path}: there are no results (leaderboard.json), neither here nor in {RESULTS}/: {remedy}"
         )
     return found

@@ -22,6 +22,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.archives import open_zip
 from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, reason, shown
+from collapipe_env.evaluation.leaderboard.result_folders import is_results
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
@@ -34,8 +35,6 @@ FILE = "submission.yaml"
 CODE = "scheduler.py"
 FACTORY = "make"
 """Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
-RESULTS = re.compile(r"results(-([0-9]+|all)x([0-9]+|all))?")
-"""Names of folders of a submission that ``collapipe leaderboard run`` makes, also of unscored runs."""
 CACHE = "__pycache__"
 """Python's folder of compiled files, which is ignored: a submission's code is compiled from its source."""
 YAML_BYTES = 16 * 1024
@@ -205,28 +204,6 @@ def require_trust(player: Player, trusted: bool, folder: Path) -> None:
         )
 
 
-def require_apart(out: Path | None, folder: Path) -> None:
-    """Refuse to write results where they would count as a part of the submission.
-
-    Args:
-        out: Folder that the user named for them.
-        folder: Folder of the submission.
-
-    Raises:
-        DataError: Names the folder and the remedy.
-    """
-    if out is None:
-        return
-    inside, around = out.expanduser().resolve(), folder.resolve()
-    if inside.is_relative_to(around):
-        parts = inside.relative_to(around).parts
-        if not parts or RESULTS.fullmatch(parts[0]) is None:
-            raise DataError(
-                f"--out {out}: it would count as a part of the submission {folder}: leave --out out, or name "
-                "a folder elsewhere"
-            )
-
-
 def _fault(folder: Path, name: str, value: object, remedy: str) -> DataError:
     return DataError(f"{folder / FILE}: {name} = {shown(value)}: {remedy}")
 
@@ -255,13 +232,17 @@ def _form(folder: Path) -> _Form:
     try:
         return _Form.model_validate(data)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
+        faults = error.errors(include_url=False)
+        fault = faults[0]
         path = ".".join(
             str(part) for part in fault["loc"] if not str(part).startswith(("constrained", "list["))
         )
         if fault["type"] == "missing":
+            missing = [str(each["loc"][0]) for each in faults if each["type"] == "missing"]
+            verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
             raise DataError(
-                f"{place}: {path} is missing: add it (docs/leaderboard.md lists all fields)"
+                f"{place}: {', '.join(missing)} {verb} missing: add {them} "
+                "(docs/leaderboard.md lists all fields)"
             ) from None
         if fault["type"] == "extra_forbidden":
             raise DataError(
@@ -292,7 +273,7 @@ def _files(folder: Path) -> dict[str, Path]:
     for place, folders, names in os.walk(folder):
         here = Path(place)
         parts = here.relative_to(folder).parts
-        is_result = bool(parts) and RESULTS.fullmatch(parts[0]) is not None
+        is_result = bool(parts) and is_results(parts[0])
         folders[:] = sorted(name for name in folders if name != ".git")
         for name in [*sorted(names), *folders]:
             path = here / name
