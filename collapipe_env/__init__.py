@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Names that complete a typed one: the public ones, imported or not, and the package's modules."""
+    """Names for completion: the public ones, imported or not, and the package's modules."""
     from types import ModuleType
 
     modules = (name for name, value in globals().items() if isinstance(value, ModuleType))

@@ -37,7 +37,7 @@ ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
 """Optional fields of decisions that a scenario may open, a number for each cluster or each device."""
 
 _FORMER = {"share": "sample_share"}
-"""Present names of fields that had another one, which files written before hold."""
+"""Present names of renamed fields, whose old names are still in older files."""
 
 
 @renamed_fields(**_FORMER)
@@ -46,17 +46,16 @@ class Allocation:
     """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
 
     Arrays have leading batch axes ``...``, then ``N`` clusters and ``K`` devices (or stage slots).
-    CollaPipe's own plans put every segment on one device, run GPipe and train the decoder alone on the
-    server: they need the first five fields only. The others are extensions for the published systems, and
-    what they say cannot be expressed by the action box:
+    CollaPipe's own plans put every segment on one device, run GPipe and train only the decoder on the
+    server: they need only the first five fields. The others are extensions for the published systems, which
+    the action box cannot express:
 
     * groups: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
     * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
-    * split training: the server runs the encoder's last blocks, too (SplitFed, PiPar).
+    * split training: the server also runs the encoder's last blocks (SplitFed, PiPar).
 
-    Where a scenario opens the decisions, a plan may also say in which clusters devices recompute activations,
-    which clusters take part in the round, how many local steps each of them takes, below which clock each
-    device stays, and who keeps replicas of what devices train.
+    Where a scenario opens these decisions, a plan may also set recomputation of activations, participation in
+    the round and local steps for each cluster, a cap on each device's clock, and the place of replicas.
 
     Attributes:
         blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
@@ -69,22 +68,23 @@ class Allocation:
         sample_share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
             ``None`` where every stage has one device.
         schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
-        caps: Most that each stage slot may have in flight (..., N, K), int: micro-batches between forward and
+        caps: Largest number in flight in each stage slot (..., N, K), int: micro-batches between forward and
             backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
             (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` and in slots without blocks.
         chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
-        server_blocks: The encoder's last blocks, which the server runs (..., N), int; ``None`` for 0.
+        server_blocks: Number of the encoder's last blocks that the server runs (..., N), int; ``None`` for 0.
         server_mode: Place in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
             (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
-            round; ``sequential`` (V2) has one, which serves the clusters one after the other.
-        recompute: Whether a cluster's devices store inputs of blocks only and recompute the rest (..., N),
-            int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
+            round; ``sequential`` (V2) has one copy, which serves the clusters one after another.
+        recompute: Whether a cluster's devices store only the inputs of blocks and recompute the rest (...,
+            N), int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
         participates: Whether a cluster takes part (..., N), int, 0 or 1; ``None`` if all do. A cluster that
             sits out does, sends and uses nothing in the round; its other entries are not read.
         local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
             workload.
-        clock_cap: Cap ``c`` on each device's clock over its full one (..., N, K), in (0, 1]; ``None`` if all
-            run free. Devices that background load or a governor slow down more are not sped up by it.
+        clock_cap: Cap ``c`` on each device's clock, relative to its full clock (..., N, K), in (0, 1];
+            ``None`` without caps. A cap does not speed up devices that background load or a governor slows
+            down more.
         replication: Place in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
             -1, or ``None`` for all clusters, leaves it to the scenario's process ``presence``.
     """
@@ -143,7 +143,7 @@ class Allocation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a plan that the action box can express: no groups, schedule or split training."""
+        """Whether the plan has no groups, schedule or split training, so the action box can express it."""
         return self.stage is None and self.schedule is None and self.server_mode is None
 
     def map(self, function: Callable[[Array], Array]) -> Allocation:
@@ -157,20 +157,20 @@ class Allocation:
 
 
 def saved_allocation(arrays: Mapping[str, Array]) -> Allocation:
-    """Return an allocation that was saved as arrays by the names of its fields, former names included.
+    """Return an allocation from saved arrays by field name; former names are accepted.
 
     Raises:
-        TypeError: If they are not those of an allocation.
-        AllocationError: If some of those that go together are missing.
+        TypeError: If the names are not those of an allocation.
+        AllocationError: If fields that belong together are incomplete.
     """
     return Allocation(**{_FORMER.get(name, name): array for name, array in arrays.items()})
 
 
 def own_arrays(allocation: Allocation) -> Allocation:
-    """Return an allocation with arrays of its own, copied from those given.
+    """Return an allocation with its own copies of the arrays.
 
     Shares and powers become ``float64``, integers ``int64``: the checks and compiled code then see the same
-    numbers, whatever types were given.
+    numbers whatever the types of the input.
 
     Raises:
         AllocationError: If it is something else, one of the first five fields is missing, or an array holds
@@ -251,35 +251,35 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
 
 
 def with_explicit_recompute(allocation: Allocation) -> Allocation:
-    """Write out that recomputation is left to the scenario's workload, for a plan that says nothing of it."""
+    """Write out that recomputation is left to the scenario's workload, for a plan that does not set it."""
     if allocation.recompute is not None:
         return allocation
     return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_explicit_participation(allocation: Allocation) -> Allocation:
-    """Write out that all clusters take part, for a plan that says nothing of it."""
+    """Write out that all clusters take part, for a plan that does not set participation."""
     if allocation.participates is not None:
         return allocation
     return replace(allocation, participates=np.ones(allocation.micro_batches.shape, dtype=np.int64))
 
 
 def with_explicit_local_steps(allocation: Allocation) -> Allocation:
-    """Write out that local steps are left to the scenario, for a plan that says nothing of them."""
+    """Write out that local steps are left to the scenario, for a plan that does not set them."""
     if allocation.local_steps is not None:
         return allocation
     return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_explicit_clocks(allocation: Allocation) -> Allocation:
-    """Write out that all clocks run free, for a plan that says nothing of them."""
+    """Write out that no clock is capped, for a plan that does not set caps."""
     if allocation.clock_cap is not None:
         return allocation
     return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
 
 
 def with_explicit_replication(allocation: Allocation) -> Allocation:
-    """Write out that replicas are left to the scenario, for a plan that says nothing of them."""
+    """Write out that replicas are left to the scenario, for a plan that does not set them."""
     if allocation.replication is not None:
         return allocation
     return replace(allocation, replication=np.full(allocation.micro_batches.shape, -1))

@@ -1,4 +1,4 @@
-"""Actions in a box, and the allocations they stand for (`environment.md`, Action)."""
+"""Actions in a box, and the allocations they encode (`environment.md`, Action)."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class ActionCodec:
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
       if all are at -1);
 
-    Where decisions are open (:mod:`collapipe_env.opened`), memory caps are those of what they choose:
+    Where decisions are open (:mod:`collapipe_env.opened`), the memory caps follow from the choices:
 
-    * recomputation: from 0 on the cluster's devices recompute activations, below they store them;
-    * schedule: GPipe, 1F1B and ZB-H1 spread evenly over [-1, 1], the nearest is taken, and caps from 1
-      micro-batch in flight to ``M``, at most what fits beside a device's blocks;
+    * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
+    * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
+      between 1 and ``M`` micro-batches in flight, and never more than fit beside a device's blocks;
     * order: devices in falling priority, those of equal priority by index;
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
-    * participation: from 0 on the cluster takes part, and those that do share the whole uplink; if nobody
-      does, of those that can hold their blocks the one with the highest entry;
-    * local steps: the choices spread evenly over [-1, 1], the nearest is taken;
-    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, no cap, at 1;
+    * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
+        there is none, the cluster with the highest entry among those that can hold their blocks takes part;
+    * local steps: the choices are spread evenly over [-1, 1] and the nearest is taken;
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1;
     * replicas: the nearest of ``none``, ``next_stage`` and ``cu``, spread evenly over [-1, 1].
 
-    A recomputation or schedule under which a cluster could not hold its blocks gives way to one that can. If
-    there is none, the cluster sits out, where that is open.
+    If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
+    replaces it. If none fits, the cluster sits out, where participation is open.
 
     Attributes:
         clusters: ``N``.
@@ -69,15 +69,15 @@ class ActionCodec:
         power_min_w: Smallest transmit power [W].
         power_max_w: Largest transmit power [W].
         bandwidth_floor: Share of the uplink that every cluster gets at least, in [0, 1/N).
-        opened: Decisions that the scenario opens beside CollaPipe's own, in the order of their entries.
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
         costs: Priced workload, needed where decisions are open.
         other_costs: The same with the other setting of recomputation, needed where that is open.
-        server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
+        server_room: Largest number of blocks, over all clusters, in the server's memory; ``None`` for any.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
-        sits_out: Whether clusters that cannot hold the encoder sit out without being asked, as participation
-            is not open and devices come and go; needs ``costs``.
+        sits_out: Whether clusters that cannot hold the encoder sit out automatically, because devices come
+            and go and participation is not open; needs ``costs``.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
-        replication: Place in ``REPLICATION_KINDS`` of plans that say nothing, where replicas are open.
+        replication: Place in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
     """
 
     clusters: int
@@ -103,7 +103,7 @@ class ActionCodec:
 
     @property
     def cluster_entries(self) -> int:
-        """Entries of a cluster, ``2K + 3`` and those of opened decisions."""
+        """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
         return self.own_entries + self.opened_layout.width
 
     @cached_property
@@ -121,12 +121,12 @@ class ActionCodec:
 
     @property
     def action_size(self) -> int:
-        """Length ``A`` of an action, ``N (2K + 3)`` and the entries of opened decisions."""
+        """Length ``A`` of an action: ``N (2K + 3)`` plus the entries of opened decisions."""
         return self.clusters * self.cluster_entries
 
     @property
     def parts(self) -> dict[str, ActionPart]:
-        """Shape and meaning of each part of an action, in the order in which they stand for each cluster."""
+        """Shape and meaning of each part of an action, in their order within a cluster."""
         devices, clusters = (self.clusters, self.devices), (self.clusters,)
         power = (
             f"transmit power, geometric: -1 for {self.power_min_w:g} W, 1 for {self.power_max_w:g} W, 0 for "
@@ -209,11 +209,11 @@ class ActionCodec:
             memory_cap: Blocks each device can hold (..., N, K), zero for absent devices; its sum over
                 the devices of each cluster is at least ``L``.
             memory_bytes: Memory that each device offers (..., N, K) [byte], needed where decisions are open:
-                caps are then those of what they choose.
+                the memory caps then follow from the choices.
 
         Raises:
-            AllocationError: If the action has the wrong length, anything but real numbers, or one that is not
-                finite, or the memory is missing.
+            AllocationError: If the action has the wrong length or entries that are not finite real numbers,
+                or the memory is missing.
         """
         if type(memory_cap) is np.ndarray:
             action = real_numbers("action", action)
@@ -267,7 +267,7 @@ class ActionCodec:
         return self._decoder.complete(entries, choices, allocation, memory_bytes)
 
     def _memory(self, memory_bytes: Array | None) -> Array:
-        """Memory of the devices, which opened decisions need."""
+        """Memory of the devices, needed by opened decisions."""
         if memory_bytes is None:
             raise AllocationError(
                 f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
@@ -296,7 +296,7 @@ class ActionCodec:
 
     @property
     def _settles(self) -> bool:
-        """Whether something stands before the segments: opened decisions, or who sits out."""
+        """Whether other choices come before the segments: opened decisions, or clusters that sit out."""
         return bool(self.opened) or self.sits_out
 
     @cached_property
@@ -350,7 +350,7 @@ class ActionCodec:
         """Turn actions that have been checked into allocations, on any array library.
 
         Args:
-            action: (..., A), finite, of a real type, which the allocation takes over.
+            action: (..., A), finite, of a real type, which is also the allocation's type.
             memory_cap: As for :meth:`decode`, of the same library.
             memory_bytes: As for :meth:`decode`, of the same library.
             choices: The allowed numbers of micro-batches as an array of that library, int64; made here if
@@ -392,12 +392,12 @@ class ActionCodec:
     def encode(self, allocation: Allocation) -> npt.NDArray[np.float32]:
         """Turn allocations into actions: the inverse of :meth:`decode`.
 
-        For every allocation that the box can express (one device a stage, allowed micro-batches, powers
-        within limits, the whole band given out and no share below the floor, and only what the scenario
-        leaves open) decoding the result gives the same whole numbers exactly, and the same powers (relative)
-        and bandwidth shares (absolute) to 1e-6. What nobody reads comes back as decoding has it: caps under
-        GPipe and in slots without blocks as 0, slots that nothing stands in left out, and blocks and shares
-        of clusters that sit out.
+        The box can express an allocation with one device a stage, allowed micro-batches, powers within the
+        limits, the whole band assigned, no share below the floor, and only decisions that the scenario opens.
+        Decoding the result then gives the same integers exactly, and the same powers (relative) and bandwidth
+        shares (absolute) to 1e-6. Unread entries take the values that decoding gives them: caps are 0 under
+        GPipe and in slots without blocks, empty slots are left out, and so are the values of clusters that
+        sit out.
 
         Args:
             allocation: Leading axes ``...``.
@@ -406,7 +406,7 @@ class ActionCodec:
             Actions (..., A), float32.
 
         Raises:
-            AllocationError: If the box cannot express the allocation; names the first fault.
+            AllocationError: If the box cannot express the allocation; it names the first fault.
         """
         check_expressible(self, allocation)
         blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
@@ -433,7 +433,7 @@ class ActionCodec:
 
 
 def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
-    """The values as an array of another array's library, where that lives."""
+    """The values as an array of another array's library, on that array's device."""
     xp = namespace(like)
     if xp is np:
         return np.asarray(values, dtype=np.int64)

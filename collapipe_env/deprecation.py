@@ -1,4 +1,4 @@
-"""Warnings of old names and forms, which point at the line of the user's code that has them."""
+"""Warnings about old names and forms, which point at the line of the user's code that uses them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _BETWEEN = ("collapipe_env.", "gymnasium.", "stable_baselines3.")
 
 
 def warn_deprecated(message: str) -> None:
-    """Warn of something that still works and has a better form.
+    """Warn about something that still works but has a better form.
 
     Args:
-        message: What it is, and the form to use.
+        message: The old form, and the form to use instead.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_BETWEEN):

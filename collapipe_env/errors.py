@@ -1,4 +1,4 @@
-"""The package's exceptions: every one names the value at fault, its place and the remedy."""
+"""The package's exceptions. Each names the value at fault, its place and the remedy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import reprlib
 from collections.abc import Iterable
 
 LARGEST_BITS = 1_000
-"""Bits of the largest integer that is read from anywhere: about the range of a float, and far below the
-4,300 digits from which on Python refuses to write an integer."""
+"""Bits of the largest integer that is accepted as input: about the range of a float, and far below the
+4,300 digits above which Python refuses to print an integer."""
 
 _LONGEST_NAME = 100
 _MOST_COMPARED = 1_000
@@ -25,17 +25,17 @@ class ScenarioError(CollaPipeError):
 
 
 class UnknownArgumentError(ScenarioError, TypeError):
-    """An environment was given a keyword argument or option that it does not know.
+    """An environment was given an unknown keyword argument or option.
 
-    Also a ``TypeError``, as for any function that is called with an argument it does not have: TorchRL, for
-    one, tries arguments and goes on without those that are refused so.
+    It is also a ``TypeError``, the usual error for an unexpected argument. TorchRL, for one, tries arguments
+    and drops those that raise it.
     """
 
 
 class NotResetError(ScenarioError, RuntimeError):
     """An environment was stepped before its first reset.
 
-    Also a ``RuntimeError``, as calls in a wrong order are.
+    It is also a ``RuntimeError``, the usual error for calls in the wrong order.
     """
 
 
@@ -48,19 +48,20 @@ class DataError(CollaPipeError):
 
 
 class CheckpointError(CollaPipeError):
-    """A checkpoint is missing, damaged or was written for something else."""
+    """A checkpoint is missing, damaged or written for another purpose."""
 
 
 class SchedulerError(CollaPipeError):
-    """A scheduler of the user's own cannot be imported, built or played."""
+    """A user's own scheduler cannot be imported, built or played."""
 
 
 class RewardError(CollaPipeError):
-    """A reward of the user's own fails, or returns something else than a number for each environment.
+    """A user's own reward fails, or does not return one number for each environment.
 
     The round is not taken: queues, channels, loads, sums and the round's number are as before the step, which
-    may be repeated. Under NumPy the learner is the exception: a reward sees the loss, so by then it has
-    trained, and trains again when the step is repeated. ``simulate`` puts it back, and so does ``set_state``.
+    may be repeated. Under NumPy the learner is the exception: a reward sees the loss, so the learner has
+    already trained by then, and trains again when the step is repeated. ``simulate`` and ``set_state``
+    restore it.
     """
 
 
@@ -69,7 +70,7 @@ class StateError(CollaPipeError):
 
 
 class MissingPackageError(CollaPipeError, ModuleNotFoundError):
-    """A package that only some uses need is not installed."""
+    """An optional package is not installed."""
 
     @classmethod
     def of(cls, use: str, package: str, extra: str) -> MissingPackageError:
@@ -78,30 +79,30 @@ class MissingPackageError(CollaPipeError, ModuleNotFoundError):
         Args:
             use: The use that needs it, in the plural.
             package: Name of the package.
-            extra: Extra of this package that brings it.
+            extra: Extra of this package that installs it.
         """
         return cls(f"{use} need {package}, which is not installed: pip install 'collapipe-env[{extra}]'")
 
 
 def shown(value: object, longest: int = 300) -> str:
-    """Return a value as messages show it: like ``repr``, but never long and never failing.
+    """Return a value as messages show it: like ``repr``, but always short and without errors.
 
     Args:
         value: Anything, however large or deep.
-        longest: Characters that are kept, about.
+        longest: Approximate number of characters to keep.
 
     Returns:
-        Its representation, shortened by ``...``; an integer of very many digits by its size.
+        Its representation, shortened by ``...``; for an integer of very many digits, its size.
     """
     return shortened(_SHORT.repr(value), longest)
 
 
 def shortened(text: str, longest: int = 300) -> str:
-    """Return a text as messages show it, its middle left out if it is too long.
+    """Return a text as messages show it, without its middle if it is too long.
 
     Args:
         text: Part of a message that comes from a file.
-        longest: Characters that are kept, about.
+        longest: Approximate number of characters to keep.
     """
     if len(text) <= longest:
         return text
@@ -109,12 +110,12 @@ def shortened(text: str, longest: int = 300) -> str:
 
 
 def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:
-    """Return the beginning of an error's message, as another message quotes it.
+    """Return the beginning of an error's message, for quotation in another message.
 
     Args:
         error: The error, of any library.
-        lines: Lines of it that are kept, as one.
-        longest: Characters that are kept, about.
+        lines: Number of its lines to keep, joined into one.
+        longest: Approximate number of characters to keep.
 
     Returns:
         The text; the name of the error's class if it has none.
@@ -132,12 +133,12 @@ def nearest_name(name: object, valid: Iterable[str], likeness: float = 0.6) -> s
     """Return a hint naming the valid name closest to ``name``.
 
     Args:
-        name: The name that was not recognised; what a file holds in its place need not be text.
-        valid: All names that would have been. Of very many, the first in order are compared and listed.
-        likeness: Likeness of a name that is close, at least, as of ``difflib``, in [0, 1].
+        name: The name that was not recognised. From a file it may be something other than text.
+        valid: All valid names. If there are very many, only the first in order are compared and listed.
+        likeness: Smallest ``difflib`` ratio, in [0, 1], of a name that counts as close.
 
     Returns:
-        ``"did you mean 'x'?"`` when one is close, else ``"valid names: ..."``.
+        ``"did you mean 'x'?"`` when a name is close, otherwise ``"valid names: ..."``.
     """
     names = sorted(str(v) for v in valid)
     text = name if isinstance(name, str) else shown(name)
@@ -151,7 +152,7 @@ def nearest_name(name: object, valid: Iterable[str], likeness: float = 0.6) -> s
 
 
 class _Short(reprlib.Repr):
-    """``reprlib``'s shortening, without its failure at integers above Python's limit of digits."""
+    """``reprlib``'s shortening, which here also handles integers above Python's limit of digits."""
 
     def repr_int(self, x: int, level: int) -> str:
         if x.bit_length() > LARGEST_BITS:

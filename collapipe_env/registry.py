@@ -1,4 +1,4 @@
-"""Registry: things of one kind by name, the package's own and the user's."""
+"""Registry of things of one kind by name, the package's own and the user's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Given = TypeVar("Given")
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""An entry that is imported when it is asked for: ``"package.module:Name"``."""
+"""An entry that is imported on first use: ``"package.module:Name"``."""
 FORMS = "path/to/file.py:Name or package.module:Name"
 """Code of one's own on a command line."""
 
@@ -23,21 +23,21 @@ FORMS = "path/to/file.py:Name or package.module:Name"
 class Registry(Generic[Entry]):
     """Things of one kind by name.
 
-    An entry is the thing itself or the text ``"package.module:Name"``, which is imported when the entry is
-    asked for; so a registry can list what is slow to import. The package's own entries stay as they are;
-    others are added for this process.
+    An entry is the thing itself or the text ``"package.module:Name"``, which is imported on first use; a
+    registry can therefore list entries that are slow to import. The package's own entries are fixed; others
+    are added for this process.
 
     Args:
-        kind: What it is a registry of, as messages call it: ``"scheduler"``.
+        kind: The kind of its entries, as messages call it: ``"scheduler"``.
         shipped: The package's own entries, by name.
         error: Class of the errors that it raises.
-        reserved: Names that mean something else where this registry is used.
-        hint: End of the error for an unknown name, say how to name one that is not registered.
-        use: What is done with an entry, which then has to be callable: ``"is called with the scenario"``.
-        check: Is given the name and the thing when it is added, and raises an error if it is none of this
-            kind. Entries that are imported later are checked when they are asked for.
+        reserved: Names that have another meaning where this registry is used.
+        hint: End of the error for an unknown name; for instance, how to name an unregistered entry.
+        use: How an entry is used, if it has to be callable: ``"is called with the scenario"``.
+        check: Receives the name and the thing when it is added, and raises an error if it is not of this
+            kind. Entries that are imported later are checked on first use.
         names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
-        likeness: Likeness of the name that the error for an unknown one suggests, at least, in [0, 1].
+        likeness: Smallest ``difflib`` ratio, in [0, 1], of a name suggested by the error for an unknown one.
 
     Example:
         >>> shapes = Registry("shape", {"round": "math:pi"})
@@ -78,18 +78,18 @@ class Registry(Generic[Entry]):
         Args:
             name: Its name: lower-case letters, digits and underscores, at most 40, beginning with a letter.
             entry: The thing, or ``"package.module:Name"``.
-            replace: Whether an entry that was added before gives way. Without it only the same definition may
-                be added again, so that a notebook's cell can be run twice: the same object, or another of the
-                same qualified name. Lambdas and what is defined inside a function may share theirs: there
-                only a function of the same code and defaults, without variables from around it, counts as the
-                same. The package's own entries stay.
+            replace: Whether to replace an entry that was added before. Without it only the same definition
+                may be added again, as when a notebook's cell is run twice: the same object, or another of the
+                same qualified name. Lambdas and local definitions may share a qualified name: they count as
+                the same only if they are functions of the same code and defaults, without closure variables.
+                The package's own entries cannot be replaced.
 
         Returns:
             The entry.
 
         Raises:
-            CollaPipeError: Of the registry's class, if the name is taken or not of that form, or the entry is
-                none of this kind.
+            CollaPipeError: Of the registry's class, if the name is taken or malformed, or the entry is not of
+                this kind.
         """
         self._check_name(name)
         if isinstance(entry, str):
@@ -119,11 +119,11 @@ class Registry(Generic[Entry]):
         return register
 
     def get(self, name: str) -> Entry:
-        """Return the entry of a name; imports it if need be.
+        """Return the entry of a name, imported if necessary.
 
         Raises:
-            CollaPipeError: Of the registry's class, if there is none, naming the nearest; or if it cannot be
-                imported.
+            CollaPipeError: Of the registry's class, if there is no such entry (the message names the nearest)
+                or it cannot be imported.
         """
         self.require(name)
         entry = self._added[name] if name in self._added else self._shipped[name]
@@ -143,7 +143,7 @@ class Registry(Generic[Entry]):
         """Refuse a name that is not known; imports nothing.
 
         Raises:
-            CollaPipeError: Of the registry's class; names the nearest.
+            CollaPipeError: Of the registry's class; it names the nearest known name.
         """
         if name not in self:
             raise self.unknown(name)
@@ -153,7 +153,7 @@ class Registry(Generic[Entry]):
 
         Args:
             name: The name.
-            more: Further names that would have been valid at that place.
+            more: Further names that are valid at that place.
         """
         hint = f" ({self._hint})" if self._hint else ""
         nearest = nearest_name(name, (*self.names(), *more), self._likeness)
@@ -207,8 +207,8 @@ def origin(entry: object) -> str:
     """Return where a thing is defined, as ``package.module:Name``.
 
     Args:
-        entry: Class, function, object, or text of that form. For an object its class counts; data (mappings,
-            numbers) are shown.
+        entry: Class, function, object, or text of that form. For an object the class is returned; data
+            (mappings, numbers) are shown.
     """
     if isinstance(entry, str):
         return entry
@@ -218,7 +218,7 @@ def origin(entry: object) -> str:
 
 
 def _same(before: object, entry: object) -> bool:
-    """Whether two definitions are one that was run twice; objects must be equal, too."""
+    """Whether two definitions are the same one run twice; objects must also be equal."""
     if before is entry:
         return True
     if isinstance(entry, str):
@@ -236,6 +236,6 @@ def _same(before: object, entry: object) -> bool:
 
 
 def _code(function: FunctionType) -> tuple[object, ...]:
-    """Code of a function, and by identity what else decides its answers."""
+    """Code of a function, and by identity everything else that decides its results."""
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return function.__code__, *map(id, (*given, *(function.__closure__ or ())))

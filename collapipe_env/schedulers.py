@@ -1,4 +1,4 @@
-"""Interface of everything that decides, and schedulers by name: the package's own and the user's."""
+"""Interface of schedulers, and schedulers by name: the package's own and the user's."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 Decision: TypeAlias = npt.NDArray[np.float32] | Allocation
-"""Actions (E, N (2K + 3)) of the box, which ``env.step`` takes, or allocations, which ``env.step_allocation``
-takes: also such as the box cannot express."""
+"""Actions (E, N (2K + 3)) of the box for ``env.step``, or allocations for ``env.step_allocation``, even ones
+that the box cannot express."""
 
 
 @runtime_checkable
 class Scheduler(Protocol):
     """Decides one round for a batch of ``E`` environments at once.
 
-    Learned agents read the observation, model-based ones the state; both decide from what is known
-    before the round: channels, speeds, memories and queues. ``act`` returns what comes naturally, actions or
-    allocations; an evaluation plays either as it is. One with an attribute ``observation = "graph"`` is given
-    graph observations by it. Where what is known of channels is not the truth, the state is an
-    :class:`~collapipe_env.simulator.state.EstimatedState`; only an oracle that says so with an attribute
-    ``sees = "truth"`` is given the true one, and tables say that it was.
+    Learned agents read the observation, model-based schedulers the state. Both decide from what is known
+    before the round: channels, speeds, memories and queues. ``act`` returns actions or allocations, whichever
+    suits the scheduler; an evaluation plays either unchanged. It passes graph observations to a scheduler
+    with an attribute ``observation = "graph"``. Where channels are estimated, the state is an
+    :class:`~collapipe_env.simulator.state.EstimatedState`. Only an oracle with an attribute
+    ``sees = "truth"`` receives the true state, and tables mark it.
 
     Attributes:
         name: Short name for tables and plots.
@@ -49,7 +49,8 @@ class Scheduler(Protocol):
         """Decide one round.
 
         Args:
-            observation: What a learned agent sees (E, D), or of a graph a dictionary of arrays (E, ...).
+            observation: The observation of a learned agent (E, D), or a graph's dictionary of arrays (E,
+                ...).
             state: The system before the round (E, ...).
 
         Returns:
@@ -60,10 +61,10 @@ class Scheduler(Protocol):
 
 
 class StateScheduler(ABC):
-    """Base class of schedulers that decide from the state alone, and return allocations.
+    """Base class of schedulers that decide from the state alone and return allocations.
 
-    A subclass sets ``name`` and writes :meth:`allocate`; one with a memory or random numbers of its own
-    overrides :meth:`reset`, too.
+    A subclass sets ``name`` and implements :meth:`allocate`. If it has memory or random numbers of its own,
+    it also overrides :meth:`reset`.
 
     Class attributes:
         seats_clusters: Whether :meth:`allocate` itself leaves out clusters that cannot hold the encoder.
@@ -77,7 +78,7 @@ class StateScheduler(ABC):
         parameters: Its scalars.
 
     Raises:
-        AllocationError: ``scenario`` is something else.
+        AllocationError: If ``scenario`` is not a scenario.
     """
 
     name: str
@@ -93,7 +94,7 @@ class StateScheduler(ABC):
         self.parameters: SystemParameters = system_parameters(scenario)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
-        """Nothing to forget, and nothing random."""
+        """Do nothing: there is no memory and nothing random."""
 
     def act(
         self,
@@ -107,8 +108,8 @@ class StateScheduler(ABC):
             state: The system before the round (E, ...).
 
         Raises:
-            AllocationError: There is no state, it is of another scenario, or no plan fits the memories of
-                some cluster.
+            AllocationError: If there is no state, it belongs to another scenario, or no plan fits the memory
+                of some cluster.
         """
         if not isinstance(state, SystemState):
             raise AllocationError(
@@ -141,8 +142,8 @@ class StateScheduler(ABC):
         """Decide one round; see :meth:`act`.
 
         Args:
-            state: The system before the round (E, ...). Where clusters may sit out, :meth:`act` takes care of
-                those that cannot hold the encoder; here all can, unless ``seats_clusters`` says otherwise.
+            state: The system before the round (E, ...). Where clusters may sit out, :meth:`act` handles those
+                that cannot hold the encoder; here all clusters can, unless ``seats_clusters`` is set.
         """
 
     def refusal(self, environment: int, cluster: int, reason: str) -> AllocationError:
@@ -151,7 +152,7 @@ class StateScheduler(ABC):
         Args:
             environment: Row of the state.
             cluster: Index of the cluster.
-            reason: What its memories cannot hold, and a remedy.
+            reason: The part that its memories cannot hold, and a remedy.
         """
         return AllocationError(f"{self.name}: environment {environment}, cluster {cluster}: {reason}")
 
@@ -161,11 +162,11 @@ Factory: TypeAlias = Callable[[Scenario], Scheduler]
 Kind = TypeVar("Kind", bound=Factory)
 
 LEARNED = "agent"
-"""Stands for the trained agent in lists of schedulers."""
+"""Name of the trained agent in lists of schedulers."""
 NAMED_ONLY = ("dssra-plus", "dssra-truth", "dssra-target")
-"""Schedulers that are as another one in most scenarios; else they always play (:func:`also_playing`)."""
+"""Schedulers that equal another one in most scenarios; elsewhere they always play (:func:`also_playing`)."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
-"""Schedulers of an evaluation where none is named."""
+"""Default schedulers of an evaluation."""
 
 
 SCHEDULERS: Registry[Any] = Registry(
@@ -199,7 +200,7 @@ SCHEDULERS: Registry[Any] = Registry(
     hint=f"one of your own: {FORMS}",
     use="is called with the scenario and returns a scheduler",
 )
-"""Factories of schedulers by name; each is imported when it is asked for."""
+"""Factories of schedulers by name; each is imported on first use."""
 
 
 @overload
@@ -211,22 +212,22 @@ def register_scheduler(name: str, *, replace: bool = False) -> Callable[[Kind], 
 
 
 def register_scheduler(name: str, factory: Any = None, *, replace: bool = False) -> Any:
-    """Give a scheduler of your own a name, for this process and for the workers that an evaluation starts.
+    """Register your own scheduler under a name, for this process and the workers of an evaluation.
 
-    Also a decorator: ``@register_scheduler("half_power")`` above the class. The same definition may be
-    registered again, so that a notebook's cell can be run twice.
+    Also works as a decorator: ``@register_scheduler("half_power")`` above the class. The same definition may
+    be registered again, as when a notebook's cell is run twice.
 
     Args:
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
-        factory: Class or function that is called with the scenario alone and returns something with ``name``,
-            ``reset`` and ``act``; or ``"package.module:Name"`` of one.
-        replace: Whether another scheduler that was registered under this name gives way.
+        factory: Class or function that is called with the scenario alone and returns an object with ``name``,
+            ``reset`` and ``act``; or its ``"package.module:Name"``.
+        replace: Whether to replace another scheduler registered under this name.
 
     Returns:
-        The factory; without one, a decorator.
+        The factory, or a decorator if none was given.
 
     Raises:
-        SchedulerError: If the name is taken or not of that form, or the factory cannot be called.
+        SchedulerError: If the name is taken or malformed, or the factory cannot be called.
     """
     if factory is None:
         return SCHEDULERS.decorator(name, replace=replace)
@@ -234,11 +235,11 @@ def register_scheduler(name: str, factory: Any = None, *, replace: bool = False)
 
 
 def also_playing(scenario: Scenario) -> tuple[str, ...]:
-    """Return those of :data:`NAMED_ONLY` that a scenario gives something of their own to decide by.
+    """Return the schedulers of :data:`NAMED_ONLY` that differ from others in this scenario.
 
     Args:
-        scenario: The scenario: ``dssra-plus`` reads its tuned scalars, ``dssra-truth`` knows the gains that
-            others do not, ``dssra-target`` needs participation or local steps to be open.
+        scenario: The scenario. ``dssra-plus`` reads its tuned scalars, ``dssra-truth`` knows gains that
+            others do not, and ``dssra-target`` needs open participation or local steps.
     """
     chosen = {
         "dssra-plus": not scenario.dssra_plus.is_neutral,

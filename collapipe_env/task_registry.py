@@ -1,7 +1,6 @@
-"""Tasks of the federation by name, and their traits: all that a scenario and its price need of them.
+"""Tasks of the federation by name, and their traits, which a scenario and its price need.
 
-A task lives in a module of its own that is imported when it is first used; :func:`register_task` adds
-another.
+A task lives in a module of its own, which is imported on first use; :func:`register_task` adds a task.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskTraits:
-    """The traits by which a task is priced and its workload is checked.
+    """The traits from which a task is priced and its workload is checked.
 
     Attributes:
         outputs: Whether the head has one output for a ``sentence`` or one for each ``token``, as taggers and
@@ -77,8 +76,8 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     Args:
         name: Name to use in scenarios; must be new.
         entry_point: ``"module:Class"``, or the class itself, which follows :class:`collapipe_env.tasks.Task`
-            and needs no arguments. Its ``traits`` say what it is priced by.
-        replace: Whether another task that was registered under this name gives way.
+            and needs no arguments. Its ``traits`` are used for its price.
+        replace: Whether to replace another task registered under this name.
 
     Raises:
         ScenarioError: If the name is taken or the entry point has no colon.
@@ -90,14 +89,14 @@ def get_task(name: str) -> Task:
     """Return the task of that name.
 
     Raises:
-        ScenarioError: If there is none, naming the nearest, or it cannot be imported.
+        ScenarioError: If there is none (the message names the nearest), or it cannot be imported.
     """
     task: Task = TASKS.get(name)()
     return task
 
 
 def task_traits(name: str) -> TaskTraits:
-    """Return the traits of the task of that name; imports the module of a task that was registered.
+    """Return the traits of the task of that name; imports the module of a registered task.
 
     Raises:
         ScenarioError: If there is no such task, or its class has no traits.

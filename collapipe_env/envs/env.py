@@ -58,28 +58,29 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
     ===============  =================================================================================
 
-    Decisions that the scenario opens add entries to each cluster's part (:mod:`collapipe_env.opened`).
+    Each further decision that the scenario opens adds entries to each cluster's part
+    (:mod:`collapipe_env.opened`).
 
-    **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds. Named blocks in
-    :attr:`observation_layout`, whose ``physical(observation)`` undoes the scaling:
-    per device (N, K) energy backlog, compute speed, memory cap in blocks,
-    gain of the hop to it, gain to the CU, presence; per cluster (N,) uplink gain and CU backlog; the
-    round and the smoothed loss. Features that only some scenarios have follow: ``device_clock``, and those
-    of processes, such as ``migration_blocks``.
+    **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds.
+    :attr:`observation_layout` names its blocks, and ``observation_layout.physical(observation)`` undoes the
+    scaling. Per device (N, K): energy backlog, compute speed, memory cap in blocks, gain of the hop to it,
+    gain to the CU, presence. Per cluster (N,): uplink gain and CU backlog. Then the round and the smoothed
+    loss. Features that only some scenarios have come last: ``device_clock``, and those of processes, such as
+    ``migration_blocks``.
 
     With ``observation="graph"`` it is a ``Dict`` of ``Box``: ``cu`` (N, ...), ``device`` (N, K, ...), ``hop``
     (N, K+1, K+1, ...), ``present`` (N, K) and ``context`` (...), in physical quantities that do not depend on
-    sizes or scales of the scenario (:mod:`collapipe_env.envs.graph_observation`).
+    the scenario's sizes or scales (:mod:`collapipe_env.envs.graph_observation`).
 
-    **Transition**. The allocation fixes delay ``T``, energies ``E`` and the loss of micro-batches; the
-    learner trains one round (H local steps of the cut pipeline in every cluster, aggregation, server
-    update); virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``; fading, loads and the next round's
-    channels are drawn, and other processes of the scenario move. Layout and shadowing are drawn once per
+    **Transition**. The allocation fixes the delay ``T``, the energies ``E`` and the loss of micro-batches.
+    The learner trains one round: H local steps of the cut pipeline in every cluster, aggregation, server
+    update. The virtual queues move, ``z <- max(z + E / Ebar - 1, 0)``. Fading, loads and the next round's
+    channels are drawn, and the scenario's other processes move. Layout and shadowing are drawn once per
     episode or fixed by the scenario. Delay and energy include the scenario's prices of passes, messages and
-    updates, and under ``migration`` that of a change of plan.
+    updates and, under ``migration``, the price of a change of plan.
 
-    **Reward** (``reward=``): ``"lyapunov"`` (default; ``"time_to_target"`` where the scenario leaves open who
-    takes part or how many local steps they take), the exact drift plus penalty
+    **Reward** (``reward=``): ``"lyapunov"`` (default, except that ``"time_to_target"`` is the default where
+    the scenario opens participation or local steps), the exact drift plus penalty
     ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``; ``"drift_plus_penalty"``, its denser
     per-round form; ``"delay"``, ``-T / T_ref`` with the energy excess in ``info["cost"]``;
     ``"time_to_target"``; a registered name; or a callable ``reward(before, costs, after)`` of the states
@@ -89,23 +90,23 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     reaches the target (if the scenario sets one).
 
     **Info**. The same numbers from every step and from ``reset``, each a ``numpy.float64``: ``delay`` [s],
-    ``cost`` (sum over nodes of the energy above what the round grants, in budgets), ``backlog`` (sum of
+    ``cost`` (sum over nodes of the energy above the round's budget, in budgets), ``backlog`` (sum of
     ``z``), ``loss`` [nat], ``metric`` (not with the surrogate). At ``reset``, before any round, the first
-    three are 0. Rounds of plans with groups of devices, which only :meth:`step_allocation` can play, add
-    ``left_out``, the present devices that take no part. The full
-    :class:`~collapipe_env.simulator.record.RoundRecord` is in :attr:`last_round`, the episode's totals are in
-    :meth:`summary`.
+    three are 0. Plans with groups of devices, which only :meth:`step_allocation` can play, add
+    ``left_out``, the number of present devices that take no part. The full
+    :class:`~collapipe_env.simulator.record.RoundRecord` is in :attr:`last_round`; :meth:`summary` returns the
+    episode's totals.
 
     **Randomness** comes from ``np_random`` alone, through one seed for each component and episode.
 
-    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` says what a step would return without
-    taking it; :meth:`get_state` and :meth:`set_state` take and set the whole state, as NumPy arrays and plain
-    values, and :meth:`save_state` and :meth:`load_state` keep it in a file; ``copy.deepcopy`` and ``pickle``
-    work, too. All go on bit for bit.
+    **Planning**. :attr:`rounds` is the horizon. :meth:`simulate` returns the result of a step without taking
+    it. :meth:`get_state` and :meth:`set_state` read and write the whole state, as NumPy arrays and plain
+    values. :meth:`save_state` and :meth:`load_state` keep it in a file. ``copy.deepcopy`` and ``pickle``
+    also work. In each case the copy continues bit for bit as the original would.
 
     Args:
         scenario: Name of a shipped scenario, path of a YAML file, mapping or object.
-        learner: ``"real"`` (really trains), ``"surrogate"`` (the fitted bound) or a learner object.
+        learner: ``"real"`` (trains a model), ``"surrogate"`` (the fitted bound) or a learner object.
         reward: Name or callable; by default the one that suits the scenario.
         render_mode: ``None`` or ``"rgb_array"``.
         observation: ``"flat"`` or ``"graph"``.
@@ -144,12 +145,12 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         """Start an episode: draw layout, shadowing, channels and loads, and start training afresh.
 
         Args:
-            seed: Seeds ``np_random``; without one the generator goes on and the episode is a new one.
-            options: None are known; an unknown one is refused.
+            seed: Seeds ``np_random``. Without a seed the generator continues, and the episode is a new one.
+            options: No option exists; any option is refused.
 
         Returns:
-            The observation and the information: ``loss`` (and ``metric``) are the untrained model's,
-            ``delay``, ``cost`` and ``backlog`` are 0.
+            The observation and the information, in which ``loss`` (and ``metric``) are the untrained model's
+            and ``delay``, ``cost`` and ``backlog`` are 0.
         """
         super().reset(seed=seed)
         refuse_unknown(options or {}, ())
@@ -163,7 +164,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         """Play one round with an action of the box.
 
         Args:
-            action: Real numbers (N (2K + 3),); what lies outside [-1, 1] is clipped.
+            action: Real numbers (N (2K + 3),); values outside [-1, 1] are clipped.
 
         Raises:
             AllocationError: For another shape or type, or a number that is not finite; the environment is
@@ -186,7 +187,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     def step_allocation(
         self, allocation: Allocation
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play one round with an allocation, also one that the box cannot express.
+        """Play one round with an allocation, even one that the box cannot express.
 
         Args:
             allocation: Arrays without a batch axis, or with a leading axis of 1.
@@ -216,7 +217,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         return self._mdp.summary(0)
 
     def ended_summary(self) -> dict[str, float]:
-        """Summary of the last episode that ended, also after the next reset; empty before the first."""
+        """Summary of the last episode that ended, kept over the next reset; empty before the first ends."""
         return row_of(self._mdp.ended_summaries, 0)
 
     def _own_state(self) -> Tree:

@@ -1,4 +1,4 @@
-"""The MDP for a batch of environments: what the single and the vector environment have in common."""
+"""The MDP of a batch of environments, shared by the single and the vector environment."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class BatchMDP:
         return spaces.Box(-1.0, 1.0, (self.codec.action_size,), np.float32)
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Observation:
-        """Start new episodes in the masked rows; returns all rows' observations (E, ...)."""
+        """Start new episodes in the masked rows; returns the observations of all rows (E, ...)."""
         rows = self.backend.rows(np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask)
         seen = self.world.reset(rngs, mask)
         self._total_delay = rows.fill(self._total_delay, 0.0)
@@ -151,7 +151,8 @@ class BatchMDP:
 
         Args:
             actions: NumPy arrays of real numbers, or tensors of the backend's real type.
-            check: Refuse tensors that are not finite, which waits for the device; NumPy's are always checked.
+            check: Refuse tensors that are not finite, which waits for the device. NumPy arrays are always
+                checked.
 
         Raises:
             AllocationError: For another shape or type, or a number that is not finite; nothing is played
@@ -189,8 +190,8 @@ class BatchMDP:
 
         Raises:
             AllocationError: If one is infeasible; nothing has changed then.
-            RewardError: If a reward of the user's own is at fault; nothing has changed then, unless the
-                learner really trains.
+            RewardError: If a user's own reward is at fault; nothing has changed then, unless the learner
+                trains a model.
         """
         if check:
             # The record of the round must not change when its caller goes on with the same arrays.
@@ -235,11 +236,11 @@ class BatchMDP:
         )
 
     def truncated(self) -> Array:
-        """Rows whose episode's rounds are over (E,), bool."""
+        """Rows whose episode has played all its rounds (E,), bool."""
         return self.world.state.round_index >= self.rounds
 
     def reset_info(self) -> dict[str, Array]:
-        """Information of rows that begin an episode (E,): the names of a step's, 0 for what a round costs."""
+        """Information of rows that begin an episode (E,): a step's names, with 0 for the round's costs."""
         zeros = {name: self._column(0.0) for name in ("delay", "cost", "backlog")}
         return {**zeros, **self.learning_info()}
 
@@ -253,7 +254,7 @@ class BatchMDP:
         return {"simulator": self.world.get_state(), "sums": self._sums(), "ended": ended}
 
     def set_state(self, tree: Any, seeded: BoolArray) -> None:
-        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+        """Continue from a state of :meth:`get_state`; on an error nothing changes.
 
         Args:
             tree: The state.
@@ -317,18 +318,17 @@ class BatchMDP:
         return info
 
     def summaries(self, rows: Array, *, reached: bool = True) -> dict[str, Array]:
-        """The episodes of some rows so far, as arrays (E,) by name, each with a mask ``_name``.
+        """Summaries of some rows' episodes so far: arrays (E,) by name, each with a mask ``_name``.
 
-        ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max`` (the worst node's or the
-        server's time-average energy over its budget, its mean power over that of the budget where budgets are
-        per second: above 1 a budget is broken; rounds that a cluster sits out, or in which a device is away,
-        grant nothing),
+        The names are ``rounds``, ``total_delay`` [s], ``mean_delay`` [s], ``energy_ratio_max``,
         ``final_backlog`` (sum of ``z``), ``return``, ``loss`` and, where they exist, ``metric`` (real
-        training) and ``time_to_target`` [s] (the scenario has a
-        target loss and it was reached).
+        training) and ``time_to_target`` [s] (if the scenario has a target loss and it was reached).
+        ``energy_ratio_max`` is the worst ratio of any node or the server: time-average energy over the
+        budget, or mean power over the budget's power where budgets are per second. Above 1 a budget is
+        broken. Rounds that a cluster sits out, or in which a device is away, grant nothing.
 
         Args:
-            rows: The rows asked for (E,), at least one; the others' numbers are 0.
+            rows: Mask of the rows wanted (E,), at least one; the numbers of the others are 0.
             reached: Whether any of them can have reached its target.
         """
         state = self.world.state
@@ -379,7 +379,7 @@ class BatchMDP:
         return row_of(self.summaries(self.backend.array(np.arange(self.num_envs) == row)), row)
 
     def keep_summaries(self, ended: Array, *, reached: bool = True) -> None:
-        """Take the rows whose episodes just ended (E,) into :attr:`ended_summaries`."""
+        """Copy the rows whose episodes just ended (E,) into :attr:`ended_summaries`."""
         fresh = self.summaries(ended, reached=reached)
         self.ended_summaries = merge_rows(self.ended_summaries, fresh, ended, namespace(ended).where)
 
@@ -389,14 +389,14 @@ _SUMS = ("total_delay", "total_energy_ratio", "total_reward", "time_to_target")
 
 
 def _left_out(record: RoundRecord) -> dict[str, Array]:
-    """For plans with groups: how many present devices take no part (E,), for instance for want of memory."""
+    """Present devices that take no part (E,), for instance for lack of memory, in plans with groups."""
     idle = record.state.present & ~record.costs.graph.active
     xp = namespace(idle)
     return {"left_out": xp.sum(xp.astype(idle, record.state.backlog.dtype), axis=(-2, -1))}
 
 
 class MDPViews:
-    """Views of the MDP that single and vector environment offer beyond Gymnasium's interface."""
+    """Views of the MDP that both environments offer beyond Gymnasium's interface."""
 
     _mdp: BatchMDP
 
@@ -423,10 +423,10 @@ class MDPViews:
 
     @property
     def rounds(self) -> int:
-        """The horizon: after so many rounds an episode is truncated.
+        """The horizon: the number of rounds after which an episode is truncated.
 
-        ``max_episode_steps`` of ``gymnasium.make_vec`` counts here. That of ``gymnasium.make`` does not:
-        Gymnasium wraps the environment then, and ends episodes without its knowledge; ``ended_summary`` stays
+        It respects ``max_episode_steps`` of ``gymnasium.make_vec``, but not of ``gymnasium.make``: there
+        Gymnasium wraps the environment and ends episodes without its knowledge, and ``ended_summary`` stays
         empty. Set ``dynamics.rounds`` for shorter episodes there.
         """
         return self._mdp.rounds
@@ -438,9 +438,9 @@ class MDPViews:
 
     @property
     def truth(self) -> SystemState:
-        """The system before the next round as it is (E, ...), also where schedulers see an estimate.
+        """The true system before the next round (E, ...), even where schedulers see an estimate.
 
-        For rewards, pictures and oracles that say that they see it (``sees = "truth"``), not for schedulers.
+        For rewards, pictures and oracles that declare ``sees = "truth"``, not for schedulers.
         """
         return self._mdp.world.state
 

@@ -30,7 +30,7 @@ class Feature:
     """One named block of the observation.
 
     Attributes:
-        slice: Where it stands in the vector.
+        slice: Its place in the vector.
         shape: Its shape, ``(N, K)``, ``(N,)`` or ``()``.
         low: Lower bound.
         high: Upper bound.
@@ -64,7 +64,7 @@ class FeatureSource:
         unit: Unit of ``scale * value + offset``.
         scale: See there.
         offset: See there.
-        carried: Process and name of the carried array that it shows as it is, less the offset and over the
+        carried: Process and name of the carried array that it shows, less the offset and divided by the
             scale; ``None`` for any other feature.
     """
 
@@ -104,7 +104,7 @@ class ObservationLayout(Mapping[str, Feature]):
 
     @property
     def size(self) -> int:
-        """Length of the vector, ``6 N K + 2 N + 2`` and what processes add."""
+        """Length of the vector, ``6 N K + 2 N + 2`` plus the features of processes."""
         return max(int(f.slice.stop) for f in self._features.values())
 
     def unpack(self, observation: Array) -> dict[str, Array]:
@@ -115,18 +115,17 @@ class ObservationLayout(Mapping[str, Feature]):
         }
 
     def physical(self, observation: Array) -> dict[str, Array]:
-        """Return observations in physical units: what they were before they were scaled.
+        """Return observations in physical units, that is before scaling.
 
         Backlogs are in energy budgets of a round, speeds in FLOP/s, capacities in encoder blocks, gains in
-        dB, the round in rounds, the loss in nats; ``device_present`` is bool. What the observation caps stays
-        capped: backlogs at ``budgets.backlog_cap``, capacities at ``L``, gains at their bounds.
+        dB, the round in rounds, the loss in nats; ``device_present`` is bool. Values that the observation
+        caps stay capped: backlogs at ``budgets.backlog_cap``, capacities at ``L``, gains at their bounds.
 
         Args:
             observation: (..., D), NumPy arrays or tensors.
 
         Returns:
-            Named arrays (..., *shape), float64; NaN for devices that are absent, and between a device and
-            itself.
+            Named arrays (..., *shape), float64; NaN for absent devices, and between a device and itself.
         """
         xp = namespace(observation)
         # Single precision is as fine as a part in ten million: the bounds -1 and 1 must come back exactly.
@@ -158,7 +157,7 @@ class ObservationBuilder:
     """Builds observations (E, D) from states, scaled by constants of the scenario.
 
     Gains are in dB, shifted and scaled so that the path losses which the layout can produce span
-    [-1, 1] (fading goes a little beyond). Features of absent devices are 0, their presence too.
+    [-1, 1] (fading goes a little beyond). Features of absent devices are 0, including their presence.
 
     Args:
         scenario: Gives the scales.
@@ -290,7 +289,7 @@ class ObservationBuilder:
     def build_generic(self, state: SystemState) -> Array:
         """Observations (E, D), float32, of states (E, ...) on any array library; a fresh array of it.
 
-        In NumPy arrays the same as :meth:`build` but for rounding.
+        With NumPy arrays the result equals that of :meth:`build` apart from rounding.
         """
         xp = namespace(state.backlog)
         E, N, K = state.present.shape
@@ -341,7 +340,7 @@ def _db_range(path_gain: object, near_m: float, far_m: float) -> tuple[float, fl
 
 
 def scaled_db(gain: Array, scale: tuple[float, float]) -> Array:
-    """Gains in dB, less the centre and over the half-width of a scale, within their bounds.
+    """Gains in dB, less the centre and divided by the half-width of a scale, within their bounds.
 
     Args:
         gain: Gains > 0, any shape.

@@ -1,4 +1,4 @@
-"""Rewards of the user's own: guarded from changing the round, and looked at in every step."""
+"""Users' own rewards: they cannot change the round, and their results are checked in every step."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FORM = "reward(before, costs, after)"
 
 @dataclass(frozen=True)
 class OwnReward:
-    """A callable of the user's, whose rewards are looked at in every step.
+    """A user's callable, whose rewards are checked in every step.
 
     It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
 
     Attributes:
-        function: The callable: ``reward(before, costs, after)``, or of one argument
-            (:class:`~collapipe_env.envs.reward_inputs.RewardInputs`), as before.
-        target_loss: ``dynamics.target_loss`` of the scenario, for those of one argument.
+        function: The callable: ``reward(before, costs, after)``, or the old form with one argument
+            (:class:`~collapipe_env.envs.reward_inputs.RewardInputs`).
+        target_loss: ``dynamics.target_loss`` of the scenario, for the old form.
 
     Raises:
-        ScenarioError: If it cannot be called so.
+        ScenarioError: If it cannot be called in either way.
 
     Warns:
         DeprecationWarning: If it takes one argument.
@@ -80,11 +80,11 @@ class OwnReward:
 
     @property
     def name(self) -> str:
-        """The name that its author gave it."""
+        """The name given by its author."""
         return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
 
     def on_copies(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-        """Return the callable's answer to copies of tensors, without a look at it; this can be compiled."""
+        """Return the callable's result for copies of the tensors, unchecked; this can be compiled."""
         return self._asked(before, costs, after, lambda record: guarded(record, copied))
 
     def _asked(
@@ -95,14 +95,14 @@ class OwnReward:
         return self.function(show(before), show(costs), show(after))
 
     def check_shape(self, rewards: Array, like: Array) -> None:
-        """Refuse what is not a tensor of one real number for each environment; does not wait for a device.
+        """Refuse anything but a tensor of one real number for each environment; does not wait for a device.
 
         Args:
-            rewards: The answer.
+            rewards: The callable's result.
             like: A tensor (E,).
 
         Raises:
-            RewardError: Names the reward, and type and shape.
+            RewardError: Names the reward, the type and the shape.
         """
         if type(rewards) is not type(like) or rewards.shape != like.shape:
             raise self._refusal(rewards, tuple(like.shape))
@@ -139,8 +139,8 @@ class OwnReward:
 def takes_inputs(function: Callable[..., Any]) -> bool:
     """Whether a reward is of the old form, with one argument.
 
-    It is where one argument without a default is all that it needs; with three or with any number (``*args``)
-    it is of the present form. One that does not say its arguments is taken for the present form.
+    A reward is of the old form if it requires exactly one argument. With three arguments or any number
+    (``*args``), or without a readable signature, it is of the present form.
 
     Args:
         function: Function, class instance, partial or PyTorch module.

@@ -19,14 +19,14 @@ OBJECTIVES = "collapipe_env.envs.views.objectives"
 
 BACKENDS = ("numpy", "torch")
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
-"""Arguments that the torch backend has and the other has not."""
+"""Arguments that only the torch backend has."""
 
 # Named here, not imported: reading scenarios takes pydantic, which `import collapipe_env` does without.
 LADDER = ("small", "medium", "large", "xlarge")
 REALISTIC = ("boards", "phones")
 TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
 WHOLE_TIERS = ("wild",)
-"""Tiers in all sizes of the ladder; the others lack the largest."""
+"""Tiers that exist in all sizes of the ladder; the other tiers lack the largest size."""
 TASKS = {
     "classification": "Classification",
     "language-modelling": "LM",
@@ -82,7 +82,7 @@ def multi_objective_ids() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
-    """Return a shipped scenario's name, or for a task that is not its own a mapping based on it."""
+    """Return a shipped scenario's name, or, for a task other than its own, a mapping based on it."""
     if task == PRESET_TASK:
         return preset
     return {"base": preset, "name": f"{preset}-{task}", "workload": {"task": task}}

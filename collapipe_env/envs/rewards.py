@@ -44,22 +44,23 @@ class Reward(Protocol):
 
         Args:
             before: The system before the round (E, ...): NumPy arrays, or tensors of the torch backend.
-            costs: What the round cost (E, ...).
-            after: The system after it (E, ...): moved queues, the next round's channels, the new loss.
+            costs: Costs of the round (E, ...).
+            after: The system after it (E, ...): updated queues, the next round's channels, the new loss.
         """
         ...
 
 
 @runtime_checkable
 class ClusterReward(Protocol):
-    """A reward that also says what each cluster did to it."""
+    """A reward that can also be split into contributions of the clusters."""
 
     def by_cluster(self, record: RoundRecord) -> Array:
         """Return difference rewards of a round (E, N) [X].
 
-        That of a cluster is what the round's reward would lose without the cluster's work: its own drift, and
-        the delay that it alone causes, ``max(T_n, T_-n) - T_-n`` with ``T_-n`` the slowest of the others.
-        What a cluster does to others, by the uplink's shares and by interference, is not in it.
+        A cluster's difference reward is the change of the round's reward that its work causes: its own drift,
+        and the delay that it alone causes, ``max(T_n, T_-n) - T_-n``, where ``T_-n`` is the delay of the
+        slowest other cluster. Its effect on other clusters, through uplink shares and interference, is not
+        included.
 
         Args:
             record: The round.
@@ -72,7 +73,7 @@ class LyapunovReward:
     """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
 
     Summed over an episode it is the weighted total delay plus the final ``L``: no myopic artefact. Where
-    clusters may sit out, ``L`` has their participation queues, too: ``1/2 sum y^2``.
+    clusters may sit out, ``L`` also includes their participation queues: ``1/2 sum y^2``.
     """
 
     tradeoff_v: float
@@ -145,9 +146,9 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
 class DriftPlusPenaltyReward:
     """The per-round form ``-(V T + sum min(z, z_cap) (e - 1)) / (V T_ref)``: denser, faster to learn.
 
-    With budgets per second ``max(e - a, -z)`` stands for ``e - 1``: no queue falls by more than it holds,
-    however long a round, so that endless rounds are not paid for [X]. Where clusters may sit out, queues of
-    those that do stand still, and ``min(y, z_cap)`` weighs the change of their participation queue [X].
+    With budgets per second ``max(e - a, -z)`` replaces ``e - 1``: no queue falls by more than it holds,
+    however long the round, and endless rounds earn nothing [X]. Where clusters may sit out, the queues of
+    those that do stay constant, and ``min(y, z_cap)`` weights the change of their participation queue [X].
     """
 
     tradeoff_v: float
@@ -213,7 +214,7 @@ def _server_change(before: SystemState, costs: RoundCosts) -> Array:
 
 @dataclass(frozen=True)
 class DelayReward:
-    """``-T / T_ref``; constrained learners find the energy excess in ``info["cost"]``."""
+    """``-T / T_ref``; ``info["cost"]`` holds the energy excess for constrained learners."""
 
     reference_delay: float
 
@@ -240,7 +241,7 @@ def _delay(scenario: Scenario, reference_delay: float) -> Reward:  # noqa: ARG00
 
 
 def _time_to_target(scenario: Scenario, reference_delay: float) -> Reward:
-    """The delay until the target loss ends the episode: the same number a round, another horizon."""
+    """The delay until the target loss ends the episode: per round as ``"delay"``, with another horizon."""
     if scenario.dynamics.target_loss is None:
         raise ScenarioError(
             "reward 'time_to_target' needs dynamics.target_loss, which is null: set the evaluation loss "
@@ -269,8 +270,8 @@ REWARDS: Registry[Any] = Registry(
     hint=f"one of your own on the command line: {FORMS}",
     use="is reward(before, costs, after), or a class that is called with the scenario and makes one",
 )
-"""Rewards by name. The package's own are built from the scenario and its reference delay ``T_ref`` [s]; one
-that was registered is the reward itself, or a class that is called with the scenario."""
+"""Rewards by name. The package's own are built from the scenario and its reference delay ``T_ref`` [s]. A
+registered entry is the reward itself, or a class that is called with the scenario."""
 
 
 @overload
@@ -282,19 +283,19 @@ def register_reward(name: str, *, replace: bool = False) -> Callable[[Given], Gi
 
 
 def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> Any:
-    """Give a reward of your own a name, for this process; also a decorator.
+    """Register your own reward under a name, for this process. Also works as a decorator.
 
     Args:
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         reward: A function or object ``reward(before, costs, after)``; or a class, which is called with the
-            scenario and makes one; or ``"package.module:Name"`` of either.
-        replace: Whether another reward that was registered under this name gives way.
+            scenario and returns such an object; or ``"package.module:Name"`` of either.
+        replace: Whether to replace another reward registered under this name.
 
     Returns:
-        The reward; without one, a decorator.
+        The reward, or a decorator if none was given.
 
     Raises:
-        ScenarioError: If the name is taken or not of that form, or the reward cannot be called.
+        ScenarioError: If the name is taken or malformed, or the reward cannot be called.
 
     Example:
         >>> @register_reward("loss_per_second")
@@ -308,18 +309,18 @@ def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> 
 
 
 def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float) -> Reward:
-    """Build a reward from its name, or take one of the user's own.
+    """Build a reward from its name, or wrap a user's own reward.
 
     Args:
         reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"``, a registered name
-            or a callable ``reward(before, costs, after)``. One of a single argument, ``RewardInputs``, as
-            before, works with a DeprecationWarning.
+            or a callable ``reward(before, costs, after)``. The old form with a single argument,
+            ``RewardInputs``, still works and gives a DeprecationWarning.
         scenario: The scenario.
         reference_delay: ``T_ref`` [s].
 
     Raises:
-        ScenarioError: For an unknown name, what cannot be called so, or a scenario that the reward cannot be
-            used with.
+        ScenarioError: For an unknown name, an object that cannot be called in this way, or a scenario that
+            the reward does not support.
     """
     if not isinstance(reward, str):
         return OwnReward(reward, scenario.dynamics.target_loss)

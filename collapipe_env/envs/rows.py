@@ -1,4 +1,4 @@
-"""One row of the vector environment, shown the way a single environment shows itself."""
+"""One row of the vector environment, with the interface of a single environment."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class EnvironmentRow:
 
     @property
     def rounds(self) -> int:
-        """The horizon: after so many rounds an episode is truncated."""
+        """The horizon: the number of rounds after which an episode is truncated."""
         return self._env.rounds
 
     @property
@@ -99,7 +99,7 @@ class EnvironmentRow:
 
     @property
     def truth(self) -> SystemState:
-        """The same as it is, also where schedulers see an estimate."""
+        """The true system before the row's next round, even where schedulers see an estimate."""
         return self._env.truth[self._index : self._index + 1]
 
     @property
@@ -116,7 +116,7 @@ class EnvironmentRow:
         return self._env.summary(self._index)
 
     def ended_summary(self) -> dict[str, float]:
-        """Summary of the last episode that ended, also after its autoreset; empty before the first."""
+        """Summary of the last episode that ended, kept over its autoreset; empty before the first ends."""
         return self._env.ended_summary(self._index)
 
     def render(self) -> npt.NDArray[np.uint8] | None:
@@ -127,7 +127,7 @@ class EnvironmentRow:
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, float]]:
-        """Start a new episode in this row alone; the others go on.
+        """Start a new episode in this row alone; the others continue.
 
         Raises:
             ScenarioError: If another row was never reset, or for an option; none are known.
@@ -162,7 +162,7 @@ class EnvironmentRow:
         )
 
     def close(self) -> None:
-        """Nothing: the whole is closed at once."""
+        """Do nothing: the vector environment closes all rows at once."""
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Whether the row has an attribute."""
@@ -183,13 +183,13 @@ class EnvironmentRow:
 
 
 def rows_of_columns(columns: dict[str, npt.NDArray[Any]], rows: Rows) -> list[dict[str, Any]]:
-    """Dictionaries of plain numbers, one a row, of arrays (E,) by name; at least one array."""
+    """Turn arrays (E,) by name, at least one, into dictionaries of plain numbers, one a row."""
     values = zip(*(column[rows].tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def rows_of_info(info: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
-    """The same of a vector environment's information: what its masks ``_name`` leave out is left out."""
+    """The same for a vector environment's information, without entries that its masks ``_name`` exclude."""
     names = [name for name in info if f"_{name}" in info]
     columns = rows_of_columns({name: info[name] for name in names}, rows)
     masks = rows_of_columns({name: info[f"_{name}"] for name in names}, rows)

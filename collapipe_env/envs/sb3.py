@@ -33,28 +33,28 @@ StepReturn = tuple[Observation, npt.NDArray[np.float32], BoolArray, list[dict[st
 class CollaPipeVecEnv(VecEnv):
     """Lets Stable-Baselines3 train on all rows of a :class:`CollaPipeVectorEnv` at once.
 
-    Row ``i`` goes through what the single environment ``i`` of a ``DummyVecEnv`` with the same seed goes
-    through, bit for bit: observations, rewards, ends, ``terminal_observation``, ``TimeLimit.truncated``
-    and :attr:`reset_infos`. It takes ``VecMonitor``, ``VecNormalize`` and the other wrappers of
-    ``VecEnv``. Arrays and dictionaries that a call returns are never written to again.
+    Row ``i`` is bit-identical to the single environment ``i`` of a ``DummyVecEnv`` with the same seed:
+    observations, rewards, ends, ``terminal_observation``, ``TimeLimit.truncated`` and :attr:`reset_infos`.
+    ``VecMonitor``, ``VecNormalize`` and the other ``VecEnv`` wrappers work on it. Returned arrays and
+    dictionaries are never written to again.
 
-    **Information.** A dictionary for every row and step costs more than the adapter's other work together,
-    and the algorithms read them at the ends of episodes only. So they come in two styles:
+    **Information.** A dictionary for every row and step costs more than all the adapter's other work, and the
+    algorithms read them only at the ends of episodes. There are therefore two styles:
 
     ===========  ====================================================================================
-    ``sparse``   empty during an episode; at its end everything, as below
+    ``sparse``   empty during an episode; complete at its end, as below
     ``full``     as ``DummyVecEnv``: every step the row's ``delay``, ``cost``, ``backlog``, ``loss``, where
                  they exist ``metric`` and ``left_out``, and ``TimeLimit.truncated``
     ===========  ====================================================================================
 
-    An episode's last information has all of that, ``summary`` and ``terminal_observation``, and
+    An episode's last information has all of these, and also ``summary``, ``terminal_observation`` and
     ``episode`` with return ``r``, length ``l`` and seconds ``t`` since the adapter was built, as ``Monitor``
-    writes it. In either style the figures of the last step are in :attr:`last_info`, as arrays.
+    writes it. In either style :attr:`last_info` holds the figures of the last step, as arrays.
 
     **Rows.** ``get_attr``, ``set_attr`` and ``env_method`` answer as single environments do
     (:class:`~collapipe_env.envs.rows.EnvironmentRow`). Rows can be read and reset, one by one; they step
-    together. ``render_mode`` is the one attribute of the environment that may be set, for all rows at
-    once; attributes that the environment does not have are kept for each row.
+    together. ``render_mode`` is the only attribute of the environment that may be set, for all rows at
+    once. An attribute that the environment does not have is stored for each row.
 
     Args:
         env: A vector environment with ``autoreset_mode="SameStep"``.
@@ -138,7 +138,7 @@ class CollaPipeVecEnv(VecEnv):
         return self._converted(*self.env.step(self._actions))
 
     def step_allocation(self, allocation: Allocation) -> StepReturn:
-        """Play allocations (E, ...), also such as the box cannot express; otherwise like a step.
+        """Play allocations (E, ...), even those that the box cannot express; otherwise as a step.
 
         Raises:
             AllocationError: If one is infeasible; nothing is played then.
@@ -193,9 +193,9 @@ class CollaPipeVecEnv(VecEnv):
 
     @property
     def rewards_clusters(self) -> bool:
-        """Whether the reward can be told apart by clusters, so that :meth:`cluster_rewards` has an answer.
+        """Whether the reward can be split by cluster, which :meth:`cluster_rewards` needs.
 
-        Not so with rewards of the user's own, and where clusters wait for each other in every local step
+        False with a user's own reward, and where clusters wait for each other in every local step
         (``workload.head`` is ``common``).
         """
         return credits_clusters(self.env._mdp)
@@ -203,7 +203,7 @@ class CollaPipeVecEnv(VecEnv):
     def cluster_rewards(self) -> npt.NDArray[np.float32]:
         """Difference rewards of the round just played (E, N), see :class:`ClusterReward`.
 
-        They are computed when asked for: who does not ask does not pay.
+        They are computed only when this method is called.
 
         Raises:
             ScenarioError: Before the first round, or if :attr:`rewards_clusters` is False.
@@ -215,7 +215,7 @@ class CollaPipeVecEnv(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """An attribute of each row asked for, as a single environment has it.
+        """Return an attribute of each selected row, as a single environment would.
 
         Raises:
             AttributeError: If rows have no such attribute; it names the nearest one.
@@ -223,11 +223,11 @@ class CollaPipeVecEnv(VecEnv):
         return [getattr(row, attr_name) for row in self._chosen(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of the rows asked for.
+        """Set an attribute of the selected rows.
 
         Raises:
             ScenarioError: For ``render_mode`` of single rows: the rows share one environment.
-            AttributeError: For any other attribute of the environment: those are fixed when it is built.
+            AttributeError: For any other attribute of the environment: they are fixed when it is built.
         """
         rows = self._chosen(indices)
         if attr_name == "render_mode":
@@ -248,7 +248,7 @@ class CollaPipeVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each row asked for, as a single environment has it.
+        """Call a method of each selected row, as on a single environment.
 
         Raises:
             AttributeError: If rows have no such method; it names the nearest one.
@@ -287,7 +287,7 @@ def make_sb3_vec_env(
 
     Args:
         scenario: An id that the package registers, or a scenario: name, path, mapping or object. May also be
-            given by its name, ``scenario=``.
+            passed by keyword, ``scenario=``.
         num_envs: Number of environments, >= 1.
         seed: Seeds the first episodes, row ``i`` with ``seed + i``, and the action space; a model's own
             ``seed`` replaces it.
@@ -295,8 +295,8 @@ def make_sb3_vec_env(
             :class:`CollaPipeVectorEnv`, and ``info`` of :class:`CollaPipeVecEnv`.
 
     Raises:
-        ScenarioError: For an unknown id, scenario or argument, an id of something else, or an id beside a
-            scenario.
+        ScenarioError: For an unknown id, scenario or argument, an id of another environment, or both an id
+            and a scenario.
     """
     if "scenario" in kwargs:
         also = kwargs.pop("scenario")
@@ -323,10 +323,10 @@ def make_sb3_vec_env(
 
 
 def _is_id(name: str) -> bool:
-    """Whether a string is an id of this package, and not a scenario.
+    """Whether a string is an id of this package rather than a scenario.
 
     Raises:
-        ScenarioError: If it looks like an id and is none, or is one of another environment.
+        ScenarioError: If it looks like an id but is unknown, or belongs to another environment.
     """
     spec = gym.registry.get(name.removeprefix("collapipe_env:"))
     if spec is not None:

@@ -1,4 +1,4 @@
-"""Taking, setting, saving and trying states: what planning needs of an environment."""
+"""Snapshots of an environment for planning: read, set, save and load states, and simulate steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collapipe_env.state_files import read_tree, write_tree
 from collapipe_env.state_trees import Tree, require_alike
 
 STATE_VERSION = 3
-"""Raised whenever what a state holds changes: an older one could not be gone on from."""
+"""Version of a state's contents. Raised with every change, after which older states cannot be loaded."""
 
 Result = TypeVar("Result")
 
@@ -26,11 +26,11 @@ class Snapshots(Generic[Result]):
     """States of the single and the vector environment; ``Result`` is what a step returns.
 
     A state is a nested dictionary of NumPy arrays, integers, strings and booleans. It holds everything that
-    decides how the environment goes on: queues, channels, loads, the learner (with its models and optimisers
-    if it really trains), the sums of the episode, the last round and the generators that later episodes are
-    drawn from. An environment that a state was set in goes on bit for bit as the one it was taken from, over
-    ends of episodes too. It does not hold what was given when the environment was built, nor what wrappers
-    remember, nor the generator of ``action_space``.
+    decides how the environment continues: queues, channels, loads, the learner (with its models and
+    optimisers under real training), the sums of the episode, the last round and the generators of later
+    episodes. After ``set_state`` an environment continues bit for bit as the one the state was taken from,
+    including later episodes. The state does not hold the arguments of the environment, data of wrappers, or
+    the generator of ``action_space``.
     """
 
     _mdp: BatchMDP
@@ -39,22 +39,22 @@ class Snapshots(Generic[Result]):
         """Take the state, as copies.
 
         Raises:
-            StateError: If the learner is one of your own that has no ``get_state`` and ``set_state``.
+            StateError: If the learner is your own and has no ``get_state`` and ``set_state``.
         """
         return {**self._state_header, "mdp": self._mdp.get_state(), "env": self._own_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, which is only read and may be set any number of times.
+        """Continue from a state. The state is not changed and may be set any number of times.
 
         ``reset`` need not have been called; wrappers of ``gymnasium.make`` still ask for one reset before
         the first step.
 
         Args:
-            state: What ``get_state`` of an environment of the same class, scenario, learner and number of
-                environments has returned.
+            state: Result of ``get_state`` of an environment with the same class, scenario, learner and number
+                of environments.
 
         Raises:
-            StateError: If it is damaged or another environment's; everything is left as it was.
+            StateError: If it is damaged or belongs to another environment, which then stays unchanged.
         """
         if not isinstance(state, Mapping) or "format" not in state:
             raise StateError("this is no state of an environment: use what get_state() or a file has given")
@@ -70,38 +70,38 @@ class Snapshots(Generic[Result]):
         apply_own()
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file (``.npz``), which then is either complete or not there.
+        """Write the state to a file (``.npz``), which is either complete afterwards or absent.
 
         Args:
-            path: The file; missing folders are made.
+            path: The file; missing folders are created.
 
         Raises:
-            DataError: If the place cannot be written to.
+            DataError: If the file cannot be written.
             StateError: As for :meth:`get_state`.
         """
         write_tree(path, self.get_state())
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file of :meth:`save_state`; nothing from it is unpickled or executed.
+        """Continue from a file of :meth:`save_state`; nothing in it is unpickled or executed.
 
         Args:
             path: The file.
 
         Raises:
-            StateError: If it cannot be read, is damaged or another environment's; everything is left as it
-                was.
+            StateError: If it cannot be read, is damaged or belongs to another environment; this environment
+                then stays unchanged.
         """
         self.set_state(read_tree(path))
 
     def simulate(self, action: Any) -> Result:
-        """Say what a step would return, without taking it: the environment is left as it was.
+        """Return the result of a step without taking it: the environment stays unchanged.
 
-        Two calls return the same, and the step itself then returns it, too: the luck of the round is part of
-        the state. To look ahead over several rounds, take the state, step, and set the state again.
+        Two calls return the same result, and so does the step itself: the state includes the round's random
+        draws. To look ahead over several rounds, take the state, step, and set the state again.
 
         Args:
-            action: What ``step`` takes, or an :class:`~collapipe_env.allocation.Allocation` as
-                ``step_allocation`` does.
+            action: An action, as for ``step``, or an :class:`~collapipe_env.allocation.Allocation`, as for
+                ``step_allocation``.
 
         Raises:
             AllocationError: As for ``step`` and ``step_allocation``.

@@ -1,4 +1,4 @@
-"""The vector environment with tensors in and out."""
+"""The vector environment that takes and returns tensors."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ StepResult = tuple[Observation, Tensor, Tensor, Tensor, dict[str, Any]]
 class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` as tensors on one device.
 
-    Observations, rewards, ends and infos are tensors on the device, observations and rewards ``float32``
-    whatever ``dtype`` is; actions may be tensors or NumPy arrays.
-    Infos have the names of :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks; under
-    ``SameStep`` ``final_obs`` is one tensor (E, D), of which the rows of ``_final_obs`` count, or with
-    ``observation="graph"`` a dictionary of such tensors. The spaces are those of the NumPy environment, and
-    so are the random numbers: row ``i`` with seed ``s + i`` plays what it plays there, but for rounding.
-    States can be taken and set as there; they are NumPy arrays. Tensors that a call returns are never written
-    to again.
+    Observations, rewards, ends and infos are tensors on the device; observations and rewards are ``float32``
+    whatever ``dtype`` is. Actions may be tensors or NumPy arrays. Infos have the names of
+    :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, with their masks. Under ``SameStep``,
+    ``final_obs`` is one tensor (E, D), or with ``observation="graph"`` a dictionary of such tensors; only the
+    rows marked in ``_final_obs`` are valid. Spaces and random numbers are those of the NumPy environment: row
+    ``i`` with seed ``s + i`` plays the same episode, apart from rounding. States are read and set in the same
+    way and consist of NumPy arrays. Returned tensors are never written to again.
 
-    With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout a step does not wait for the
-    device: when episodes end is known on the host, and where all rows end together, which is the common
-    case, only the seeds of the new episodes are copied to the device. A target loss costs one copy of E
-    booleans a step; layouts that are drawn anew in every episode are drawn on the host.
+    With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout, a step does not wait for the
+    device. The host knows when episodes end, and where all rows end together, which is the common case, only
+    the seeds of the new episodes are copied to the device. A target loss costs one copy of E booleans a
+    step. Layouts that change with every episode are drawn on the host.
 
     Args:
         num_envs: Number of environments, >= 1.
@@ -54,15 +53,14 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
         dtype: ``"float64"`` or ``"float32"``.
         check_actions: Refuse actions that are not finite, which waits for the device in every step. Without
             the check NaN makes the rewards of its row NaN, and infinity counts as the nearest bound.
-        compiled: Let PyTorch compile the parts of a round (``torch.compile``): it needs a C++
-            compiler on a CPU, takes seconds to a minute in the first step, and makes the others a good deal
-            faster.
+        compiled: Compile the parts of a round with ``torch.compile``. This needs a C++ compiler on a CPU,
+            adds seconds to a minute to the first step, and makes the other steps a good deal faster.
         observation: ``"flat"`` or ``"graph"``.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
         ScenarioError: For an unknown or misspelt argument or scenario field, a learner other than the
-            surrogate, or a device that is not there.
+            surrogate, or a device that does not exist.
     """
 
     def __init__(
@@ -113,7 +111,7 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start new episodes; see the NumPy environment. A ``reset_mask`` may be a tensor."""
+        """Start new episodes, as in the NumPy environment. A ``reset_mask`` may be a tensor."""
         mask = (options or {}).get("reset_mask")
         if isinstance(mask, Tensor):
             options = {**(options or {}), "reset_mask": mask.cpu().numpy()}

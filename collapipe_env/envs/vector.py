@@ -53,9 +53,9 @@ class CollaPipeVectorEnv(
 ):
     """``num_envs`` environments of :class:`~collapipe_env.envs.env.CollaPipeEnv` in one batch.
 
-    Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Arrays that a
-    call returns are never written to again. :attr:`rounds`, :meth:`simulate`, :meth:`get_state` and the
-    others of the single environment are here for all rows at once.
+    Row ``i`` with seed ``s + i`` is bit-identical to a single environment with that seed. Returned arrays
+    are never written to again. :attr:`rounds`, :meth:`simulate`, :meth:`get_state` and the other members of
+    the single environment work here on all rows at once.
 
     Args:
         num_envs: Number of environments, >= 1.
@@ -66,7 +66,7 @@ class CollaPipeVectorEnv(
         autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
         max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
             length.
-        observation: ``"flat"`` or ``"graph"``; arrays have a leading axis of the rows.
+        observation: ``"flat"`` or ``"graph"``; arrays have a leading axis for the rows.
         **unknown: Refused, with the nearest valid name.
 
     Raises:
@@ -107,7 +107,7 @@ class CollaPipeVectorEnv(
         observation: str,
         backend: Backend,
     ) -> None:
-        """Build what every backend's environment has; the arguments are those of the class."""
+        """Build the parts that every backend shares; the arguments are those of the class."""
         for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
             if value is None and name == "max_episode_steps":
                 continue
@@ -156,7 +156,7 @@ class CollaPipeVectorEnv(
         """Play one round in every row.
 
         Args:
-            actions: Real numbers (E, N (2K + 3)); what lies outside [-1, 1] is clipped.
+            actions: Real numbers (E, N (2K + 3)); values outside [-1, 1] are clipped.
 
         Raises:
             AllocationError: For another shape or type, or a number that is not finite; nothing is played
@@ -175,7 +175,7 @@ class CollaPipeVectorEnv(
         return real_numbers("actions", actions)
 
     def step_allocation(self, allocation: Allocation) -> StepResult:
-        """Play one round with allocations (E, ...), also such as the box cannot express.
+        """Play one round with allocations (E, ...), even those that the box cannot express.
 
         Raises:
             AllocationError: If one is infeasible; nothing is played then.
@@ -183,7 +183,7 @@ class CollaPipeVectorEnv(
         return self._finish(lambda: self._mdp.play(allocation))
 
     def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
-        """Play a round and begin the episodes that are due, as the autoreset mode has it."""
+        """Play a round and begin the episodes that are due, according to the autoreset mode."""
         mode, backend, waiting = self.autoreset_mode, self._mdp.backend, self._episodes.done
         if mode is AutoresetMode.DISABLED and waiting.any():
             raise ScenarioError(
@@ -223,7 +223,7 @@ class CollaPipeVectorEnv(
         return observation, reward, terminated, truncated, info
 
     def _final_observations(self, observation: Observation, ended: BoolArray) -> Any:
-        """Last observations of the rows that ended, as Gymnasium's own vector environments hand them over."""
+        """Last observations of the rows that ended, in the form of Gymnasium's own vector environments."""
         final = np.full(self.num_envs, None, dtype=object)
         for row in np.flatnonzero(ended).tolist():
             final[row] = copied_row(observation, row)
@@ -237,11 +237,11 @@ class CollaPipeVectorEnv(
 
     @property
     def learner(self) -> Learner:
-        """Source of the loss, of all environments."""
+        """Source of the loss, one learner for all environments."""
         return self._mdp.world.learner
 
     def summary(self, row: int) -> dict[str, float]:
-        """Summary of one row's episode so far; after an autoreset that is the new one."""
+        """Summary of one row's episode so far; after an autoreset, of the new episode."""
         return self._mdp.summary(row)
 
     def ended_summary(self, row: int) -> dict[str, float]:
@@ -250,7 +250,7 @@ class CollaPipeVectorEnv(
 
     @property
     def ended_summaries(self) -> dict[str, npt.NDArray[Any]]:
-        """Of each row's last episode that ended, arrays (E,) by name with masks ``_name``; empty before any.
+        """Summaries of each row's last ended episode: arrays (E,) by name with masks ``_name``, or empty.
 
         A mask is False where no episode has ended, and for ``time_to_target`` where the target was missed.
         The names are those of :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`.

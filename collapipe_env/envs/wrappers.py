@@ -22,11 +22,11 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
     """A ``MultiDiscrete`` view of the action box, in the same order.
 
     Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
-    (``delta_k`` as level ``delta_k``); micro-batches have one level for each allowed number; powers and
-    bandwidth scores have as many as asked for, spread evenly over [-1, 1], and so have caps on clocks where
-    these are open. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
-    micro-batches in flight as many as the largest number of these, priorities ``K``, blocks of the server
-    ``L``, participation 2, local steps as many as the scenario allows.
+    (``delta_k`` as level ``delta_k``). Micro-batches have one level for each allowed number. Powers and
+    bandwidth scores, and caps on clocks where these are open, have the given numbers of levels, spread evenly
+    over [-1, 1]. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
+    micro-batches in flight as many as the largest number of micro-batches, priorities ``K``, blocks of the
+    server ``L``, participation 2, local steps as many as the scenario allows.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -95,13 +95,13 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
 class MagnifiedBacklog(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
     """The flat observation with the energy queues magnified.
 
-    The observation spreads queues up to ``budgets.backlog_cap`` over [0, 1], but good schedulers keep them at
-    a small part of that, and networks that see them so learn late to heed them. The agents of ``collapipe
-    train`` magnify queues in the same way, inside their networks.
+    The observation maps queues up to ``budgets.backlog_cap`` to [0, 1], but good schedulers keep them at a
+    small part of that range, and networks learn late to react to such small values. The agents of
+    ``collapipe train`` magnify queues in the same way, inside their networks.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
-        unit: Queue (in energy budgets of a round) that is shown as 1, above 0.
+        unit: Queue, in energy budgets of a round, that is mapped to 1; above 0.
 
     Raises:
         ScenarioError: For a unit that is not above 0, or another environment.
