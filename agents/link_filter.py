@@ -1,10 +1,10 @@
-"""Filter of known gains: per link a Kalman filter in dB, which takes noise and delay out of measurements.
+"""Filter for known gains: a Kalman filter in dB per link, which removes noise and delay from measurements.
 
-A gain in dB is a long-term mean and fading: ``x = mu + f``. The mean drifts as a random walk. Fading is an
-AR(1) process of the deviation and correlation that the scenario's branches have. A measurement of the gain
-``d`` rounds ago adds an error ``e``, an AR(1) process, too. The filter follows ``(mu, f, e)`` of every link,
-and its estimate is ``mu + a^d f``. Fading of unit mean power has a mean below 0 in dB, which ``mu`` holds:
-a mean that is learned from measurements needs no correction, and to a known mean gain it is added.
+A gain in dB is the sum of a long-term mean and fading: ``x = mu + f``. The mean drifts as a random walk.
+Fading is an AR(1) process with the deviation and correlation of the scenario's branches. A measurement of the
+gain ``d`` rounds ago adds an error ``e``, also an AR(1) process. The filter tracks ``(mu, f, e)`` of every
+link, and its estimate is ``mu + a^d f``. Fading of unit mean power has a mean below 0 in dB, which ``mu``
+includes: a mean learned from measurements needs no correction; for a known mean gain it is added.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collapipe_env.simulator.state import SystemState
 DB = 10.0 / math.log(10.0)
 """Decibels of a natural logarithm of 1."""
 UNKNOWN_DB = 100.0
-"""Standard deviation of a mean that nothing is known of [dB]."""
+"""Standard deviation of an unknown mean [dB]."""
 WALKING_DB = 4.2
 """Root mean square by which a hop's path gain changes in 10 s where devices walk [dB]: it has a deviation of
 9.4 dB and a correlation of .90 in ``medium`` (`docs/mobility.md`)."""
@@ -55,7 +55,7 @@ def fading_deviation_db(diversity: int) -> float:
 def usual_drifts_db(scenario: Scenario) -> tuple[float, float]:
     """Steps of the long-term means of uplinks and of hops in a round [dB], as standard deviations ([X]).
 
-    0 where devices stand still. Where they walk, shadowing that time moves changes uplinks, and ways change
+    0 where devices stand still. Where they walk, time-varying shadowing changes uplinks, and distances change
     hops.
 
     Args:
@@ -71,19 +71,19 @@ def usual_drifts_db(scenario: Scenario) -> tuple[float, float]:
 
 
 class LinkFilter:
-    """Better estimates of gains than those that are known, by one Kalman filter a link ([X]).
+    """Improves estimates of known gains with one Kalman filter a link ([X]).
 
-    Without noise and delay it returns what it is given. Ask it in every round, once or more: what was
-    measured in a round counts once. A row whose round is the first one of an episode starts afresh.
+    Without noise and delay it returns its input. Call it at least once in every round; repeated calls in a
+    round do not count a measurement twice. A row starts afresh in the first round of an episode.
 
     Args:
-        scenario: The scenario; what it says of fading and of channel knowledge is the filter's model.
+        scenario: The scenario; its fading and channel knowledge define the filter's model.
         drift_db: Standard deviation of a round's step of all long-term means [dB], >= 0, whose square is the
             process variance; by default :func:`usual_drifts_db`.
-        noise_db: Standard deviation of the errors of measurements [dB], >= 0; by default the scenario's.
+        noise_db: Standard deviation of the measurement errors [dB], >= 0; by default the scenario's.
 
     Raises:
-        SchedulerError: A deviation is negative or not finite.
+        SchedulerError: If a deviation is negative or not finite.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class LinkFilter:
             self._round[rows] = -1
 
     def update(self, seen: SystemState) -> SystemState:
-        """The same system with filtered gains.
+        """Return the same system with filtered gains.
 
         Args:
-            seen: What schedulers see of the system before a round (E, ...), in NumPy arrays.
+            seen: The system before a round as schedulers see it (E, ...), in NumPy arrays.
 
         Returns:
-            The same with other ``uplink_gain`` and ``d2d_gain``; ``seen`` itself without noise and delay.
+            A copy with new ``uplink_gain`` and ``d2d_gain``; ``seen`` itself without noise and delay.
         """
         if self._neutral:
             return seen
@@ -153,7 +153,7 @@ class _Filter:
 
     Args:
         drift_db: Standard deviation of a step of the means [dB].
-        deviations_db: Those of fading and of errors [dB].
+        deviations_db: Standard deviations of fading and of errors [dB].
         memory: Correlations of fading and of errors from round to round.
     """
 
@@ -202,7 +202,7 @@ class _Filter:
         return np.asarray(self._values[:, 0] + self._keeps[1] ** delay * self._values[:, 1])
 
     def _take(self, rows: BoolArray, measured: FloatArray) -> None:
-        """Take measurements (E, links) of some rows (E,) into account."""
+        """Update the filters with measurements (E, links) of some rows (E,)."""
         cross = self._covariance[rows].sum(axis=-1)
         share = cross / cross.sum(axis=-1)[:, None]
         surprise = measured[rows] - self._values[rows].sum(axis=1)

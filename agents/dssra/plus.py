@@ -1,8 +1,8 @@
-"""DSSRA+: DSSRA with a few tuned scalars for what it does not foresee ([X]).
+"""DSSRA+: DSSRA with a few tuned scalars for effects beyond one round ([X]).
 
-DSSRA looks one round ahead. Where a round leaves something behind, a move that pays off over several rounds
-is not made, a device is made hot that would have stayed cool, and a channel that was seen wrongly is trusted.
-One number for each of these goes a long way, and is what schedulers that learn have to beat
+DSSRA looks one round ahead. Where rounds have lasting effects, it misses moves that pay off over several
+rounds, heats devices that would have stayed cool, and trusts channels that were measured wrongly. One number
+for each of these effects helps a lot and makes DSSRA+ the baseline that learned schedulers have to beat
 (`docs/dssra_plus.md`).
 """
 
@@ -31,42 +31,43 @@ from .policy import DSSRA
 from .replica_rule import best_replicas
 
 RISK = "risk"
-"""Name of the probability to fail beside what ``presence`` shows."""
+"""Name under which the probability of failure is added to the arrays of ``presence``."""
 
 
 class DSSRAPlus(DSSRA):
-    """DSSRA that prices moves, heat and channels by tuned scalars; neutral ones make it DSSRA.
+    """DSSRA that prices moves, heat and channels with tuned scalars; with neutral values it is DSSRA.
 
     Each round it minimises DSSRA's objective with five changes:
 
-    - the moments of moved blocks count ``migration_weight`` times, in time and in energy. Below 1 a move's
-      price is spread over the rounds for which the new plan lives, above 1 plans change more rarely. What is
-      played is charged in full;
-    - a device's energy costs ``V heat_price g(headroom)`` per joule more, ``g`` being :func:`heat_ramp` of
+    - the moments of moved blocks are weighted by ``migration_weight``, in time and in energy. Below 1 this
+      spreads a move's price over the rounds for which the new plan lives; above 1 plans change more rarely.
+      The played round is still charged in full;
+    - a device's energy costs ``V heat_price g(headroom)`` more per joule, where ``g`` is :func:`heat_ramp` of
       its thermal headroom before the round;
-    - a device that holds any blocks costs ``V failure_price p`` more, with its probability ``p`` to fail
-      within ``T_ref``, estimated from how long it has stayed (:class:`~.hazard_memory.HazardMemory`);
-    - where replicas are a decision, each cluster keeps those that cost it least on average
-      (:mod:`~.replica_rule`), by the same estimates; no scalar sets this;
-    - gains are drawn towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
+    - a device that holds any blocks costs ``V failure_price p`` more, where ``p`` is its probability of
+      failure within ``T_ref``, estimated from the length of its stay
+      (:class:`~.hazard_memory.HazardMemory`);
+    - where replicas are a decision, each cluster keeps the replicas with the lowest average cost
+      (:mod:`~.replica_rule`), from the same estimates; no scalar sets this;
+    - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
 
-    Scalars that are left out are those of the scenario's section ``dssra_plus``. One without an effect in the
-    scenario, such as a price of heat where nothing heats, changes nothing.
+    Scalars that are not given are taken from the scenario's section ``dssra_plus``. A scalar without an
+    effect in the scenario, such as a price of heat where nothing heats, changes nothing.
 
     Args:
         scenario: The scenario to schedule.
         migration_weight: Weight of moving blocks, >= 0; neutral is 1.
-        heat_price: Seconds of a round's delay that a joule in a device at its set point is worth [s/J], >= 0;
+        heat_price: Price of a joule in a device at its set point, in seconds of a round's delay [s/J], >= 0;
             neutral is 0.
         heat_start: Thermal headroom at which that price begins, in [0, 1).
-        channel_weight: Weight of the gains that are seen, in [0, 1]; neutral is 1.
-        failure_price: Seconds of a round's delay that the failure of a device with blocks is worth [s], >= 0;
+        channel_weight: Weight of the observed gains, in [0, 1]; neutral is 1.
+        failure_price: Price of the failure of a device with blocks, in seconds of a round's delay [s], >= 0;
             neutral is 0.
-        gain_filter: Estimates gains in place of ``channel_weight``, which has no effect then.
-        options: Those of :class:`DSSRA`.
+        gain_filter: Estimator of gains that replaces ``channel_weight``, which then has no effect.
+        options: Options of :class:`DSSRA`.
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
     """
 
     name = "DSSRA+"
@@ -124,11 +125,11 @@ class DSSRAPlus(DSSRA):
 
         Args:
             state: The system before the round (E, ...); row ``i`` is the same environment in every call.
-            start: Feasible plan of what is open to begin the search with (E, ...).
+            start: Feasible plan from which the search starts (E, ...).
 
         Raises:
-            AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
-                part.
+            AllocationError: If the devices present in some cluster cannot hold the encoder, and all clusters
+                have to take part.
         """
         if self._hazards is not None:
             state = self._with_failures(state, self._hazards)
@@ -137,7 +138,7 @@ class DSSRAPlus(DSSRA):
         return self._with_replicas(seen, plan) if self._replicates else plan
 
     def _with_failures(self, state: SystemState, hazards: HazardMemory) -> SystemState:
-        """The state with each device's probability to fail in the round, beside what ``presence`` shows."""
+        """The state with each device's probability of failure in the round added to ``presence``."""
         shown = state.processes[PRESENCE]
         risk = -np.expm1(-self._failing * self._round_s * hazards.update(state))
         # Those that have announced their end see the round through.
@@ -159,7 +160,7 @@ class DSSRAPlus(DSSRA):
         return replace(plan, replication=kinds)
 
     def use_price(self, state: SystemState) -> FloatArray | None:
-        """Price of giving devices blocks that may fail (..., N, K); ``None`` where failures have none.
+        """Price of giving blocks to devices that may fail (..., N, K); ``None`` where failures have no price.
 
         Args:
             state: The system before the round (...).
@@ -172,7 +173,7 @@ class DSSRAPlus(DSSRA):
         )
 
     def extra_price(self, state: SystemState) -> FloatArray | None:
-        """Price of the energy of devices that are warm (..., N, K+1) [1/J]; ``None`` where heat has none.
+        """Price of the energy of warm devices (..., N, K+1) [1/J]; ``None`` where heat has no price.
 
         Args:
             state: The system before the round (...).
@@ -186,7 +187,7 @@ class DSSRAPlus(DSSRA):
 
 
 def heat_ramp(headroom: FloatArray, start: float) -> FloatArray:
-    """Part of the price of heat that a device pays, ``max(headroom - start, 0) / (1 - start)``.
+    """Fraction of the price of heat that a device pays, ``max(headroom - start, 0) / (1 - start)``.
 
     Args:
         headroom: Thermal headroom (...), 0 at 25 C and 1 at the governor's set point, where the ramp is 1.

@@ -1,13 +1,14 @@
 """DSSRA, the Lyapunov reference scheduler: segments, micro-batches, bandwidth and powers of every round.
 
 Reconstruction of CollaPipe's "Dynamic Segment Scheduling and Resource Allocation" ([S]: the problem, its
-Lyapunov form and what is decided; [R]: every formula and the solver, see ``algorithms.md`` 1.5). Each round
+Lyapunov form and the decisions; [R]: every formula and the solver, see ``algorithms.md`` 1.5). Each round
 minimises the drift plus penalty ``V max_n T_n + L(t+1) - L(t)`` from the current channels, speeds and
-backlogs [X], or as the paper does its bound ``V max_n T_n + sum_k z_k e_k`` [S]. With budgets per second the
-drift depends on the delay, too: each second costs ``V`` less what it grants the queues (`budgets.md`) [X].
+backlogs [X], or, as the paper does, its bound ``V max_n T_n + sum_k z_k e_k`` [S]. With budgets per second
+the drift also depends on the delay: each second costs ``V`` less the amount that it grants the queues
+(`budgets.md`) [X].
 
-With ``workload.head: common`` the search leaves out that local steps wait for the slowest cluster's, as if
-every cluster had a head of its own; the comparison with the even split at the end counts it.
+With ``workload.head: common`` the search ignores that local steps wait for those of the slowest cluster, as
+if every cluster had a head of its own. The comparison with the even split at the end includes this wait.
 """
 
 from __future__ import annotations
@@ -43,33 +44,34 @@ from .round_input import round_input
 from .round_solver import SearchBudget
 
 CLOCK_TURNS = 2
-"""Turns of capping clocks, and of planning anew in between, where caps are open."""
+"""Number of turns of capping clocks and planning anew, where caps are open."""
 
 
 class DSSRA(StateScheduler):
-    """Drift-plus-penalty scheduler; deterministic, and the same for a row in any batch.
+    """Drift-plus-penalty scheduler. It is deterministic, and a row's plan does not depend on the batch.
 
     Args:
         scenario: The scenario to schedule.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
-        sweeps: Most refining block-coordinate sweeps in each turn of the search, >= 1.
-        exploring_sweeps: Most exploring sweeps in each turn, >= 0.
-        turns: Most turns of exploring and refining per decision, >= 1; no more than one in systems with more
-            than 1,000 moves of a block between two devices of a cluster.
-        tolerance: Relative improvement of the objective below which a turn is the last one.
+        sweeps: Largest number of refining block-coordinate sweeps in each turn of the search, >= 1.
+        exploring_sweeps: Largest number of exploring sweeps in each turn, >= 0.
+        turns: Largest number of turns of exploring and refining per decision, >= 1; only one in systems with
+            more than 1,000 moves of a block between two devices of a cluster.
+        tolerance: Relative improvement of the objective below which the search stops after the turn.
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first
             order (``eps`` of ``system_model.md`` section 8 is ``1 - survival``). The default of 0 leaves
             it out. No effect unless ``link_errors`` is ``drop``.
         drift: ``"exact"`` minimises the drift plus penalty itself, ``V T + L(t+1) - L(t)``, whose price of
             energy is the queue after the round [X]; ``"bound"`` minimises ``V T + sum z e``, the bound of the
-            paper. Where a round moves a queue by its whole size, as in large systems, the exact form is
-            faster at the same energy.
-        threads: Most threads that share a batch, >= 1; they change the time, never the decisions. By
-            default as many as there are processors, one in worker processes (``parallel_rounds``).
+            paper. Where a round changes a queue by its whole size, as in large systems, the exact form gives
+            shorter rounds at the same energy.
+        threads: Largest number of threads that share a batch, >= 1; they change the time, never the
+            decisions. By default as many as there are processors, or one in worker processes
+            (``parallel_rounds``).
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
     """
 
     name = "DSSRA"
@@ -121,7 +123,7 @@ class DSSRA(StateScheduler):
         self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
 
     def with_local_steps(self, local_steps: int) -> DSSRA:
-        """Return a copy that plans rounds of another number of local steps; budgets and ``T_ref`` stay.
+        """Return a copy that plans with another number of local steps; budgets and ``T_ref`` stay the same.
 
         Args:
             local_steps: ``H``, one that the scenario allows.
@@ -145,16 +147,15 @@ class DSSRA(StateScheduler):
 
         Args:
             state: The system before the round (E, ...).
-            start: Feasible plan of what is open to begin the search with (E, ...); by default one of closed
-                forms.
+            start: Feasible plan from which the search starts (E, ...); by default a closed-form plan.
 
         Returns:
-            The allocation (E, ...); its objective is at most the even split's. Where clusters may sit out,
-            those do whose devices cannot hold the encoder.
+            The allocation (E, ...); its objective is at most that of the even split. Clusters whose devices
+            cannot hold the encoder sit out, where that is allowed.
 
         Raises:
-            AllocationError: The devices present in some cluster cannot hold the encoder, and all have to take
-                part.
+            AllocationError: If the devices present in some cluster cannot hold the encoder, and all clusters
+                have to take part.
         """
         plan = self._planned(state, start)
         return plan if self.parameters.clock_cap_min is None else self._with_clocks(state, plan, start)
@@ -170,12 +171,12 @@ class DSSRA(StateScheduler):
         return sitting_out(self._allocated(room, start), able)
 
     def _with_clocks(self, state: SystemState, plan: Allocation, start: Allocation | None) -> Allocation:
-        """Cap the clocks of a plan, and plan anew at these, in turns; the best of all plans met.
+        """Cap the clocks of a plan and plan anew with these caps, in turns; return the best plan found.
 
         Args:
             state: The system before the round (E, ...).
-            plan: The plan at free clocks (E, ...).
-            start: The plan that the search began with; the answer is at least as good.
+            plan: The plan without caps (E, ...).
+            start: The plan that the search began with; the result is at least as good.
         """
         best = with_explicit_clocks(plan)
         value = self.objective(state, best)
@@ -195,7 +196,7 @@ class DSSRA(StateScheduler):
         return best
 
     def _capped(self, state: SystemState, plan: Allocation) -> Sequence[Allocation]:
-        """The plan with the clocks that suit it, and with some half-way to these from free ones."""
+        """The plan with the best clock caps, and with some caps half-way between these and no cap."""
         p, free = self.parameters, replace(plan, clock_cap=None)
         assert p.clock_cap_min is not None
         costs = round_costs(p, state, free)
@@ -225,7 +226,7 @@ class DSSRA(StateScheduler):
         second: Allocation,
         keep: BoolArray | None = None,
     ) -> tuple[Allocation, FloatArray]:
-        """Row by row the plan with the smaller objective, the first of equal ones and where it is kept."""
+        """Row by row the plan with the smaller objective (the first if equal), and where it is the first."""
         other = self.objective(state, second)
         first_is = value <= other if keep is None else keep | (value <= other)
         both = stack_allocations([first, second])
@@ -296,7 +297,7 @@ class DSSRA(StateScheduler):
         return value
 
     def extra_price(self, state: SystemState) -> FloatArray | None:  # noqa: ARG002 - for subclasses
-        """Price of every node's energy beside that of its queue (..., N, K+1) [1/J], >= 0; ``None`` for none.
+        """Price of every node's energy on top of its queue's (..., N, K+1) [1/J], >= 0; ``None`` for none.
 
         Args:
             state: The system before the round (...).
@@ -319,10 +320,10 @@ class DSSRABound(DSSRA):
 
     Args:
         scenario: The scenario to schedule.
-        options: Those of :class:`DSSRA`, ``drift`` apart.
+        options: Options of :class:`DSSRA` except ``drift``.
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
     """
 
     name = "DSSRA (paper's bound)"

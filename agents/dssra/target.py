@@ -1,14 +1,14 @@
-"""DSSRA-target: the delay per unit of progress in place of the delay of a round ([X]).
+"""DSSRA-target: DSSRA for the delay per unit of progress instead of the delay of a round ([X]).
 
-Where a scenario leaves open which clusters take part and how many local steps they take, a round's delay says
-little: the shortest round trains least. What a user waits for is the time to a loss. Minimising it under
-long-term budgets is a ratio problem with the round's progress as its frame (Neely, "Dynamic Optimization and
-Learning for Renewal Systems", IEEE Trans. Autom. Control 2013): each round minimises
+Where a scenario opens participation and local steps, a round's delay says little: the shortest round trains
+least. A user waits for a loss to be reached. Minimising the time to that loss under long-term budgets is a
+ratio problem with the round's progress as its frame (Neely, "Dynamic Optimization and Learning for Renewal
+Systems", IEEE Trans. Autom. Control 2013): each round minimises
 
     (V T + L(t+1) - L(t)) / progress
 
-over everything that is open. Progress is that of the surrogate's fitted law for what the plan is expected to
-bring home; of training itself it knows the observed loss only, which says how much is left to the target.
+over all open decisions. Progress follows from the surrogate's fitted law and the plan's expected arrivals. Of
+the training itself the scheduler knows only the observed loss, which gives the distance to the target.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .policy import DSSRA
 from .pricing import round_objective
 
 EVERY_SET = 4
-"""Clusters up to which every set of them is tried as those that take part."""
+"""Largest number of clusters for which every set of participants is tried."""
 SWEEPS = 4
-"""Most sweeps over the clusters' own local steps and over who takes part."""
+"""Largest number of sweeps over each cluster's local steps and participation."""
 
 
 class TargetPlan(NamedTuple):
-    """Plans of a batch, with what changes from one candidate to the next.
+    """Plans of a batch, with the parts that differ between candidates.
 
     Attributes:
-        base: Plans of all clusters (E, ...), with shares of which those that take part are scaled up.
+        base: Plans of all clusters (E, ...); the shares of participants are scaled up.
         plays: Clusters that take part (E, N), bool.
         steps: Local steps of the clusters, if they take part (E, N), int.
     """
@@ -59,28 +59,28 @@ class TargetPlan(NamedTuple):
 
 
 class DSSRATarget(StateScheduler):
-    """Minimises drift plus penalty per unit of progress; deterministic, and the same for a row in any batch.
+    """Minimises drift plus penalty per unit of progress; deterministic, with the same plan in any batch.
 
-    For each number of local steps that may be chosen DSSRA plans the round, and every set of up to four
-    clusters is tried as those that take part; of more clusters, the slowest are left out in turn. From the
-    best of these, clusters are given local steps of their own, leave or come back, and share the uplink anew,
-    while that helps. The best has the lowest ratio, which is Dinkelbach's price of progress in that round.
-    Where even waiting would pay, as the queues are long (a ratio below 0), progress has no price, and the
-    drift plus penalty alone decides.
+    DSSRA plans the round for each allowed number of local steps. With up to four clusters, every set of
+    participants is tried; with more clusters, the slowest are left out in turn. From the best of these plans,
+    clusters get their own numbers of local steps, leave or return, and share the uplink anew, as long as this
+    helps. The best plan has the lowest ratio, which is Dinkelbach's price of progress in that round. Where
+    long queues make even waiting pay (a ratio below 0), progress has no price, and the drift plus penalty
+    alone decides.
 
     Args:
-        scenario: The scenario to schedule. Of one that opens neither participation nor local steps, it makes
-            DSSRA's plans.
+        scenario: The scenario to schedule. If it opens neither participation nor local steps, the plans are
+            DSSRA's.
         participation: Whether clusters may sit out, where the scenario opens that.
         local_steps: Numbers of local steps to choose from; the scenario's choices by default.
-        price_of_progress: Worth of a unit of progress, > 0, in units of the drift plus penalty; by default
+        price_of_progress: Value of a unit of progress, > 0, in units of the drift plus penalty; by default
             the lowest ratio of the round itself. The best price is the same in all rounds: ``V`` times the
-            seconds per unit of progress that come of it, which episodes tell.
-        options: Arguments of :class:`DSSRA`, ``drift`` apart: ratios need the exact one.
+            resulting seconds per unit of progress, which episodes measure.
+        options: Arguments of :class:`DSSRA` except ``drift``: ratios need the exact drift.
 
     Raises:
-        AllocationError: An argument is out of its range.
-        ScenarioError: One of them is open, and no fit of the surrogate is shipped for the task.
+        AllocationError: If an argument is out of range.
+        ScenarioError: If one of these decisions is open and the package has no surrogate fit for the task.
     """
 
     name = "DSSRA-target"
@@ -132,7 +132,7 @@ class DSSRATarget(StateScheduler):
 
     @cached_property
     def _goal(self) -> float | None:
-        """Progress at the target; ``None`` without one, and for one that the curve never reaches."""
+        """Progress at the target; ``None`` without a target, or if the curve never reaches it."""
         target = self.scenario.dynamics.target_loss
         goal = np.inf if target is None else float(self._law.reached(np.array(target)))
         return goal if goal < np.inf else None
@@ -147,7 +147,8 @@ class DSSRATarget(StateScheduler):
             The allocation (E, ...).
 
         Raises:
-            AllocationError: The devices of some cluster cannot hold the encoder, and all have to take part.
+            AllocationError: If the devices of some cluster cannot hold the encoder, and all have to take
+                part.
         """
         if not self._decides:
             return self._solvers[0].allocate(state)
@@ -172,7 +173,7 @@ class DSSRATarget(StateScheduler):
         return np.divide(price, progress, out=np.full_like(price, np.inf), where=progress > 0.0)
 
     def _started(self, state: SystemState, able: BoolArray) -> Iterator[TargetPlan]:
-        """DSSRA's plans for each number of local steps, of all clusters and of fewer."""
+        """DSSRA's plans for each number of local steps, for all clusters and for fewer."""
         for H, solver in zip(self._choices, self._solvers, strict=True):
             base = solver.allocate(state)
             steps = np.full(able.shape, H)
@@ -184,7 +185,7 @@ class DSSRATarget(StateScheduler):
                 yield TargetPlan(base, plays, steps)
 
     def _moved(self, plan: TargetPlan, costs: _Costs, able: BoolArray) -> Iterator[TargetPlan]:
-        """Plans that differ in the local steps of one cluster, in whether it takes part, or in the shares."""
+        """Plans that differ in one cluster's local steps or participation, or in the shares."""
         shares, plays = self._allocation(plan).bandwidth, plan.plays
         together = common_end(shares, costs.upload, costs.rest, plays)
         used = np.where(plays, plan.base.bandwidth, 0.0).sum(axis=-1, keepdims=True)
@@ -218,7 +219,7 @@ class DSSRATarget(StateScheduler):
         return best, _Costs(*(values[chosen] for values in costs)), place
 
     def _priced(self, state: SystemState, allocation: Allocation) -> tuple[FloatArray, FloatArray, _Costs]:
-        """Price and progress of plans (E,), and what else is read of their costs."""
+        """Price and progress of plans (E,), and the other figures needed of their costs."""
         p = self.parameters
         costs = round_costs(p, state, allocation)
         price = round_objective(
@@ -239,14 +240,14 @@ class DSSRATarget(StateScheduler):
 
 
 class _Costs(NamedTuple):
-    """Seconds of the clusters' uploads, and of all else in their rounds (E, N)."""
+    """Seconds of the clusters' uploads, and of the rest of their rounds (E, N)."""
 
     upload: FloatArray
     rest: FloatArray
 
 
 def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
-    """Return clusters that might take part if not all do: any set of a few, else without the slowest in turn.
+    """Return candidate sets of participants: every set of few clusters, or all but the slowest in turn.
 
     Args:
         delay: ``T_n`` (E, N) [s].
@@ -264,7 +265,7 @@ def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
 
 
 def _joined(plans: Sequence[TargetPlan]) -> TargetPlan:
-    """Return plans as one batch, one after the other."""
+    """Return several batches of plans as one batch."""
 
     def all_of(name: str) -> npt.NDArray[np.generic] | None:
         values = [getattr(plan.base, name) for plan in plans]

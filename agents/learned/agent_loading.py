@@ -1,4 +1,4 @@
-"""Saved agents of any algorithm and file, as schedulers."""
+"""Load saved agents of any algorithm and file format as schedulers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def load_agent(source: str | Path, scenario: str | Path | Mapping[str, Any] | Sc
     """Load a saved agent for a scenario; nothing in its file is executed.
 
     Args:
-        source: ``"zoo:NAME"`` of one that comes with the package (``collapipe zoo`` lists them), or a file: a
+        source: ``"zoo:NAME"`` of an agent in the package (``collapipe zoo`` lists them), or a file: a
             checkpoint of ``collapipe train`` or an agent that ``collapipe zoo export`` wrote.
-        scenario: What it is to schedule: a shipped scenario, a YAML file, a mapping or an object.
+        scenario: The scenario to schedule: a shipped scenario, a YAML file, a mapping or an object.
 
     Returns:
         The scheduler.
 
     Raises:
-        CheckpointError: If there is no such agent, its file is damaged or not the one that was shipped, or
-            the scenario shows or asks for something else than the agent was trained with, which is named.
+        CheckpointError: If there is no such agent, its file is damaged or not the shipped one, or the
+            scenario's observations or actions differ from those of its training; the message names the
+            difference.
         ScenarioError: If the scenario cannot be used.
     """
     path = agent_path(source)
@@ -43,10 +44,10 @@ def load_agent(source: str | Path, scenario: str | Path | Mapping[str, Any] | Sc
 
 
 def playing_part(checkpoint: Path) -> AgentFile:
-    """Return what plays of a checkpoint of any algorithm, without what only training needs.
+    """Return the parts of any algorithm's checkpoint that playing needs, without those only for training.
 
     Args:
-        checkpoint: A file that training saved, or one that holds only that already.
+        checkpoint: A file that training saved, or one that already holds only these parts.
 
     Raises:
         CheckpointError: If it cannot be read.
@@ -83,7 +84,7 @@ def _algorithm(name: str, path: Path) -> AgentAlgorithm:
 
 
 def _only_plays(path: Path) -> bool:
-    """Whether a file is of the kind that only plays; what cannot be opened is told by its reader."""
+    """Whether a file is of the kind that can only play; its reader reports files that cannot be opened."""
     if path.suffix == ".safetensors":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Any policy as a scheduler: models of Stable-Baselines3, PyTorch modules, plain functions."""
+"""Scheduler that plays any policy: a model of Stable-Baselines3, a PyTorch module, a plain function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collapipe_env.simulator.state import SystemState
 
 
 class PolicyScheduler:
-    """Plays a policy that reads observations and answers with actions, wherever it was trained.
+    """Plays a policy that maps observations to actions, wherever it was trained.
 
     For ``collapipe evaluate --schedulers file.py:trained``::
 
@@ -28,31 +28,31 @@ class PolicyScheduler:
         def trained(scenario):
             return PolicyScheduler(PPO.load("ppo.zip", device="cpu"), name="my PPO")
 
-    Observations come as float32 (E, D), finite, or with ``observation="graph"`` as a dictionary of arrays
-    (E, ...) (`environment.md`); actions are wanted as (E, N (2K + 3)), and clipped to [-1, 1]. What the
-    policy is decides how it is asked:
+    Observations are float32 (E, D), finite, or with ``observation="graph"`` a dictionary of arrays (E, ...)
+    (`environment.md`). Actions must have shape (E, N (2K + 3)) and are clipped to [-1, 1]. The kind of the
+    policy decides how it is called:
 
-    * with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which returns
-      actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic`` are
-      passed where it has them, or takes any by ``**options``, so that recurrent policies remember what they
-      saw since ``reset``;
+    * an object with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which
+    returns actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic``
+    are passed if it accepts them by name or through ``**options``; recurrent policies thus remember the
+    observations since ``reset``;
     * a PyTorch module: ``module(observation)`` with a tensor (or a dictionary of tensors) on its device and
       of its type, in evaluation mode and without gradients;
-    * anything else that can be called: ``policy(observation)``.
+    * any other callable: ``policy(observation)``.
 
     Args:
         policy: The policy.
-        name: For tables and figures; the policy's class by default.
-        deterministic: Play the most likely action instead of drawing one, where ``predict`` has the choice.
+        name: Name for tables and figures; the policy's class by default.
+        deterministic: Play the most likely action instead of drawing one, if ``predict`` offers the choice.
         observation: Kind of observation that the policy reads, ``"flat"`` or ``"graph"``; by default
-            ``"graph"`` where its own ``observation_space`` is a dictionary, as that of a model of
-            Stable-Baselines3 is, else ``"flat"``.
+            ``"graph"`` if its own ``observation_space`` is a dictionary, as in models of Stable-Baselines3,
+            otherwise ``"flat"``.
 
     Attributes:
         observation: That kind: an evaluation builds its environments accordingly.
 
     Raises:
-        SchedulerError: If the policy can neither be called nor has ``predict``, or for another kind of
+        SchedulerError: If the policy is not callable and has no ``predict``, or for another kind of
             observation.
     """
 
@@ -95,7 +95,7 @@ class PolicyScheduler:
             )
 
     def reset(self, seed: int | None = None) -> None:
-        """Forget what a recurrent policy saw; ``seed`` governs what PyTorch draws, if the policy draws."""
+        """Clear the memory of a recurrent policy; ``seed`` seeds PyTorch for policies that draw actions."""
         self._state, self._starting = None, True
         if not self._deterministic and seed is not None and "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
@@ -131,7 +131,7 @@ class PolicyScheduler:
         return clipped
 
     def fingerprint(self) -> str:
-        """SHA-256 of the policy's weights, where it has any: other weights are measured again."""
+        """SHA-256 of the policy's weights, if it has any: new weights are evaluated again."""
         holder = next(
             (p for p in (self._policy, getattr(self._policy, "policy", None)) if _has_weights(p)), None
         )
@@ -152,7 +152,7 @@ class PolicyScheduler:
         return f"{self._file}, line {self._line}"
 
     def _require_kind(self, observation: Observation) -> None:
-        """Refuse observations of another kind, or other than the policy itself says it was trained on."""
+        """Refuse observations of another kind or shape than those that the policy was trained on."""
         given = "graph" if isinstance(observation, dict) else "flat"
         if given != self.observation:
             raise SchedulerError(
@@ -205,12 +205,12 @@ class PolicyScheduler:
 
 
 def _shape_of(policy: Any) -> Any:
-    """Shape of the observations that a policy says it was trained on, where it does."""
+    """Shape of the observations that a policy was trained on, if it states one."""
     return getattr(getattr(policy, "observation_space", None), "shape", None)
 
 
 def _parts_of(policy: Any) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of the arrays by name, where a policy says that it was trained on a dictionary of them."""
+    """Shapes of the arrays by name, if a policy states that it was trained on a dictionary of them."""
     parts = getattr(getattr(policy, "observation_space", None), "spaces", None)
     return {name: space.shape for name, space in parts.items()} if isinstance(parts, dict) else None
 
@@ -234,7 +234,7 @@ def _caller() -> tuple[str, int]:
 
 
 def _options(predict: Callable[..., Any], deterministic: bool) -> dict[str, Any]:
-    """Options of Stable-Baselines3 that a ``predict`` has; all where it takes any (``**options``)."""
+    """Options of Stable-Baselines3 that a ``predict`` accepts; all if it takes ``**options``."""
     known = {"state": None, "episode_start": None, "deterministic": deterministic}
     try:
         has = inspect.signature(predict).parameters

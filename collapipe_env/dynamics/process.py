@@ -1,9 +1,9 @@
-"""Interface of a process: something that moves from round to round.
+"""Interface of a process: a part of the system that changes from round to round.
 
 A process is one class in one file. Its random numbers are hashes of seed, round and place, so each of its
-parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library; it holds
-no arrays that change. What it carries from round to round is a dictionary of arrays. A process that is off
-adds nothing to the state, the observation or the time of a step.
+parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library. The
+object holds no arrays that change; a dictionary of arrays carries its state from round to round. A process
+that is off adds nothing to the state, the observation or the time of a step.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
 NEUTRAL: Mapping[str, bool] = {"neutral": True}
-"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest where it has its default."""
+"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest at its default value."""
 
 
 class Limits(NamedTuple):
-    """Caps that hold before a plan is decoded, whatever other processes say; ``None`` for no cap.
+    """Caps that hold before a plan is decoded, whatever other processes do; ``None`` for no cap.
 
     Attributes:
-        memory_bytes: Most memory that a device offers (R, N, K) [byte].
+        memory_bytes: Largest memory that a device offers (R, N, K) [byte].
         present: False where a device is away (R, N, K), bool.
         clock: Largest share of its full speed that a device may use (R, N, K), in (0, 1].
-        stay_order: Where too few devices of a cluster would be left to hold the encoder, those away with the
-            smallest numbers stay, until it fits (R, N, K), real; ``None`` where all of them go.
+        stay_order: Where too few devices of a cluster would remain to hold the encoder, the leaving devices
+            with the smallest numbers stay until it fits (R, N, K), real; ``None`` where all of them leave.
     """
 
     memory_bytes: Array | None = None
@@ -68,7 +68,7 @@ class Interruption(NamedTuple):
         cluster_delay: Added to ``T_n`` (R, N) [s].
         energy: Added to the energy of each node (R, N, K+1) [J].
         trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
-        failed: What devices that failed did to the rounds; ``None`` where none did.
+        failed: Effects of failed devices on the rounds; ``None`` where none failed.
     """
 
     cluster_delay: Array
@@ -82,14 +82,14 @@ class Observed:
     """A carried array that schedulers see, as a feature of the observation.
 
     Attributes:
-        carried: Name of the carried array (R, *shape); the feature is called after the process and it,
-            ``enclosure_temperature`` say.
+        carried: Name of the carried array (R, *shape); the feature is named after the process and the array,
+            for example ``enclosure_temperature``.
         shape: ``(N, K)``, ``(N,)`` or ``()``.
         unit: Unit of the carried numbers.
-        low: Carried number that the feature shows as 0; smaller ones are shown as it.
-        high: Carried number that the feature shows as 1; larger ones are shown as it.
-        description: What the carried array holds.
-        realistic: Whether schedulers see it under ``visibility: realistic``, too.
+        low: Carried number that the feature shows as 0; smaller ones are clipped to it.
+        high: Carried number that the feature shows as 1; larger ones are clipped to it.
+        description: Meaning of the carried array.
+        realistic: Whether schedulers also see it under ``visibility: realistic``.
     """
 
     carried: str
@@ -114,27 +114,27 @@ class Process:
     Class attributes:
         name: Its name, in the registry and in scenarios.
         after: Processes that are advanced and applied before it, where they are on.
-        last: Whether it acts behind all processes that are not ``last``, as it reads what they have made.
-        gains: Carried arrays that say gains of links, which no scheduler gets where what is known of them is
-            not the truth.
-        hides_gains: Whether it says what is known of gains, :attr:`System.known_gain`.
-        endogenous: Whether what is played drives it, as heat or a battery; False for what moves by itself,
-            whatever is played. It chooses the seconds that :meth:`advance` is told.
+        last: Whether it acts after all processes that are not ``last``, because it reads their results.
+        gains: Carried arrays of link gains. Schedulers do not receive them where known gains differ from the
+            true ones.
+        hides_gains: Whether it sets the known gains, :attr:`System.known_gain`.
+        endogenous: Whether plans drive it, as they drive heat or a battery; False for a process that moves by
+            itself. It chooses the seconds that :meth:`advance` receives.
         leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
-            Such a cluster sits out, then; else a step is refused.
-        hidden: Carried arrays that nobody knows before the round, as the time of a failure; no scheduler gets
-            them, whatever is visible.
+            Such a cluster then sits out; without this flag the step is refused.
+        hidden: Carried arrays that nobody knows before the round, such as the time of a failure. Schedulers
+            never receive them, whatever the visibility.
         Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
             has none.
 
     Attributes:
         numbers: Uniform numbers of one environment in one round, for :meth:`begin` and :meth:`advance`.
-        factors: These are products of so many uniform numbers; see
+        factors: Number of uniform numbers whose product each of them is; see
             :meth:`collapipe_env.backends.base.Backend.uniform`.
         interrupt_numbers: Uniform numbers of :meth:`interrupt`.
         estimate_numbers: Uniform numbers of :meth:`estimate`.
-        observed: What schedulers see of it in the observation. Where there is anything, all that it carries
-            is in ``state.processes[name]``, too.
+        observed: Its arrays in the observation. If there are any, ``state.processes[name]`` holds all of its
+            carried arrays.
 
     Args:
         scenario: The scenario.
@@ -163,42 +163,42 @@ class Process:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
-        """The process of a scenario; ``None`` where it is off, as where the scenario does not name it."""
+        """The process of a scenario; ``None`` where it is off or the scenario does not name it."""
         spec = dict(scenario.dynamics.processes).get(cls.name)
         return None if spec is None else cls(scenario, spec)
 
     @classmethod
     def idle_fields(cls, spec: Any) -> Mapping[str, str]:  # noqa: ARG003 - the interface
-        """Fields that have no effect beside the others, whatever they say.
+        """Fields that have no effect with the present values of the others.
 
-        Whoever sets one to something other than its default is warned
+        Setting one to a value other than its default gives a warning
         (:mod:`collapipe_env.dynamics.idle_fields`).
 
         Args:
             spec: The fields, an object of ``Spec``.
 
         Returns:
-            By the field's name what would give it an effect: ``"it counts with area: open only"``.
+            By field name, the condition for an effect: ``"it counts with area: open only"``.
         """
         return {}
 
     @property
     def moves(self) -> bool:
-        """Whether it changes during an episode; :meth:`advance` is called for those that do."""
+        """Whether it changes during an episode; :meth:`advance` is called only if it does."""
         return type(self).advance is not Process.advance
 
     @property
     def sends_away(self) -> bool:
-        """Whether its limits may send devices away; the queues of those who are stand still.
+        """Whether its limits may send devices away, whose queues then stay constant.
 
-        By default it may if it has limits at all. Say False for one whose limits never do: a round then need
-        not look for devices that are away.
+        The default is True if the process has limits at all. Return False if its limits never send devices
+        away: rounds then skip the search for absent devices.
         """
         return self.defines("limits") or self.defines("limits_under")
 
     @property
     def shown(self) -> tuple[Observed, ...]:
-        """Those of the observed arrays that schedulers see, under the scenario's visibility."""
+        """The observed arrays that schedulers see under the scenario's visibility."""
         if self.scenario.dynamics.visibility == "full":
             return self.observed
         return tuple(seen for seen in self.observed if seen.realistic)
@@ -207,7 +207,7 @@ class Process:
         """Start episodes.
 
         Args:
-            system: The system of the layout, before any process that moves (R, ...).
+            system: The system of the layout, before any moving process (R, ...).
             u: Numbers of the first round (R, numbers / factors), float64; the process may write over them.
         """
         return {}
@@ -223,13 +223,13 @@ class Process:
         """Move on to the next round.
 
         Args:
-            carried: Of the round just played; not to be written to.
+            carried: Arrays of the round just played; read-only.
             state: The system before that round (R, ...).
-            costs: What the round cost (R, ...).
+            costs: Costs of the round (R, ...).
             u: Numbers of the next round (R, numbers / factors), float64; the process may write over them.
             delta_s: Seconds that passed (R,), by ``dynamics.time_base``: the delay of the round under
                 ``real``, ``T_ref`` under ``reference``, and under ``mixed`` the delay if the process is
-                ``endogenous``, else ``T_ref``.
+                ``endogenous``, otherwise ``T_ref``.
 
         Returns:
             The same names with the arrays of the next round.
@@ -237,11 +237,11 @@ class Process:
         return carried
 
     def apply(self, system: System, carried: Carried) -> System:  # noqa: ARG002 - the interface
-        """The system under the process: ``system._replace(...)``.
+        """Return the system changed by the process: ``system._replace(...)``.
 
         Args:
-            system: Of the layout and the processes before this one (R, ...).
-            carried: Of the round.
+            system: The system after the layout and the processes before this one (R, ...).
+            carried: Arrays of the round.
         """
         return system
 
@@ -250,16 +250,16 @@ class Process:
         return Limits()
 
     def limits_under(self, system: System, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
-        """The same caps where they depend on the round's system; by default :meth:`limits`.
+        """The same caps, if they depend on the round's system; by default :meth:`limits`.
 
         Args:
-            system: Of the layout under all processes and the limits of those before this one (R, ...).
-            carried: Of the round.
+            system: The system after all processes and the limits of those before this one (R, ...).
+            carried: Arrays of the round.
         """
         return self.limits(carried)
 
     def price(self, state: SystemState, plan: Allocation) -> Price:
-        """Price of a plan beyond the physics; a function of what is known before the round.
+        """Price of a plan beyond the physics, from information known before the round.
 
         Args:
             state: The system before the round (R, ...).
@@ -271,7 +271,7 @@ class Process:
         """Events inside the round.
 
         Args:
-            carried: Of the round.
+            carried: Arrays of the round.
             plan: The plan (R, ...).
             times: Delays, energies and element times of the round without interruption.
             u: Uniform numbers (R, interrupt_numbers), float64.
@@ -279,13 +279,13 @@ class Process:
         raise NotImplementedError
 
     def failures(self, carried: Carried) -> Array:
-        """Time after which each device fails in the round (R, N, K) [s]; infinite where it does not.
+        """Time after which each device fails in the round (R, N, K) [s]; infinite without a failure.
 
-        The times are those of the process's own clock: where a round lets ``T_ref`` pass for it, whatever its
-        delay, they are stretched to the delay of the device's cluster.
+        The times are in the process's own clock. Where a round advances that clock by ``T_ref`` whatever its
+        delay, the times are scaled to the delay of the device's cluster.
 
         Args:
-            carried: Of the round.
+            carried: Arrays of the round.
         """
         raise NotImplementedError
 
@@ -295,31 +295,31 @@ class Process:
         return None
 
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
-        """Estimate that schedulers and the observation get in place of the truth.
+        """Estimate that schedulers and the observation receive instead of the truth.
 
-        Plans are decoded against it, too.
+        Plans are also decoded against it.
 
         Args:
-            carried: Of the round.
+            carried: Arrays of the round.
             truth: The system before the round (R, ...).
             u: Uniform numbers (R, estimate_numbers), float64.
         """
         raise NotImplementedError
 
     def realistic(self, carried: Carried) -> Carried:
-        """Part of what is carried that schedulers get under ``visibility: realistic``.
+        """Carried arrays that schedulers receive under ``visibility: realistic``.
 
-        By default these are the ``observed`` arrays that are ``realistic``, as they are.
+        By default these are the ``observed`` arrays marked ``realistic``, unchanged.
 
         Args:
-            carried: Of the round.
+            carried: Arrays of the round.
         """
         return {seen.carried: carried[seen.carried] for seen in self.observed if seen.realistic}
 
     def check(self, carried: Carried) -> None:
-        """Refuse carried arrays of a file that the process cannot have written.
+        """Refuse carried arrays from a file if the process cannot have produced them.
 
-        Shapes and types have been checked, and that all numbers are finite.
+        Shapes, types and finite numbers have been checked before.
 
         Raises:
             StateError: Names the array.
@@ -331,7 +331,7 @@ class Process:
 
 
 def _check(name: object, process: object) -> None:
-    """Refuse what is no process of this name."""
+    """Refuse an object that is not a process of this name."""
     if not (isinstance(process, type) and issubclass(process, Process)):
         raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
     if name is None or getattr(process, "name", None) != name:
@@ -384,7 +384,7 @@ def leaves_clusters_short(name: str) -> bool:
     """Whether a process may leave too few devices of a cluster to hold the encoder.
 
     Args:
-        name: Of the process; unknown ones do not.
+        name: Name of the process; for an unknown one the result is False.
     """
     return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
 
@@ -393,13 +393,13 @@ Kind = TypeVar("Kind", bound=type[Process])
 
 
 def register_process(process: Kind) -> Kind:
-    """Let scenarios name a process under ``dynamics.processes``; works as a decorator of its class.
+    """Register a process so that scenarios can name it under ``dynamics.processes``; a class decorator.
 
     Args:
         process: A subclass of :class:`Process` with a ``name`` and a ``Spec``.
 
     Raises:
-        ScenarioError: If it is no such class, or another process has its name.
+        ScenarioError: If it is not such a class, or another process has its name.
     """
     name = getattr(process, "name", None)
     _check(name, process)
@@ -407,10 +407,10 @@ def register_process(process: Kind) -> Kind:
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:
-    """The processes that are on in a scenario, each behind those in its ``after``, then the last ones.
+    """The active processes of a scenario, each after those in its ``after``, with ``last`` ones at the end.
 
     Raises:
-        ScenarioError: If processes wait for each other.
+        ScenarioError: If processes wait for each other in a cycle.
     """
     for name, _ in scenario.dynamics.processes:
         PROCESSES.require(name)

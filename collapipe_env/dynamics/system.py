@@ -17,7 +17,7 @@ from collapipe_env.physics.radio import path_gain_d2e
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 MOBILITY = "mobility"
-"""Name of the process that moves devices, for which a system says where they stand."""
+"""Name of the process that moves devices and needs their positions in the system."""
 
 
 def walking_side(scenario: Scenario) -> float:
@@ -37,7 +37,7 @@ def reach_of(scenario: Scenario) -> float | None:
         scenario: The scenario.
 
     Returns:
-        The distance; ``None`` where nobody leaves.
+        The distance; ``None`` where no device leaves.
     """
     spec = dict(scenario.dynamics.processes).get(MOBILITY)
     leave = spec is not None and spec.area == "open"
@@ -45,18 +45,18 @@ def reach_of(scenario: Scenario) -> float | None:
 
 
 class System(NamedTuple):
-    """Arrays of ``R`` environments; a process returns one with some of them replaced (``system._replace``).
+    """Arrays of ``R`` environments; a process returns a copy with some arrays replaced (``system._replace``).
 
     Attributes:
         link_gain: Large-scale gains of all links (R, links), path loss and shadowing: the ``N`` uplinks
             first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is
             the CU.
-        small_scale: Small-scale gains of the links (R, links), by which the others are multiplied; ``None``
-            for 1.
+        small_scale: Small-scale gains of the links (R, links), factors of the large-scale gains; ``None`` for
+            1.
         cross_gain: Path-loss gain between clusters' centres (R, N, N).
         speed: Compute speed now (R, N, K) [FLOP/s], positive also for absent devices.
         memory_bytes: Memory offered (R, N, K), zero for absent devices.
-        present: Devices that are there (R, N, K), bool.
+        present: Present devices (R, N, K), bool.
         full_speed: Speed at the full clock (R, N, K) [FLOP/s].
         flops_per_cycle: (R, N, K).
         switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
@@ -64,11 +64,13 @@ class System(NamedTuple):
         device_edge_ratio: Gain of each device to the base station over its CU's (R, N, K); ``None`` where
             devices do not listen to it.
         server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
-            where none come and go.
-        cu_position: CUs, the base station at the origin (R, N, 2) [m]; ``None`` where devices stand still.
-        device_offset: Devices from their CU in the layout (R, N, K, 2) [m]; ``None`` where they stand still.
-        known_gain: What is known of all links' gains before the round, small-scale ones included (R, links);
-            ``None`` where the gains themselves are.
+            without changing tenants.
+        cu_position: Positions of the CUs, with the base station at the origin (R, N, 2) [m]; ``None`` where
+            devices stand still.
+        device_offset: Positions of devices relative to their CU in the layout (R, N, K, 2) [m]; ``None``
+            where they stand still.
+        known_gain: Known gains of all links before the round, including small-scale gains (R, links);
+            ``None`` where the true gains are known.
     """
 
     link_gain: Array
@@ -93,12 +95,12 @@ class System(NamedTuple):
 
 
 def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
-    """Systems without shadowing, fading and load, in the scenario's own layout or in drawn ones.
+    """Systems without shadowing, fading and load, in the scenario's own layout or in drawn layouts.
 
     Args:
         scenario: The scenario.
         seeds: Seeds of the layouts (R,).
-        backend: Where the arrays live.
+        backend: Backend of the arrays.
     """
     if scenario.cluster.layout == "fixed":
         one = _stacked(scenario, [fixed_layout(scenario)], backend)
@@ -140,8 +142,8 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
 def device_edge_ratio(scenario: Scenario, layout: Layout) -> FloatArray | None:
     """Gain of each device to the base station over its CU's (N, K), where devices listen to it ([X]).
 
-    Path losses differ by the distances, of which none counts less than ``cluster.hop_min_m``. Shadowing and
-    fading are taken to be the CU's: the nodes of a cluster stand close together.
+    Path losses differ by the distances, each counted as at least ``cluster.hop_min_m``. Shadowing and fading
+    are taken to be the CU's, because the nodes of a cluster stand close together.
 
     Args:
         scenario: The scenario.
@@ -161,7 +163,7 @@ def edge_ratio(device_position: Array, cu_position: Array, hop_min_m: float) -> 
     Args:
         device_position: Devices, the base station at the origin (..., N, K, 2) [m].
         cu_position: CUs (..., N, 2), none at the origin [m].
-        hop_min_m: Distance that shorter ones of devices count as [m].
+        hop_min_m: Smallest distance; shorter distances of devices count as this [m].
     """
     xp = namespace(device_position, cu_position)
     device = at_least(xp.hypot(device_position[..., 0], device_position[..., 1]), hop_min_m)
@@ -231,7 +233,7 @@ def upper_places(nodes: int) -> IntArray:
 
 @lru_cache(maxsize=16)
 def _uppers_on(xp: ModuleType, nodes: int, device: Any) -> Array:
-    """The same on a device, copied there once."""
+    """The same places on a device, copied there once."""
     return xp.asarray(upper_places(nodes), device=device)
 
 

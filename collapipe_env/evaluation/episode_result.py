@@ -1,4 +1,4 @@
-"""Figures of one scheduler's rounds on one held-out episode, and their reading from files."""
+"""Figures of one scheduler's rounds on one held-out episode, and reading them from files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
 REMEDY = "run again to measure this episode again"
 """About a damaged file, for errors."""
 LARGEST = 1e300
-"""Beyond every figure; what is larger comes from a damaged file."""
+"""Larger than any real figure; a larger number comes from a damaged file."""
 
 Plain = TypeVar("Plain")
 
@@ -33,38 +33,38 @@ class EpisodeResult:
     """The rounds of one episode; lists have one entry a round.
 
     Attributes:
-        scheduler: Name it was asked for by.
+        scheduler: Its requested name.
         title: The scheduler's own name, for tables.
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
-        worst_energy: Largest energy over budget of any node or the server in each round; its power over that
-            of the budget where budgets are per second.
+        worst_energy: Largest ratio of energy to budget of any node or the server in each round; a ratio of
+            powers where budgets are per second.
         backlog: Sum of the energy queues after each round [budgets].
         largest_backlog: Largest energy queue of any node or the server after each round [budgets]; NaN in
-            files of earlier versions, which do not say.
+            files of earlier versions.
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of it.
         initial_loss: Evaluation loss of the untrained model [nat].
         metric: The task's headline metric after each round, mostly in [0, 1]; NaN with the surrogate
             learner.
         metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
-        memory_bytes: Most memory that any device needed in each round [byte].
+        memory_bytes: Largest memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
         energy_j: Energy of all nodes in each round [J]; NaN in files of earlier versions.
         progress: Progress that each round was expected to make under the surrogate's fitted law
-            (:mod:`collapipe_env.learners.expected_progress`), in its units; NaN unless the scenario leaves
-            open who takes part or how many local steps they take, and in files of earlier versions.
-        energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists; mean power
-            over that of the budget where budgets are per second.
-        device_memory_bytes: Most memory that each device needed in any round [byte], (N, K).
+            (:mod:`collapipe_env.learners.expected_progress`), in its units; NaN unless the scenario opens
+            participation or local steps, and in files of earlier versions.
+        energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists; a ratio of
+            mean powers where budgets are per second.
+        device_memory_bytes: Largest memory that each device needed in any round [byte], (N, K).
         offered_memory_bytes: Memory that each device offers at the start [byte], (N, K); 0 where there is no
             device.
-        server_blocks: Most encoder blocks that the edge server ran for a cluster in any round; 0 under
-            CollaPipe's own plans.
+        server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any round; 0
+            under CollaPipe's own plans.
         server_energy_ratio: The server's time-average energy over its budget, as ``energy_ratio``; 0 where it
             has no budget.
         run: Training run of a learned scheduler, from 0.
-        samples: Continuations that the trained model wrote at the end, texts by kind; empty unless asked for.
+        samples: Continuations that the trained model wrote at the end, texts by kind; empty unless requested.
     """
 
     scheduler: str
@@ -93,7 +93,7 @@ class EpisodeResult:
 
     @property
     def peak_memory_bytes(self) -> float:
-        """Most memory that any device needed in any round [byte]."""
+        """Largest memory that any device needed in any round [byte]."""
         return max(self.memory_bytes)
 
     @property
@@ -118,10 +118,10 @@ class EpisodeResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> EpisodeResult:
-        """The inverse of :meth:`to_dict`, for data that JSON has been through (``null`` for NaN).
+        """The inverse of :meth:`to_dict`, for data read from JSON (``null`` for NaN).
 
         Raises:
-            DataError: If something is missing or has another shape.
+            DataError: If a field is missing or has the wrong shape.
         """
         names = {field.name for field in fields(cls)}
         data = {**_earlier(data), **data}
@@ -165,7 +165,7 @@ def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    """A number that JSON has been through."""
+    """A number read from JSON."""
     if value is None:
         return math.nan
     # Whole numbers beyond those of any figure would not even fit into a float.

@@ -52,9 +52,9 @@ Player: TypeAlias = str | Factory | Scheduler
 
 @dataclass(frozen=True, eq=False)
 class Evaluation(Mapping[str, Summary]):
-    """Result of :func:`evaluate`: a mapping from each scheduler's name to its summary, in the order asked.
+    """Result of :func:`evaluate`: a mapping from each scheduler's name to its summary, in the given order.
 
-    ``print(evaluation)`` prints the table of ``collapipe evaluate``; notebooks show it as one.
+    ``print(evaluation)`` prints the table of ``collapipe evaluate``; notebooks display it as a table.
 
     Attributes:
         comparison: The comparison of the schedulers on the scenario.
@@ -64,7 +64,7 @@ class Evaluation(Mapping[str, Summary]):
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
-        """One for each scheduler: means over episodes with 95 % bootstrap intervals."""
+        """Summary of each scheduler: means over episodes with 95 % bootstrap intervals."""
         return tuple(self.comparison.as_asked)
 
     @property
@@ -74,12 +74,12 @@ class Evaluation(Mapping[str, Summary]):
 
     @property
     def reference(self) -> str:
-        """Name of the scheduler with which the others are compared."""
+        """Name of the scheduler to which the others are compared."""
         return self.comparison.reference
 
     @property
     def target_loss(self) -> float:
-        """Loss that ``time_to_target`` counts to [nat]; NaN if there is none."""
+        """Target loss of ``time_to_target`` [nat]; NaN if there is none."""
         return self.comparison.target
 
     @property
@@ -98,7 +98,7 @@ class Evaluation(Mapping[str, Summary]):
         return self.comparison.plan.scenario
 
     def __getitem__(self, name: str) -> Summary:
-        """The summary of a scheduler, by the name it was asked for by or by its title in the table."""
+        """The summary of a scheduler, by its requested name or its title in the table."""
         for summary in self.summaries:
             if name in (summary.scheduler, summary.title):
                 return summary
@@ -116,7 +116,7 @@ class Evaluation(Mapping[str, Summary]):
         """The table as text.
 
         Args:
-            width: Columns to fit it into; the terminal's by default, 80 without one.
+            width: Largest width in characters; the terminal's by default, 80 without a terminal.
         """
         text = io.StringIO()
         columns = shutil.get_terminal_size().columns if width is None else width
@@ -129,7 +129,7 @@ class Evaluation(Mapping[str, Summary]):
         return markdown_report([self.comparison])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data that JSON can hold; ``None`` where there is no number."""
+        """Everything as plain data for JSON; ``None`` where there is no number."""
         content = {"scenario": self.scenario.to_dict(), **self.comparison.to_dict()}
         plain: dict[str, Any] = without_nan(content)
         return plain
@@ -162,28 +162,29 @@ def evaluate(
 
     Nothing is written unless ``out`` is given. A scheduler is one of:
 
-    * a name: of the package's own, one given by :func:`~collapipe_env.register_scheduler`, or an agent of the
-      zoo, with or without ``zoo:``;
+    * a name: a scheduler of the package, one registered with :func:`~collapipe_env.register_scheduler`, or an
+    agent of the zoo, with or without ``zoo:``;
     * ``"package.module:Name"`` or ``"path/to/file.py:Name"``;
     * a class or function that is called with the scenario alone and returns a scheduler;
     * a scheduler itself: anything with ``name``, ``reset`` and ``act``.
 
     Args:
-        schedulers: One or several. ``"agent"`` stands for the file ``agent``.
+        schedulers: One or several. ``"agent"`` means the file given as ``agent``.
         scenario: A shipped scenario, a YAML file, a mapping or an object.
         seeds: Held-out episodes of each scheduler, the same ones for all, >= 1.
-        rounds: Rounds of an episode, >= 1, also beyond the scenario's own; the scenario's by default.
-        learner: ``"surrogate"`` for the fitted loss, ``"real"`` to really train in every round, or a
+        rounds: Rounds of an episode, >= 1, possibly more than the scenario's; the scenario's by default.
+        learner: ``"surrogate"`` for the fitted loss, ``"real"`` to train a model in every round, or a
             registered name.
-        agent: A saved agent, which ``collapipe train`` made, or ``"zoo:NAME"``; or several, the training runs
-            of one learned scheduler, over which the intervals then reach.
-        reference: Scheduler with which the others are compared; DSSRA if it plays, else the first.
+        agent: A saved agent of ``collapipe train``, or ``"zoo:NAME"``; or several training runs of one
+            learned scheduler, over which the intervals then extend.
+        reference: Scheduler to which the others are compared; by default DSSRA if it plays, otherwise the
+            first.
         processes: Episodes played at once. With more than one, each is played in a process of its own:
             schedulers then have to be names, or classes and functions at the top level of a module, and a
             script needs ``if __name__ == "__main__":``.
-        threads: Threads of PyTorch while it plays.
-        out: Folder for what the command writes, but for pictures; the same call in the same folder plays only
-            what is missing or has changed.
+        threads: PyTorch threads during play.
+        out: Folder for the files that the command writes, except pictures. The same call in the same folder
+            plays only episodes that are missing or have changed.
         fresh: Start over in that folder.
 
     Returns:
@@ -253,7 +254,7 @@ def _paths(agent: object) -> tuple[Path, ...]:
     """The files of the learned scheduler's runs.
 
     Raises:
-        ScenarioError: If something is no path.
+        ScenarioError: If one of them is not a path.
     """
     given = [] if agent is None else agent if isinstance(agent, list | tuple) else [agent]
     wrong = [path for path in given if not isinstance(path, str | Path)]
@@ -266,7 +267,7 @@ def _within(option: str, value: Any, largest: int) -> int:
     """A number as a plain one, within the command line's limits.
 
     Raises:
-        ScenarioError: If it is no whole number or beyond them.
+        ScenarioError: If it is not a whole number or exceeds the limits.
     """
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not 1 <= value <= largest:
@@ -275,10 +276,10 @@ def _within(option: str, value: Any, largest: int) -> int:
 
 
 def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict[str, Factory]]:
-    """Names of all schedulers, and the factories of those that were handed over as objects.
+    """Names of all schedulers, and the factories of those given as objects.
 
     Raises:
-        CollaPipeError: If there is none, one is not known or comes twice, or something is no scheduler.
+        CollaPipeError: If there is none, one is unknown or given twice, or an object is not a scheduler.
     """
     given: list[Any]  # looked at one by one below
     if isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers):
@@ -332,5 +333,5 @@ def _factory(player: Any) -> tuple[Factory, str]:
 
 
 def _is_scheduler(player: object) -> bool:
-    """Whether something is a scheduler itself rather than what builds one."""
+    """Whether an object is a scheduler itself rather than a factory."""
     return not isinstance(player, type | str) and hasattr(player, "act")

@@ -20,15 +20,15 @@ from collapipe_env.state_trees import Tree
 class Arrivals:
     """Number of micro-batches whose gradients arrived in each local step, and on request which ones.
 
-    Which ones is worked out only when asked for: only real training depends on it.
+    The individual micro-batches are worked out only on request: only real training depends on them.
 
     Attributes:
         counts: Micro-batches that arrived (E, N, H), int.
         micro_batches: Micro-batches per local step M_n (E, N).
-        pick: What the choice is made from, random words (E, N, H); every set of the counted size is equally
-            likely; ``None`` where nobody can ask which ones arrived.
+        pick: Random words from which the arrived ones are chosen (E, N, H); every set of the counted size is
+            equally likely. ``None`` where nobody can ask which ones arrived.
         most: Largest allowed number of micro-batches M_max.
-        known: True where a micro-batch arrived, if that is known already (E, N, H, M_max).
+        known: True where a micro-batch arrived, if already known (E, N, H, M_max).
     """
 
     counts: IntArray
@@ -51,7 +51,7 @@ class Arrivals:
         return cls(kept.sum(axis=-1), micro_batches, pick, survived.shape[-1], kept)
 
     def within(self, local_steps: IntArray) -> Arrivals:
-        """The same with nothing arrived in local steps that clusters do not take.
+        """Return the same without arrivals in local steps that clusters do not take.
 
         Args:
             local_steps: Local steps that each cluster takes (E, N), int; the first ones count.
@@ -63,7 +63,7 @@ class Arrivals:
         return replace(self, counts=self.counts * taken, known=known)
 
     def only(self, clusters: BoolArray) -> Arrivals:
-        """The same with nothing arrived from the other clusters.
+        """Return the same without arrivals from the other clusters.
 
         Args:
             clusters: True for clusters that keep what arrived (E, N).
@@ -88,17 +88,17 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """Outcome of one simulated round, as far as learners need it; the leading axis E counts environments.
+    """The parts of one round's outcome that learners need; the leading axis E counts environments.
 
     Attributes:
         blocks: Transformer blocks of each stage slot in pipeline order, shape (E, N, slots); 0 skips the
-            slot, every cluster's blocks sum to L less those of the server. There may be any number of slots:
+            slot. Every cluster's blocks sum to L less those of the server. There may be any number of slots:
             plans with interleaved chunks pass their virtual stages.
         micro_batches: Micro-batches per local step M_n, at least 1, shape (E, N).
         arrivals: Micro-batches that arrived in each of the H local steps.
         survival: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
-        server_blocks: The encoder's last blocks, which the server runs, in [0, L], shape (E, N); None for 0
-            everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
+        server_blocks: Number of the encoder's last blocks that the server runs, in [0, L], shape (E, N); None
+            for 0 everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
         server_mode: Place in :data:`collapipe_env.allocation.SERVER_MODES`, shape (E,): ``COPIES`` (SplitFed
             V1) trains a server-side copy for each cluster and averages them at the end of the round,
             ``SEQUENTIAL`` (V2) has one server-side model that serves the clusters in turn, and ``COMMON``
@@ -106,9 +106,8 @@ class RoundOutcome:
         staleness: Version gap of each stage slot in optimiser steps, at least 0, shaped as ``blocks``; not
             read in slots without blocks. A gap shows only within a round, so only with H > 1. None for 0
             everywhere.
-        moments: What becomes of the optimiser's moments of every encoder block before the round, shape
-            (E, N, L): ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where
-            all stay.
+        moments: Fate of the optimiser's moments of every encoder block before the round, shape (E, N, L):
+            ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where all stay.
         recompute: Clusters whose devices recompute activations, shape (E, N), bool; None for the setting of
             the workload.
         participates: Clusters that take part, shape (E, N), bool; None if all do. Nothing arrives from the
@@ -146,8 +145,8 @@ class LearningReport:
 
     Attributes:
         loss: Held-out loss of the most recent evaluation, in nats, shape (E,).
-        metric: The task's headline metric, shape (E,); in [0, 1], but for language models' perplexity. NaN if
-            the learner has none.
+        metric: The task's headline metric, shape (E,); in [0, 1], except the perplexity of language models.
+            NaN if the learner has none.
         train_loss: Mean training loss over the round's arrivals, shape (E,); NaN if there were none.
         metrics: All metrics of the task by name, each of shape (E,); empty if the learner has none.
     """
@@ -159,7 +158,7 @@ class LearningReport:
 
 
 class Learner(Protocol):
-    """Source of the loss. It draws randomness only from the generators handed to :meth:`reset`.
+    """Source of the loss. It draws randomness only from the generators given to :meth:`reset`.
 
     A learner never touches channels, delays, energies or queues: the same seeds and actions give the same
     system trajectory under every learner.
@@ -186,15 +185,15 @@ class Learner(Protocol):
 class SnapshotLearner(Learner, Protocol):
     """A learner whose training can be saved and continued.
 
-    Without it an environment can be played, but not be saved, restored or asked to simulate.
+    With another learner an environment can be played, but not saved, restored or simulated.
     """
 
     def get_state(self) -> Tree:
-        """Return all that decides how training goes on, as copies; see :mod:`collapipe_env.state_trees`."""
+        """Return copies of everything that decides further training; see :mod:`collapipe_env.state_trees`."""
         ...
 
     def set_state(self, tree: Tree) -> None:
-        """Continue from a state of :meth:`get_state`, which is only read; on an error nothing has changed.
+        """Continue from a state of :meth:`get_state`, which is not changed; on an error nothing changes.
 
         Raises:
             StateError: If the state does not fit.
@@ -204,7 +203,7 @@ class SnapshotLearner(Learner, Protocol):
 
 @runtime_checkable
 class QuickLearner(Protocol):
-    """A learner that can go back at no cost, as its arrays are replaced and never written to."""
+    """A learner that can go back at no cost, because it replaces its arrays and never writes to them."""
 
     def remember(self) -> Callable[[], None]:
         """Remember the training so far; returns a function that puts it back."""
@@ -244,7 +243,7 @@ class SavesModels(Protocol):
 
 @runtime_checkable
 class CountsRounds(Protocol):
-    """A learner whose state says how many rounds each environment has played."""
+    """A learner whose state contains the number of rounds that each environment has played."""
 
     def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
         """Refuse a state of other numbers of rounds.
@@ -264,7 +263,7 @@ def require_snapshots(learner: Learner) -> SnapshotLearner:
     """Return a learner, typed as one whose state can be saved.
 
     Raises:
-        StateError: If it cannot.
+        StateError: If its state cannot be saved.
     """
     if not isinstance(learner, SnapshotLearner):
         raise StateError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 
 FORMER = {"torch": "real"}
-"""Present names of learners that had others; the former ones are still accepted."""
+"""Present names of renamed learners, whose former names are still accepted."""
 
 
 LEARNERS: Registry[Any] = Registry(
@@ -30,8 +30,8 @@ LEARNERS: Registry[Any] = Registry(
     hint=f"one of your own on the command line: {FORMS}",
     use="is called with the scenario and the number of environments and returns a learner",
 )
-"""Learners by name: ``real`` trains the cut Transformer with PyTorch, which is imported then; ``surrogate``
-follows the fitted bound. Each has ``from_scenario(scenario, num_envs)`` or is called so itself."""
+"""Learners by name: ``real`` trains the cut Transformer with PyTorch, imported on first use; ``surrogate``
+follows the fitted bound. Each has ``from_scenario(scenario, num_envs)`` or takes these arguments itself."""
 
 
 @overload
@@ -43,20 +43,20 @@ def register_learner(name: str, *, replace: bool = False) -> Callable[[Given], G
 
 
 def register_learner(name: str, factory: Any = None, *, replace: bool = False) -> Any:
-    """Give a learner of your own a name, for this process; also a decorator.
+    """Register your own learner under a name, for this process. Also works as a decorator.
 
     Args:
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         factory: Class or function that is called with the scenario and the number of environments ``E`` and
-            returns a :class:`~collapipe_env.learners.base.Learner`; or a class whose ``from_scenario`` is; or
-            ``"package.module:Name"`` of one.
-        replace: Whether another learner that was registered under this name gives way.
+            returns a :class:`~collapipe_env.learners.base.Learner`; or a class with such a method
+            ``from_scenario``; or ``"package.module:Name"`` of one.
+        replace: Whether to replace another learner registered under this name.
 
     Returns:
-        The factory; without one, a decorator.
+        The factory, or a decorator if none was given.
 
     Raises:
-        ScenarioError: If the name is taken or not of that form, or the factory cannot be called.
+        ScenarioError: If the name is taken or malformed, or the factory cannot be called.
     """
     if factory is None:
         return LEARNERS.decorator(name, replace=replace)
@@ -64,11 +64,11 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
 
 
 def present_name(learner: str, *, warn: bool = False) -> str:
-    """Return the present name of a learner: ``real`` for ``torch``, as it was called before.
+    """Return the present name of a learner: ``real`` for ``torch``, its former name.
 
     Args:
         learner: Its name.
-        warn: Whether the former one is worth a DeprecationWarning.
+        warn: Whether a former name gives a DeprecationWarning.
     """
     if learner not in FORMER:
         return learner
@@ -78,7 +78,7 @@ def present_name(learner: str, *, warn: bool = False) -> str:
 
 
 def former_name(learner: str) -> str:
-    """Return the name by which earlier results of a learner are known: ``torch`` for ``real``."""
+    """Return the name of a learner in earlier results: ``torch`` for ``real``."""
     return next((former for former, present in FORMER.items() if present == learner), learner)
 
 
@@ -88,15 +88,15 @@ def make_learner(
     """Build a learner from its name, or pass an object through.
 
     Args:
-        learner: ``"real"`` really trains, ``"surrogate"`` follows the fitted bound, a registered name is one
-            of the user's own; or an object that was built for ``num_envs`` environments.
+        learner: ``"real"`` trains a model, ``"surrogate"`` follows the fitted bound; or a registered name; or
+            an object that was built for ``num_envs`` environments.
         scenario: The scenario.
         num_envs: ``E``.
         backend: Where the environment's arrays live; None for NumPy.
 
     Raises:
-        ScenarioError: For an unknown name, naming the nearest; a learner that the backend does not have; what
-            is no learner; or one of the user's own that cannot be built.
+        ScenarioError: For an unknown name (the message names the nearest), a learner that the backend does
+            not have, an object that is not a learner, or a user's own learner that cannot be built.
 
     Warns:
         DeprecationWarning: For ``"torch"``, the former name of ``"real"``.
@@ -119,16 +119,16 @@ def make_learner(
 
 
 def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_envs: int) -> Learner:
-    """Build a learner of the user's own.
+    """Build a user's own learner.
 
     Args:
-        build: What is called with the scenario and the number of environments.
+        build: Callable that takes the scenario and the number of environments.
         label: First words of an error.
         scenario: The scenario.
         num_envs: ``E``.
 
     Raises:
-        ScenarioError: If it cannot be built, or what is built is no learner.
+        ScenarioError: If it cannot be built, or the result is not a learner.
     """
     try:
         built = build(scenario, num_envs)
@@ -142,7 +142,7 @@ def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_e
 
 
 def _required(learner: Any, subject: str) -> Learner:
-    """Refuse what is no learner.
+    """Refuse an object that is not a learner.
 
     Args:
         learner: Something that should be one.

@@ -1,4 +1,4 @@
-"""Scenarios: everything that stays the same over an episode; presets, files, and layouts drawn from them."""
+"""Scenarios: everything that is fixed over an episode; presets, files, and layouts drawn from scenarios."""
 
 from collapipe_env.scenario.consistency import block_bytes, working_bytes
 from collapipe_env.scenario.layout import Layout, draw_layout, fixed_layout

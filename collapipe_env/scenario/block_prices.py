@@ -1,4 +1,4 @@
-"""Price of a workload's block, by the formulas of its style."""
+"""Price of one block of a workload, by the formulas of its style."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class BlockPrices:
 
     Attributes:
         forward_flops: ``Phi_F`` per sample [FLOP].
-        weight_flops: Part of its backward pass that is weight gradients, per sample [FLOP].
+        weight_flops: Weight gradients' part of its backward pass, per sample [FLOP].
         parameters: ``w``.
-        adapter_parameters: ``w_a`` of low-rank adapters if nothing else of it is trained; 0 if all is.
-        stored_bytes: ``alpha`` per sample [byte]: what a block keeps until its backward pass, its input only
+        adapter_parameters: ``w_a`` of low-rank adapters if only these are trained; 0 if the whole block is.
+        stored_bytes: ``alpha`` per sample [byte]: activations kept until the backward pass; only the input
             with recomputation.
-        working_bytes: ``omega`` per sample [byte]: what else its backward pass needs, made anew by
-            recomputation; 0 without.
+        working_bytes: ``omega`` per sample [byte]: activations restored by recomputation for the backward
+            pass; 0 without recomputation.
     """
 
     forward_flops: float
@@ -50,7 +50,7 @@ class BlockPrices:
 
 
 def training_memory(workload: WorkloadSpec) -> TrainingMemory:
-    """Return the form in which devices keep what they train.
+    """Return the form in which devices store the parameters that they train.
 
     Args:
         workload: The priced Transformer.
@@ -59,7 +59,7 @@ def training_memory(workload: WorkloadSpec) -> TrainingMemory:
 
 
 def training_memory_of(scenario: Scenario) -> TrainingMemory:
-    """Form in which devices of a scenario keep what they train, with what they need to go on after a failure.
+    """The same for a scenario, including the copies that devices need to continue after a failure.
 
     Args:
         scenario: The scenario.
@@ -106,7 +106,7 @@ def _activations(workload: WorkloadSpec, whole: float) -> tuple[float, float]:
 
     Args:
         workload: The priced Transformer.
-        whole: All that a block's backward pass needs [byte]; its input is a part of that.
+        whole: Everything that a block's backward pass needs [byte], including its input.
     """
     if not workload.recompute:
         return whole, 0.0

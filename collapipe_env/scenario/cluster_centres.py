@@ -16,7 +16,7 @@ TRIES_PER_CLUSTER = 4096
 """Candidates for one cluster's centre before the whole placement starts again."""
 
 TRIES_AT_ALL = 2**20
-"""Candidates after which placement does not start again: many tightly packed clusters use them up in one
+"""Candidates after which placement does not start again. Many tightly packed clusters use them up in a single
 start, which takes seconds."""
 
 RESTARTS = 16
@@ -86,10 +86,10 @@ def _free_candidate(
 def _may_be_free(
     cluster: ClusterSpec, centres: NDArray[np.float64], candidates: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return False for candidates that are too near to a centre, but for rounding; their distances decide.
+    """Return False for candidates that are clearly too near to a centre; exact distances decide the rest.
 
-    Of many candidates only few are free. A tree finds the nearest centre of all in a time that hardly grows
-    with the number of centres.
+    Few of many candidates are free. A tree finds the nearest centre in a time that hardly grows with the
+    number of centres.
     """
     if len(candidates) < TRIES_PER_CLUSTER // 2 or not len(centres):
         return np.ones(len(candidates), dtype=bool)

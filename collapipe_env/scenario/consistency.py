@@ -22,11 +22,11 @@ MAX_HOPS = 2**24
 DENSEST_PACKING = math.pi / math.sqrt(12.0)
 """Share of a convex area that two or more equal discs can cover (L. Fejes Tóth, 1953)."""
 DENSEST_PLACEMENT = 0.65
-"""Share of the area that is never covered by many discs put down at random one after the other. When no more
-fits, they cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumference (Rényi,
-1958), which is 0.587 of its area; the rest is for chance."""
+"""Share of the area that many discs placed at random one after another never cover. When no more fits, they
+cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumference (Rényi, 1958), which is
+0.587 of its area; the rest is a margin for chance."""
 MANY = 100
-"""Number of clusters from which on :data:`DENSEST_PLACEMENT` applies."""
+"""Smallest number of clusters for which :data:`DENSEST_PLACEMENT` applies."""
 SHOWN = 3
 """Clusters that a message about memory lists before it only counts them."""
 
@@ -34,9 +34,9 @@ SHOWN = 3
 def require_placement(scenario: Scenario) -> None:
     """Refuse a scenario whose clusters cannot be kept apart, or have more hops than fit into memory.
 
-    The areas are compared before anything is drawn. The layout of ``layout_seed`` is tried also where
-    layouts are drawn anew in every episode, so that a hopeless geometry shows when the scenario is built and
-    not at some later reset.
+    The areas are compared before anything is drawn. The layout of ``layout_seed`` is tried even where layouts
+    are drawn anew in every episode: a hopeless geometry then fails when the scenario is built, not at a later
+    reset.
 
     Args:
         scenario: The scenario to check.
@@ -56,12 +56,12 @@ def require_placement(scenario: Scenario) -> None:
 
 
 def _require_area(cluster: ClusterSpec) -> None:
-    """Refuse more clusters than the area has room for under any draw.
+    """Refuse more clusters than the area can hold under any draw.
 
     Discs of half the separation around the centres do not overlap, and lie in the ring of the allowed
-    distances, widened by that half on both sides. They cover at most all of the ring, and of its outer disc,
-    which is convex, at most what the densest packing covers. Random placement comes nowhere near that: it
-    would try for minutes and fail.
+    distances, widened by that half on both sides. They cover at most the whole ring, and at most the densest
+    packing's share of its convex outer disc. Random placement comes nowhere near that density: it would try
+    for minutes and fail.
     """
     half = cluster.cluster_separation_min_m / 2.0
     outer = (cluster.cu_distance_max_m + half) ** 2
@@ -156,9 +156,9 @@ def working_bytes(scenario: Scenario) -> float:
 
 
 def _missing_bytes(memory: FloatArray, caps: FloatArray, need: float, blocks: int) -> float:
-    """Return the least memory that, put on the right devices, makes room for all blocks.
+    """Return the least additional memory that, on the right devices, makes room for all blocks.
 
-    Each device's first further block costs what its left-over room lacks, every later one a whole block.
+    A device's first additional block costs a block less its unused room, every later one a whole block.
     """
     missing = int(blocks - caps.sum())
     first = np.sort((caps + 1.0) * need - memory)[:missing]

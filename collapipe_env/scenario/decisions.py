@@ -27,13 +27,13 @@ DECISIONS: tuple[Decision, ...] = get_args(Decision)
 COLLAPIPE: tuple[Decision, ...] = DECISIONS[:4]
 """Decisions of every plan, CollaPipe's own."""
 OPENED: tuple[Decision, ...] = DECISIONS[4:]
-"""Decisions that a scenario may open beside them, in the order of their entries in an action."""
+"""Further decisions that a scenario may open, in the order of their entries in an action."""
 STEP_CHOICES = (1, 2, 4, 8, 16)
 """Numbers of local steps that clusters may take by default, where that is a decision."""
 PARTICIPATION_MIN = 0.5
-"""Least share of the rounds in which a cluster is to take part by default, where that is a decision."""
+"""Default of the smallest share of rounds in which a cluster must take part, where that is a decision."""
 CLOCK_CAP_MIN = 0.2
-"""Least cap on a device's clock by default, over its full clock, where that is a decision."""
+"""Default of the smallest cap on a device's clock, over its full clock, where that is a decision."""
 
 
 def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
@@ -59,9 +59,9 @@ def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
 
 
 def without_neutral_decisions(sections: dict[str, Any]) -> None:
-    """Leave CollaPipe's own decisions out of a scenario's plain data, so that its digest is as before.
+    """Leave CollaPipe's own decisions out of a scenario's plain data, to keep its digest unchanged.
 
-    Of the fields that only opened decisions read, those with their default values are left out, too.
+    Fields that only opened decisions read are also left out if they have their default values.
 
     Args:
         sections: Plain data of a whole scenario, changed in place.
@@ -89,7 +89,7 @@ def opens(scenario: Scenario, decision: Decision) -> bool:
 def judged_by_target(scenario: Scenario) -> bool:
     """Whether schedulers are judged by the time to a target: the shortest rounds train least.
 
-    So it is where they decide who takes part in a round, or for how many local steps.
+    This holds where schedulers decide about participation or local steps.
 
     Args:
         scenario: Any scenario.
@@ -98,13 +98,13 @@ def judged_by_target(scenario: Scenario) -> bool:
 
 
 def require_recoveries(scenario: Scenario) -> None:
-    """Refuse a scenario that leaves replicas to schedulers and in which no cluster recovers from a failure.
+    """Refuse a scenario that leaves replicas to schedulers although no cluster recovers from failures.
 
     Args:
         scenario: The scenario to check.
 
     Raises:
-        ValueError: Says what to add.
+        ValueError: If so; the message names the fields to add.
     """
     if not opens(scenario, "replication"):
         return
@@ -118,13 +118,13 @@ def require_recoveries(scenario: Scenario) -> None:
 
 
 def require_own_steps(scenario: Scenario) -> None:
-    """Refuse a scenario whose own number of local steps is none that schedulers may choose.
+    """Refuse a scenario whose own number of local steps is not among the schedulers' choices.
 
     Args:
         scenario: The scenario to check.
 
     Raises:
-        ValueError: Names both fields, where local steps are a decision.
+        ValueError: If local steps are a decision and the number is missing; the message names both fields.
     """
     own, choices = scenario.workload.local_steps, scenario.workload.local_steps_choices
     if opens(scenario, "local_steps") and own not in choices:

@@ -21,7 +21,7 @@ DSSRA_PLUS_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "failure_price": (0.0, 1e6),
     }
 )
-"""Least and greatest value of each scalar."""
+"""Smallest and largest value of each scalar."""
 
 
 def _scalar(name: str, meaning: str, unit: str) -> Any:
@@ -52,18 +52,18 @@ class DSSRAPlusSpec:
 
     @property
     def is_neutral(self) -> bool:
-        """Whether DSSRA+ is DSSRA with these."""
+        """Whether DSSRA+ equals DSSRA with these values."""
         return dataclasses.asdict(self) == dict(NEUTRAL)
 
 
 NEUTRAL: Mapping[str, float] = MappingProxyType(dataclasses.asdict(DSSRAPlusSpec()))
-"""Values with which DSSRA+ is DSSRA."""
+"""Values with which DSSRA+ equals DSSRA."""
 
 
 def without_neutral_scalars(sections: dict[str, Any]) -> None:
     """Leave neutral scalars out of plain data, and the section if all are.
 
-    So a scenario that was not tuned has the digest that it had before there was anything to tune.
+    A scenario that was not tuned thus keeps the digest that it had before the section existed.
 
     Args:
         sections: The scenario's plain data; changed in place.

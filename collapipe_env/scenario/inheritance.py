@@ -1,8 +1,8 @@
 """Inheritance of scenario fields: preset, fields of a task, fields of a named model, own fields.
 
-Each of these replaces fields of those before it. A task or a model that is named in a file, a mapping or an
-override brings the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete.
-Outputs of a language model follow its vocabulary.
+Each of these replaces fields of the earlier ones. A task or a model named in a file, a mapping or an override
+sets the fields that suit it, so ``{"base": "small", "workload": {"task": "ner"}}`` is complete. The outputs
+of a language model follow its vocabulary.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collapipe_env.scenario.published_models import model_fields
 from collapipe_env.task_registry import SHIPPED_TRAITS
 
 MODEL = "model"
-"""Key of a workload that names a published model; it is spelt out and not kept."""
+"""Key of a workload that names a published model; it is expanded and not stored."""
 DEFAULT_TASK = "classification"
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the entries of ``change``, mappings merged recursively, all else replaced."""
+    """Return ``base`` with the entries of ``change``: mappings merged recursively, other values replaced."""
     merged = copy.deepcopy(dict(base))
     for key, value in change.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):

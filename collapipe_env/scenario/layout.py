@@ -26,12 +26,12 @@ class Layout:
     """One draw of positions and device properties; all arrays are read-only.
 
     Where clusters differ in size, the surplus slots of the smaller ones are absent devices. Their values
-    are harmless fill: they stand on their CU (so every gain is positive and finite, as of a hop of
-    ``hop_min_m``), have an ordinary clock (so no speed is zero), and offer no memory (so no block fits).
+    are harmless: they stand on their CU (every gain is positive and finite, as of a hop of ``hop_min_m``),
+    have an ordinary clock (no speed is zero), and offer no memory (no block fits).
 
     A device's power while computing at clock f is, vectorised,
     ``where(active_power_w > 0, active_power_w * f / max_clock_hz, switched_capacitance * f**3)``:
-    of the two arrays the one that its profile does not give is zero.
+    the array that its profile does not give is zero.
 
     Attributes:
         present: Whether a slot holds a device (N, K).
@@ -77,8 +77,8 @@ def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
     and angle, redrawn until the centres are far enough apart), the devices are uniform in the square, and
     each device's profile, full clock and memory are independent draws. [R]
 
-    Where the clusters hardly fit, not all may find places. Then they take the places of the layout of
-    ``layout_seed`` in random order, so that no draw fails or takes long.
+    Where the clusters hardly fit, some may find no place. They then take the places of the layout of
+    ``layout_seed`` in random order, and no draw fails or takes long.
 
     Args:
         scenario: Scenario with the distributions.
@@ -110,7 +110,7 @@ def _draw(
     rng: np.random.Generator,
     known_places: Callable[[], FloatArray] | None = None,
 ) -> Layout:
-    """Draw a layout, devices first: they take a fixed number of draws, placing clusters a varying one."""
+    """Draw a layout, devices first: they need a fixed number of draws, the clusters a varying number."""
     N, K = cluster.clusters, cluster.max_devices
     present = np.arange(K) < np.array(cluster.devices_per_cluster)[:, None]
     weights = np.array([profile.weight for profile in devices.profiles])

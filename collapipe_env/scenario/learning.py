@@ -15,19 +15,19 @@ from collapipe_env.scenario.validation_errors import refuse_clearly
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class ProxySpec:
-    """Sizes of the Transformer that is really trained in place of the priced one.
+    """Sizes of the proxy, the Transformer that is trained in place of the priced one.
 
-    The proxy keeps the priced architecture's block count and segments; only its widths, sequence length and
-    vocabulary differ, and its style may, so that a paper-size system can be studied on a laptop.
+    The proxy keeps the priced architecture's block count and segments. Its widths, sequence length and
+    vocabulary differ, and its style may differ, so a paper-size system can be studied on a laptop.
 
     Attributes:
-        style: Style of blocks and embedding; None takes the workload's. The priced model stays as it is: its
-            FLOPs, parameters and activations are those of ``workload.style``.
+        style: Style of blocks and embedding; None takes the workload's. It does not change the priced model,
+            whose FLOPs, parameters and activations are those of ``workload.style``.
         width: Model width d, a multiple of ``heads``.
         feedforward: Width of the feed-forward layer.
         heads: Attention heads.
         sequence_length: Tokens per sample; longer texts are cut, shorter ones padded.
-        vocabulary: Rows of the embedding table; the tokeniser learns at most that many tokens.
+        vocabulary: Rows of the embedding table; the tokeniser learns at most this many tokens.
         kv_heads: Heads of keys and values with style ``llama``, 0 for as many as ``heads``.
     """
 
@@ -95,20 +95,20 @@ class LearningSpec:
         proxy: Sizes of the trained proxy; None (``off`` in YAML) trains the priced architecture itself.
         optimizer: Optimiser of the clusters and of the server's head.
         momentum: Momentum of SGD.
-        learning_rate: Step size of the clusters' optimisers. The default suits the default proxy; with proxy
-            off, 3e-5 for both rates trains a model of width 256, which 3e-4 throws off in its first round.
+        learning_rate: Step size of the clusters' optimisers. The default suits the default proxy. With proxy
+            off, 3e-5 for both rates trains a model of width 256, which 3e-4 makes diverge in its first round.
         server_learning_rate: Step size of the server's optimiser, which trains the task head or decoder.
-        weight_decay: Decoupled weight decay of matrices (biases and norms are spared).
+        weight_decay: Decoupled weight decay of matrices (biases and norms are exempt).
         gradient_clip: Largest norm of a cluster's gradient in a local step; 0 leaves it as it is.
         schedule: Change of the step sizes over the local steps; a round has ``workload.local_steps`` of them.
         warmup_steps: Local steps in which step sizes grow linearly to their full value.
-        schedule_steps: Local steps that the schedule is laid out for, more than those of the warm-up if it
-            falls to 0 (linear, cosine); None takes the episode's: rounds times local steps.
+        schedule_steps: Length of the schedule in local steps, more than the warm-up if it falls to 0 (linear,
+            cosine); None takes the episode's: rounds times local steps.
         proximal: Weight mu of FedProx's pull towards the round's common model. The first local step starts
-            there, so the pull shows only with ``workload.local_steps`` above 1.
+            there, so the pull has an effect only with ``workload.local_steps`` above 1.
         aggregation: Rule by which the server turns the clusters' mean update into the next model.
         aggregation_rate: Step size of the server's aggregation; None takes 1 for fedavg and fedavgm and 0.01
-            for fedadam and fedyogi, whose steps hardly depend on how long the updates are.
+            for fedadam and fedyogi, whose steps hardly depend on the size of the updates.
         aggregation_momentum: Its first decay, beta_1 (fedavgm, fedadam, fedyogi).
         aggregation_second_momentum: Its second decay, beta_2 (fedadam, fedyogi).
         aggregation_floor: Number added to the root of the second moment, tau (fedadam, fedyogi).
@@ -120,14 +120,14 @@ class LearningSpec:
         weight_prediction: Under an asynchronous pipeline, let stages whose weights lag behind compute with
             weights predicted by the optimiser's own rule (XPipe); false for the stale weights themselves
             (PipeDream). Synchronous plans are not affected.
-        samples_per_pass: Micro-batches in a row are computed in one pass as long as together they have at
-            most that many samples: the same gradient in less time. 1 computes every one on its own. Where one
-            step of plain SGD allows it, passes are joined over the clusters, too, and then larger.
+        samples_per_pass: Consecutive micro-batches are computed in one pass while together they have at most
+            this many samples: the same gradient in less time. 1 computes each one separately. Where one step
+            of plain SGD allows it, passes are also joined over the clusters, and are then larger.
         evaluate_every: Rounds between two evaluations of the loss.
-        evaluation_samples: At most that many held-out samples are evaluated.
+        evaluation_samples: Largest number of held-out samples that are evaluated.
         metric_every: Rounds between two computations of metrics, a multiple of ``evaluate_every`` in effect;
             writing translations takes longer than a loss.
-        metric_samples: At most that many of the evaluated samples enter the metrics.
+        metric_samples: Largest number of evaluated samples that enter the metrics.
         evaluation: ``inline``, or ``background`` for evaluating a copy of the model while later rounds train;
             the figures are then reported one evaluation later.
         device: PyTorch device that trains the model: ``auto`` takes a GPU if there is one.

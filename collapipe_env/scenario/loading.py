@@ -34,13 +34,13 @@ from collapipe_env.scenario.yaml_places import line_of, open_brackets
 
 YAML_SUFFIXES = (".yaml", ".yml")
 MAX_BYTES = 1_000_000
-"""Bytes of a scenario file."""
+"""Largest size of a scenario file [byte]."""
 MAX_MARKS = 20_000
-"""Lines, commas and opening brackets of a scenario file; the time of parsing grows with them."""
+"""Largest number of lines, commas and opening brackets of a scenario file; parsing time grows with them."""
 MAX_NODES = 100_000
-"""Sections, lists and values of a mapping."""
+"""Largest number of sections, lists and values of a mapping."""
 MAX_BRACKETS = 100
-"""Brackets that are open at once in a scenario file."""
+"""Largest number of brackets open at once in a scenario file."""
 _MARKS = "\n\r,[{"
 
 
@@ -50,18 +50,18 @@ def register_scenario(
     *,
     replace: bool = False,
 ) -> Scenario:
-    """Give a scenario of your own a name, for this process: to load it by, or to base others on.
+    """Register your own scenario under a name, for this process, to load it or to base others on it.
 
     Args:
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
-        source: As for :func:`load_scenario`; it is read now, and later changes of a file do not count.
-        replace: Whether another scenario that was registered under this name gives way.
+        source: As for :func:`load_scenario`. It is read now; later changes of a file have no effect.
+        replace: Whether to replace another scenario registered under this name.
 
     Returns:
-        The scenario. One without a ``name`` gets this one.
+        The scenario. Without a ``name`` of its own it takes this one.
 
     Raises:
-        ScenarioError: If the name is taken or not of that form, or the source is no scenario.
+        ScenarioError: If the name is taken or malformed, or the source is not a scenario.
     """
     scenario = load_scenario(source)
     if isinstance(source, Mapping) and "name" not in source:
@@ -74,17 +74,17 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
 
     Args:
         source: A name (see ``scenario_names``), the path of a YAML file (``.yaml`` or ``.yml``), a
-            mapping of sections, or a scenario, which is returned as it is. Files and mappings may name a
+            mapping of sections, or a scenario, which is returned unchanged. Files and mappings may name a
             preset under ``base``; their fields then replace the preset's, section by section (lists are
-            replaced whole). A ``workload.task`` other than the base's brings the fields that it needs, and
+            replaced whole). A ``workload.task`` other than the base's sets the fields that it needs, and
             ``workload.model`` those of a published model (``bert-base``, ``bert-small``,
-            ``transformer-base``). Whatever is left out keeps its default.
+            ``transformer-base``). Omitted fields keep their defaults.
 
     Returns:
-        The scenario. A file or mapping without a ``name`` is called after its file, or ``custom``.
+        The scenario. A file or mapping without a ``name`` is named after its file, or ``custom``.
 
     Raises:
-        ScenarioError: With one line per fault: dotted path, offending value, what is allowed.
+        ScenarioError: With one line per fault: dotted path, offending value, allowed values.
     """
     if isinstance(source, Scenario):
         return source
@@ -126,7 +126,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
 
 
 def every_field(scenario: Scenario) -> dict[str, Any]:
-    """Return all fields as plain data, also those that change nothing; ``load_scenario`` reads them back.
+    """Return all fields as plain data, even those that change nothing; ``load_scenario`` reads them back.
 
     Args:
         scenario: Any scenario.
@@ -136,7 +136,7 @@ def every_field(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_digest(scenario: Scenario) -> str:
-    """Return the SHA-256 of everything that a scenario says, in hexadecimal digits."""
+    """Return the SHA-256 of a scenario's contents, in hexadecimal digits."""
     return json_digest(scenario_to_dict(scenario))
 
 
@@ -145,13 +145,13 @@ def scenario_to_yaml(scenario: Scenario, *, every: bool = False) -> str:
 
     Args:
         scenario: Any scenario.
-        every: Whether to spell out every field, also those that change nothing.
+        every: Whether to write every field, even those that change nothing.
     """
     return plain_yaml(every_field(scenario) if every else scenario_to_dict(scenario))
 
 
 def plain_yaml(data: Mapping[str, Any]) -> str:
-    """Return plain data as YAML text, such as sections of a scenario file, in their order."""
+    """Return plain data, such as sections of a scenario file, as YAML text in the same order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment] # keep the fields' order
@@ -220,7 +220,7 @@ def _task_fields() -> dict[str, dict[str, Any]]:
 
 
 def _base_data(name: str) -> dict[str, Any]:
-    """Sections of a scenario that another one names as its base."""
+    """Sections of a scenario that another scenario names as its base."""
     registered = SCENARIOS.get(name)
     return _preset_data(name) if registered is None else scenario_to_dict(registered)
 
@@ -255,12 +255,12 @@ def scenario_from_text(text: str, source: str, name: str) -> Scenario:
     """Return the scenario that YAML text describes.
 
     Args:
-        text: The text, as of a scenario file.
+        text: The text of a scenario file.
         source: Its place, for errors.
-        name: Name of the scenario where the text has none.
+        name: Name of the scenario if the text has none.
 
     Raises:
-        ScenarioError: The text is no scenario.
+        ScenarioError: If the text is not a scenario.
     """
     return _build(_parse(text, source), source, name)
 
@@ -310,7 +310,7 @@ _Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yam
 
 
 def _require_quick(text: str, source: str) -> None:
-    """Refuse YAML that takes long to parse, whose time also grows with the square of the nesting."""
+    """Refuse YAML that takes long to parse; the time also grows with the square of the nesting."""
     marks = sum(text.count(mark) for mark in _MARKS)
     if marks > MAX_MARKS:
         raise ScenarioError(
@@ -330,7 +330,7 @@ def _one_line(text: str) -> str:
 
 
 def _plain(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
-    """Copy nested mappings and lists into dicts and lists, refusing what cannot be a scenario.
+    """Copy nested mappings and lists into dicts and lists; refuse anything that cannot be a scenario.
 
     The copy breaks shared references, so a file with recursive or exploding aliases must be stopped here.
     """
@@ -363,7 +363,7 @@ def _plain(data: Mapping[Any, Any], source: str) -> dict[str, Any]:
 
 
 def _plain_value(value: object) -> object:
-    """Turn a section object (say a ``RadioSpec`` in a mapping) or a NumPy scalar into plain data."""
+    """Turn a section object (such as a ``RadioSpec`` in a mapping) or a NumPy scalar into plain data."""
     if isinstance(value, np.generic):
         return value.item()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

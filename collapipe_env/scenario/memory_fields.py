@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 MEMORY_FIELDS: Mapping[str, object] = MappingProxyType(
     {"train_bits": 32, "moment_bits": 32, "recompute": False}
 )
-"""These fields, with the values that change nothing."""
+"""These fields, with their neutral values."""
 
 _FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
-"""Bits of what a model in bfloat16 makes."""
+"""Bits of the numbers that a model in bfloat16 produces."""
 
 
 def without_neutral_memory(sections: dict[str, Any]) -> None:
-    """Leave out of a scenario's plain data what changes nothing, so that its digest is as before.
+    """Leave neutral fields out of a scenario's plain data, to keep its digest unchanged.
 
     Args:
         sections: Plain data of a whole scenario; ``workload`` is changed in place.
@@ -32,13 +32,13 @@ def without_neutral_memory(sections: dict[str, Any]) -> None:
 
 
 def require_half_precision(workload: WorkloadSpec) -> None:
-    """Refuse activations of 32 bits in a model of 16.
+    """Refuse 32-bit activations in a 16-bit model.
 
     Args:
         workload: The workload.
 
     Raises:
-        ValueError: If weights of 16 bits are to make activations or boundary tensors of 32.
+        ValueError: If activations or boundary tensors have 32 bits although weights have 16.
     """
     wide = [name for name in _FOLLOWING if getattr(workload, name) != 16]
     if workload.train_bits == 16 and wide:
@@ -49,13 +49,13 @@ def require_half_precision(workload: WorkloadSpec) -> None:
 
 
 def require_adam(scenario: Scenario) -> None:
-    """Refuse other optimisers than AdamW with few bits.
+    """Refuse optimisers other than AdamW with reduced precision.
 
     Args:
         scenario: The scenario.
 
     Raises:
-        ValueError: If ``sgd`` is to keep 16-bit weights or 8-bit moments.
+        ValueError: If ``sgd`` is combined with 16-bit weights or 8-bit moments.
     """
     workload, optimizer = scenario.workload, scenario.learning.optimizer
     for name in ("train_bits", "moment_bits"):

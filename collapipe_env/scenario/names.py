@@ -1,4 +1,4 @@
-"""Names of scenarios: those of the package, and registered ones."""
+"""Names of scenarios, both the package's and registered ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LADDER = ("small", "medium", "large", "xlarge")
 PUBLISHED = ("bert-small", "bert-base", "transformer-base")
 """Scenarios with a published model on the clusters of ``medium``."""
 REALISTIC = ("boards", "phones")
-"""Scenarios with radios that draw what measured ones draw."""
+"""Scenarios with radios of measured power consumption."""
 LANGUAGE = ("llm-boards", "llm-phones")
 """Scenarios that fine-tune a published language model."""
 TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
-"""Tiers: scenarios in which something leaves its mark on later rounds, is hidden, moves or fails."""
+"""Tiers: scenarios in which rounds affect later ones, or information is hidden, devices move or fail."""
 TIER_SIZES = LADDER[:3]
 """Sizes of every tier."""
 WHOLE_TIERS = ("wild",)
@@ -31,25 +31,25 @@ def sizes_of(tier: str) -> tuple[str, ...]:
 
 
 TRACED = tuple(f"{size}-trace-like" for size in TIER_SIZES)
-"""Scenarios whose uplinks follow traces made like measured ones."""
+"""Scenarios whose uplinks follow synthetic traces that resemble measured ones."""
 TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in sizes_of(tier))
 """Scenarios of the tiers."""
 PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TRACED + TIERED
 """Names of the files in ``presets``."""
 SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TRACED, TIERED))
-"""All of them as help texts show them."""
+"""All names, as help texts show them."""
 
 SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))
 """Registered scenarios by name; ``None`` for those of the package, whose files are read on use."""
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the presets (the ladder from the smallest on), then of registered ones."""
+    """Return the names of the presets (the ladder in ascending order), then those of registered scenarios."""
     return SCENARIOS.names()
 
 
 def is_tier(name: str) -> bool:
-    """Return whether a scenario is one of the tiers, perhaps with another task.
+    """Return whether a scenario is one of the tiers, possibly with another task.
 
     Args:
         name: The scenario's name, ``small-thermal`` or ``small-thermal-ner``.

@@ -1,4 +1,4 @@
-"""The section of a scenario about costs of passes and messages whatever their size."""
+"""The section of a scenario for the fixed costs of passes and messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collapipe_env.scenario.fields import SPEC_CONFIG, real
 from collapipe_env.scenario.validation_errors import refuse_clearly
 
 REFERENCE_CLOCK_HZ = 1e9
-"""Clock at which times of devices are given; at another clock they are in inverse proportion."""
+"""Clock at which device times are given; at other clocks they scale inversely."""
 
 
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class OverheadSpec:
-    """Overheads and latencies ([X]); all zero is the form of the paper.
+    """Overheads and latencies ([X]); with all of them zero the model is the paper's.
 
-    The defaults are a judgement for phones and small boards (`docs/prices.md`).
+    The defaults are estimates for phones and small boards (`docs/prices.md`).
     """
 
     block_s: Annotated[

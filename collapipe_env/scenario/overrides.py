@@ -13,7 +13,7 @@ from collapipe_env.scenario.validation_errors import dataclass_at
 PROCESSES = ("dynamics", "processes")
 """Path at which a scenario names processes."""
 MAX_DEPTH = 12
-"""Sections and lists within each other."""
+"""Largest depth of nested sections and lists."""
 
 
 def assign(data: dict[str, Any], dotted: str, value: object) -> None:

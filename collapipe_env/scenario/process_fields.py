@@ -17,7 +17,7 @@ from collapipe_env.scenario.validation_errors import InnerFieldError
 
 
 def _read(given: object) -> object:
-    """Pairs of name and fields from a mapping of plain data, each checked by the process's own ``Spec``."""
+    """Read pairs of name and fields from a mapping of plain data; each process's own ``Spec`` checks them."""
     if isinstance(given, tuple):
         given = dict(given)
     if not isinstance(given, Mapping):
@@ -30,12 +30,12 @@ def _read(given: object) -> object:
 
 @lru_cache(maxsize=128)
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """The validation of a process's fields; building it takes far longer than using it."""
+    """The validator of a process's fields; building it takes far longer than using it."""
     return TypeAdapter(kind)
 
 
 def _spec(name: str, fields: object) -> Any:
-    """Fields of a process as its ``Spec``; ``None`` where it is switched off, as one of the base may be."""
+    """Fields of a process as its ``Spec``; ``None`` where it is switched off, as a base's process may be."""
     # Imported late: processes know of scenarios.
     from collapipe_env.dynamics.process import PROCESSES
 
@@ -101,7 +101,7 @@ def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
 
 
 def without_neutral_processes(sections: dict[str, Any], pairs: tuple[tuple[str, Any], ...]) -> None:
-    """Leave fields of processes that came later out of a scenario's plain data where they change nothing.
+    """Leave out of a scenario's plain data the neutral fields that were added to processes later.
 
     Args:
         sections: Plain data of a whole scenario, changed in place.

@@ -9,7 +9,7 @@ from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 
 SEQUENCE_LENGTH = 128
-"""Tokens per sample of every model here. It is no part of a published size: this is the length of most of
+"""Tokens per sample of every model here. It is not part of a published size: this is the length of most of
 BERT's pre-training (Devlin et al., 2019, appendix A.2), and few single sentences are longer."""
 
 _BERT: dict[str, object] = {
@@ -101,7 +101,7 @@ MODELS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 
 
 def model_fields(name: str) -> dict[str, object]:
-    """Return the workload fields that a model's name stands for.
+    """Return the workload fields that a model's name implies.
 
     Args:
         name: One of :data:`MODELS`.
@@ -111,7 +111,7 @@ def model_fields(name: str) -> dict[str, object]:
         not part of a model's size, such as ``batch_size``, are not in it.
 
     Raises:
-        ScenarioError: If there is no such model; names the nearest.
+        ScenarioError: If there is no such model; the message names the nearest.
     """
     if not isinstance(name, str) or name not in MODELS:  # a file may hold anything
         raise ScenarioError(f"unknown model {shown(name)}; {nearest_name(name, MODELS)}")

@@ -1,4 +1,4 @@
-"""The scenario: everything that stays the same over an episode."""
+"""The scenario: everything that is fixed over an episode."""
 
 from __future__ import annotations
 
@@ -151,8 +151,9 @@ class Scenario:
 
         Args:
             overrides: New values by dotted path, for example ``{"radio.diversity": 1}``; list entries by
-                index, as in ``"devices.profiles.0.weight"``. A new ``"workload.task"`` brings the fields that
-                it needs, and ``"workload.model"`` those of a published model, unless they are overridden too.
+                index, as in ``"devices.profiles.0.weight"``. A new ``"workload.task"`` sets the fields that
+                it needs, and ``"workload.model"`` those of a published model, unless they are also
+                overridden.
 
         Raises:
             ScenarioError: If a path does not exist or the result is not a valid scenario.
@@ -167,8 +168,7 @@ class Scenario:
         Args:
             task: Name of the task.
             dataset: Data to train on; None keeps the data for the same task and takes the embedded data for
-                another. Columns and languages are those of the old task's data, so another task detects its
-                own.
+                another. Columns and languages belong to the old task's data; another task detects its own.
 
         Raises:
             ScenarioError: If there is no such task.

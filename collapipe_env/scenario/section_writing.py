@@ -1,4 +1,4 @@
-"""Writing of one section into a scenario file, of which everything else stays as it is."""
+"""Write one section into a scenario file and leave everything else unchanged."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def section_lines(scalars: Mapping[str, float], notes: Sequence[str]) -> list[st
 def with_section(text: str, lines: Sequence[str]) -> str:
     """Return a scenario file's text with other lines in place of its section ``dssra_plus``.
 
-    The section reaches from its name to the next line that is not indented. Without one, the lines are added
-    at the end. New lines end as most of the text's do; all others stay as they are, to the byte.
+    The section reaches from its name to the next line that is not indented. If there is none, the lines are
+    added at the end. New lines end as most of the text's lines do; all other bytes stay unchanged.
 
     Args:
         text: The text.
@@ -64,14 +64,14 @@ def _names(line: str) -> bool:
 
 
 def file_of(path: Path, scenario: Scenario) -> str:
-    """Return the text of a scenario file that is to get new scalars.
+    """Return the text of a scenario file that will receive new scalars.
 
     Args:
         path: The file.
         scenario: The scenario that was tuned.
 
     Raises:
-        ScenarioError: The file cannot be read, or is of another scenario; its own scalars do not count.
+        ScenarioError: If the file cannot be read or describes another scenario, apart from its scalars.
     """
     if path.suffix not in YAML_SUFFIXES:
         raise ScenarioError(f"{path}: scalars are written into a scenario file, which ends in .yaml or .yml")
@@ -93,11 +93,11 @@ def file_of(path: Path, scenario: Scenario) -> str:
 
 
 def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) -> None:
-    """Refuse a scenario file that tuned scalars cannot be written into, before they are searched for.
+    """Refuse, before the search, a scenario file into which tuned scalars cannot be written.
 
     Args:
         path: The file.
-        scenario: The scenario that is to be tuned.
+        scenario: The scenario to tune.
         names: Scalars that will be written.
 
     Raises:
@@ -116,7 +116,7 @@ def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) ->
 def write_scalars(
     path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str] = ()
 ) -> None:
-    """Write tuned scalars into a scenario file; everything else in it stays, comments too.
+    """Write tuned scalars into a scenario file; everything else in it stays, including comments.
 
     Args:
         path: The file.
@@ -125,9 +125,9 @@ def write_scalars(
         notes: Comments above them, one line each.
 
     Raises:
-        ScenarioError: The file cannot be read, is of another scenario, or holds the section in a form that
-            cannot be replaced line by line; it is left as it is then.
-        DataError: It cannot be written.
+        ScenarioError: If the file cannot be read, describes another scenario, or holds the section in a form
+            that cannot be replaced line by line; the file then stays unchanged.
+        DataError: If it cannot be written.
     """
     text = _text_with(path, scenario, scalars, notes)
     # The file that a link stands for, not the link.
@@ -135,7 +135,7 @@ def write_scalars(
 
 
 def _text_with(path: Path, scenario: Scenario, scalars: Mapping[str, float], notes: Sequence[str]) -> str:
-    """The file's text with new scalars, which reads as the scenario with these."""
+    """The file's text with new scalars, checked to read as the scenario with these scalars."""
     text = with_section(file_of(path, scenario), section_lines(scalars, notes))
     wanted = scenario.with_overrides({SECTION: {**_neutral(scenario), **scalars}})
     try:

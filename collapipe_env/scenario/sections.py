@@ -32,7 +32,7 @@ from collapipe_env.scenario.workload_section import WorkloadSpec as WorkloadSpec
 Members = Annotated[int, whole("devices of a cluster", 1, 512)]
 LEAST_SHARE = 1e-9
 """Smallest share of the uplink that a plan may give a cluster: a fiftieth of a hertz of 20 MHz. With still
-smaller ones delays and rewards soon leave the range of floats."""
+smaller shares, delays and rewards soon leave the range of floats."""
 
 ClockShare = Annotated[float, real("share of the full clock", "1", gt=0.0, le=1.0)]
 
@@ -43,7 +43,7 @@ class DeviceProfile:
     """A kind of device; every device of a layout is drawn from one profile.
 
     Its power while computing is given either by ``switched_capacitance`` (``kappa f^3`` at clock f) or by
-    ``active_power_w`` (at full clock, in proportion below it), never by both.
+    ``active_power_w`` (at full clock, and proportional to the clock below it), never by both.
     """
 
     name: Annotated[Text, described("the profile's name; no unit, any text")] = "mobile"
@@ -125,7 +125,7 @@ class DeviceSpec:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class ClusterSpec:
-    """Numbers of clusters and devices, the area they may stand in, and the server."""
+    """Numbers of clusters and devices, the area in which they stand, and the server."""
 
     clusters: Annotated[int, whole("number of clusters N", 1, 1024)] = 4
     devices: Annotated[

@@ -1,4 +1,4 @@
-"""The section of a scenario about the terms on which schedulers use the edge server."""
+"""The section of a scenario for the terms on which schedulers use the edge server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collapipe_env.scenario.schema import Scenario
 
 TENANTS = "tenants"
-"""Name of the process that moves the share of other tenants."""
+"""Name of the process that changes the share of other tenants."""
 
 
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class ServerSpec:
-    """Terms of the edge server ([X]); null in a field means what the named terms say (`docs/server.md`)."""
+    """Terms of the edge server ([X]); a null field takes the value of the named terms (`docs/server.md`)."""
 
     terms: Annotated[
         Literal["free", "metered", "contended", "weak"],
@@ -90,7 +90,7 @@ TERMS = {
 
 
 def term_values(server: ServerSpec) -> TermValues:
-    """Return the terms' numbers with what the section itself says in their place.
+    """Return the terms' numbers, replaced by those that the section itself gives.
 
     Args:
         server: The section.
@@ -101,7 +101,7 @@ def term_values(server: ServerSpec) -> TermValues:
 
 
 def require_one_tenancy(scenario: Scenario) -> None:
-    """Refuse a constant share of other tenants beside a process that moves it.
+    """Refuse a constant share of other tenants together with a process that changes it.
 
     Args:
         scenario: The scenario to check.
@@ -117,9 +117,9 @@ def require_one_tenancy(scenario: Scenario) -> None:
 
 
 def without_neutral_server(sections: dict[str, Any]) -> None:
-    """Leave what the section does not say out of plain data, and the section if it says nothing.
+    """Leave unset fields out of plain data, and the section if all are unset.
 
-    So a scenario without it has the digest that it had before there was any.
+    A scenario without the section thus keeps the digest that it had before the section existed.
 
     Args:
         sections: The scenario's plain data; changed in place.

@@ -26,14 +26,14 @@ LANGUAGE_FIELDS: Mapping[str, object] = MappingProxyType(
 """Fields of the styles of language models, with the values that they have in every other style."""
 
 _OF_LANGUAGE_MODELS = ("norm_epsilon", "tied_head")
-"""Those of them that both styles read; the others are for ``llama`` only."""
+"""Fields that both styles read; the others are for ``llama`` only."""
 
 
 def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
-    """Return the fields of a workload that a style reads, but its heads of keys and values.
+    """Return the fields of a workload that a style reads, except its heads of keys and values.
 
     Args:
-        workload: The workload, possibly of another style; then what it does not say is neutral.
+        workload: The workload, possibly of another style; fields that it lacks are then neutral.
         style: Style of the model that is trained.
     """
     return {
@@ -44,9 +44,9 @@ def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
 
 
 def without_neutral_fields(sections: dict[str, Any]) -> None:
-    """Leave out of a scenario's plain data what its styles do not read.
+    """Leave out of a scenario's plain data the fields that its styles do not read.
 
-    So scenarios of other styles say, and have the digest of, what they did before there were language models.
+    Scenarios of other styles thus keep the data and digest that they had before language models were added.
 
     Args:
         sections: Plain data of a whole scenario; ``workload`` and ``learning.proxy`` are changed in place.
@@ -104,7 +104,7 @@ def require_style_fields(workload: WorkloadSpec) -> None:
 
 
 def require_heads(width: int, heads: int, kv_heads: int) -> None:
-    """Refuse heads that style ``llama`` cannot turn or share.
+    """Refuse heads that style ``llama`` cannot rotate or share.
 
     Args:
         width: Model width, a multiple of ``heads``.
@@ -112,7 +112,7 @@ def require_heads(width: int, heads: int, kv_heads: int) -> None:
         kv_heads: Heads of keys and values; 0 for as many.
 
     Raises:
-        ValueError: If a head's width is odd, or the heads are no multiple of those of keys and values.
+        ValueError: If a head's width is odd, or the number of heads is not a multiple of ``kv_heads``.
     """
     if width // heads % 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Suggestions for values that a field refuses: the choice that was meant, the list that was forgotten."""
+"""Suggestions for values that a field refuses: the intended choice, the forgotten list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEQUENCES = {"tuple_type": tuple, "list_type": list}
 
 
 def expected_text(fault: Mapping[str, Any], field: str, hint: object = None) -> str:
-    """Return what a field expects in place of a value, with what to write where that can be told.
+    """Return the value that a field expects, with a suggestion of what to write if there is one.
 
     Args:
         fault: One of pydantic's errors: its ``type``, ``msg`` and ``input``.
@@ -38,7 +38,7 @@ def expected_text(fault: Mapping[str, Any], field: str, hint: object = None) -> 
 
 
 def hints_of(section: type | None) -> dict[str, Any]:
-    """Types of a dataclass's fields by name; none where they cannot be found out.
+    """Types of a dataclass's fields by name; empty if they cannot be determined.
 
     Args:
         section: The dataclass; ``None`` for none.
@@ -50,7 +50,7 @@ def hints_of(section: type | None) -> dict[str, Any]:
 
 
 def _meant(value: object, message: str) -> str | None:
-    """The choice of a message that a text is close to."""
+    """The choice in a message that is close to a text."""
     if not isinstance(value, str):
         return None
     choices = _CHOICE.findall(message)
@@ -59,7 +59,7 @@ def _meant(value: object, message: str) -> str | None:
 
 
 def _entry(value: object, sequence: type, hint: object) -> str | None:
-    """The entry of the list that a value should have been, as YAML has it; ``None`` if it cannot be."""
+    """The value as an entry of the expected list, in YAML; ``None`` if it cannot be one."""
     if hint is None or not isinstance(value, str | int | float):
         return None
     fault = _fault_of(sequence([value]), hint)

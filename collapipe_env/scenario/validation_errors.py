@@ -15,17 +15,17 @@ from collapipe_env.scenario.suggestions import expected_text, hints_of
 T = TypeVar("T")
 
 SHOWN = 10
-"""Faults that a message lists before it only counts them."""
+"""Number of faults that a message lists before it only counts the rest."""
 
 _MISSING = object()
 
 
 class InnerFieldError(ValueError):
-    """A fault within a field that pydantic knows as a whole, such as one of a process's fields.
+    """A fault inside a field that pydantic treats as a unit, such as one of a process's fields.
 
     Args:
         place: Dotted path within the field; empty for the field itself.
-        text: The fault, with the value and what is allowed.
+        text: The fault, with the value and the allowed values.
     """
 
     def __init__(self, place: str, text: str) -> None:
@@ -35,7 +35,7 @@ class InnerFieldError(ValueError):
 
 
 def refuse_clearly(cls: type[T]) -> type[T]:
-    """Make a pydantic dataclass raise ``ScenarioError`` instead of pydantic's own error when it is built.
+    """Make a pydantic dataclass raise ``ScenarioError`` instead of pydantic's own error.
 
     Args:
         cls: The dataclass to decorate; changed in place.
@@ -84,14 +84,14 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
 
 
 def dataclass_at(root: type, path: Iterable[object]) -> type | None:
-    """Return the dataclass that a path of field names and list indices leads to.
+    """Return the dataclass at the end of a path of field names and list indices.
 
     Args:
         root: The dataclass to start from.
         path: Field names and indices.
 
     Returns:
-        The dataclass there, or ``None`` where the path leads to something else.
+        The dataclass there, or ``None`` if the path ends at something else.
     """
     current: type | None = root
     for step in path:
@@ -191,7 +191,7 @@ def _dataclass_in(hint: object) -> type | None:
 
 
 def _description(root: type, path: Sequence[object]) -> str:
-    """Return the description (meaning, unit, range) of the field that a path leads to."""
+    """Return the description (meaning, unit, range) of the field at the end of a path."""
     names = [step for step in path if isinstance(step, str)]
     section = dataclass_at(root, names[:-1])
     if section is None or not names or names[-1] not in _field_names(section):

@@ -36,7 +36,7 @@ def _known_task(name: str) -> str:
 @refuse_clearly
 @dataclass(frozen=True, kw_only=True, config=SPEC_CONFIG)
 class WorkloadSpec:
-    """The priced Transformer and its training in one round: every delay and energy is charged for it."""
+    """The priced Transformer and its training in one round: all delays and energies are computed for it."""
 
     task: Annotated[
         str,
@@ -215,7 +215,7 @@ class WorkloadSpec:
 
     @property
     def kv_width(self) -> int:
-        """Numbers of a token's keys, and of its values: the width unless groups of heads share them."""
+        """Size of a token's keys, and of its values: the width unless groups of heads share them."""
         return self.width // self.heads * (self.kv_heads or self.heads)
 
     @property

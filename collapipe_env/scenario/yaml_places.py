@@ -1,4 +1,4 @@
-"""Places in YAML text that errors and limits are about."""
+"""Places in YAML text, for errors and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ruamel.yaml.error import MarkedYAMLError
 
 
 def open_brackets(text: str) -> Iterator[tuple[int, int]]:
-    """Yield each bracket's position, and how many are open after it; also of those in comments.
+    """Yield each bracket's position and the number of brackets open after it, including those in comments.
 
     The time of parsing grows with the square of that number.
 
@@ -23,10 +23,10 @@ def open_brackets(text: str) -> Iterator[tuple[int, int]]:
 
 
 def line_of(error: MarkedYAMLError) -> str:
-    """Return ``, line 3`` for what is wrong in a third line; nothing where the error names no place.
+    """Return ``, line 3`` for an error in the third line; nothing if the error names no place.
 
     Args:
-        error: What the parser raised.
+        error: The parser's error.
     """
     mark = error.problem_mark or error.context_mark
     return f", line {mark.line + 1}" if mark is not None else ""

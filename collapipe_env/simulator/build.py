@@ -1,4 +1,4 @@
-"""From a scenario to what the simulator computes with."""
+"""Build the simulator's parameters, action box and initial state from a scenario."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
         recompute: Whether devices recompute activations; the workload's own setting by default.
 
     Raises:
-        ScenarioError: If the workload's task was registered and says nothing of itself, or needs decoder
-            blocks that the workload lacks.
+        ScenarioError: If the workload's registered task has no traits, or needs decoder blocks that the
+            workload lacks.
     """
     w = scenario.workload
     if recompute is not None:
@@ -132,7 +132,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
 
 
 def may_sit_out(scenario: Scenario) -> bool:
-    """Whether a process may leave too few devices of a cluster to hold the encoder, so that it sits out.
+    """Whether a process may leave a cluster too few devices for the encoder; the cluster then sits out.
 
     Args:
         scenario: The scenario.
@@ -141,7 +141,7 @@ def may_sit_out(scenario: Scenario) -> bool:
 
 
 def commits_rates(scenario: Scenario) -> bool:
-    """Whether senders of a scenario choose their rates by what is known of gains.
+    """Whether a scenario's senders choose their rates from known gains rather than true ones.
 
     Args:
         scenario: The scenario.
@@ -169,7 +169,7 @@ def server_terms(scenario: Scenario) -> ServerTerms:
 
 
 def migration_of(scenario: Scenario) -> Migration | None:
-    """Rules of a scenario for moved blocks' moments; ``None`` where they cost nothing."""
+    """A scenario's rules for the moments of moved blocks; ``None`` where they cost nothing."""
     spec = dict(scenario.dynamics.processes).get("migration")
     if spec is None:
         return None
@@ -182,7 +182,7 @@ def migration_of(scenario: Scenario) -> Migration | None:
 
 
 def replication_of(scenario: Scenario) -> Replication | None:
-    """Terms of a scenario for replicas; ``None`` where nobody keeps any."""
+    """A scenario's terms for replicas; ``None`` where there are no replicas."""
     presence = dict(scenario.dynamics.processes).get("presence")
     opened = opens(scenario, "replication")
     if presence is None or (presence.replication == "none" and not opened):
@@ -196,7 +196,7 @@ def replication_of(scenario: Scenario) -> Replication | None:
 
 
 def overheads_of(scenario: Scenario) -> Overheads:
-    """Overheads of passes and messages of a scenario."""
+    """A scenario's overheads of passes and messages."""
     o = scenario.overheads
     trained = workload_costs(scenario).trained_block_parameters
     return Overheads(
@@ -289,7 +289,7 @@ def energy_budgets(scenario: Scenario) -> np.ndarray[tuple[int, int], np.dtype[n
 
 
 def budget_period(scenario: Scenario) -> float | None:
-    """Seconds that an energy budget is meant for; ``None`` where it is meant for a round.
+    """Period of an energy budget [s]; ``None`` where a budget is per round.
 
     Budgets per second are ``Pbar = Ebar / T_ref``, with the reference delay of the same scenario at one local
     step: the budget of a round of the usual length, spread over its seconds [X].
@@ -328,7 +328,7 @@ def reference_delay(scenario: Scenario) -> float:
     """Reference delay ``T_ref`` [s]: the even split at mean gains in the layout of ``layout_seed``.
 
     Even split over all devices, equal bandwidth, full power, ``M = 4`` or the nearest allowed
-    (`system_model.md` section 4). It is a constant of the scenario, also where layouts are redrawn.
+    (`system_model.md` section 4). It is a constant of the scenario, even where layouts are redrawn.
     """
     state = mean_state(scenario, fixed_layout(scenario))
     parameters = system_parameters(scenario)

@@ -1,8 +1,7 @@
 """Delay, energy, memory and losses of one round under an allocation: a pure function.
 
-This is the one place where the physics comes together. The simulator calls it for the rounds that are
-played and model-based schedulers call it for the rounds they imagine, with extra leading axes for
-candidate allocations.
+This module combines all the physics. The simulator calls it for the rounds that are played. Model-based
+schedulers call it for candidate allocations, which have extra leading axes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class RoundCosts:
         update: Longest update of the optimiser in a local step (..., N) [s].
         collect: ``T_col`` (..., N) [s].
         upload: ``T_up`` (..., N) [s].
-        relay: ``T_relay`` (..., N) [s], 0 unless CUs send new weights on.
+        relay: ``T_relay`` (..., N) [s], 0 unless CUs forward new weights.
         barrier: Wait for the slowest cluster in each local step (..., N) [s], 0 unless the head is common.
         broadcast: ``T_bc`` (...) [s].
         energy: Energy of each node (..., N, K+1) [J].
@@ -63,20 +62,21 @@ class RoundCosts:
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
         allocation: The plan.
-        migration: ``T_mig`` (..., N) [s], in which moments of moved blocks travel before the first local
+        migration: ``T_mig`` (..., N) [s], the time to move the moments of moved blocks before the first local
             step; ``None`` where a change of plan costs nothing.
-        moments: What becomes of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or
-            ``LOST`` of :mod:`collapipe_env.physics.migration`; ``None`` likewise.
-        budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
-        server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J], of
-            which its budget speaks; ``None`` where it has none.
+        moments: Fate of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
+            :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
+        budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
+        server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J],
+            which counts against the server's budget; ``None`` where it has no budget.
         server_budget_j: The server's energy budget of a round [J]; ``None`` where it has none.
-        idle_round_s: Delay of a round in which nobody takes part [s]; ``None`` where all clusters have to.
-        local_steps: ``H_n`` (..., N), int, where schedulers decide about them; ``None`` if all clusters take
-            the workload's.
-        replication: ``T_rep`` (..., N) [s], in which replicas travel after every local step; ``None`` where
-            nobody keeps any.
-        replica_hosts: Hosts of the devices' replicas (..., N, K, K+1), bool, CU first; ``None`` likewise.
+        idle_round_s: Delay of a round without participants [s]; ``None`` where all clusters must take part.
+        local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
+            workload's.
+        replication: ``T_rep`` (..., N) [s], the time to send replicas after every local step; ``None`` where
+            there are no replicas.
+        replica_hosts: Hosts of the devices' replicas (..., N, K, K+1), bool, CU first; ``None`` where there
+            are no replicas.
     """
 
     delay: Array
@@ -145,13 +145,13 @@ def round_costs(
     """Evaluate one round (`system_model.md` sections 3 to 7).
 
     Plain plans in NumPy arrays with one batch axis go through a compiled loop, all others through
-    :func:`general_round_costs`; the results agree but for rounding.
+    :func:`general_round_costs`; the results agree apart from rounding.
 
     Args:
         parameters: Scalars of the scenario.
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
         allocation: The decision to evaluate.
-        interference_w: Interference to use instead of the allocation's own (..., N) [W]; lets a solver
+        interference_w: Interference to use instead of the allocation's own (..., N) [W], for solvers that
             hold it fixed. Moments travel under the interference of their own phase.
     """
     costs: RoundCosts | None = None
@@ -434,7 +434,7 @@ def _links(
 def _rates(
     p: SystemParameters, state: SystemState, gain: Array, snr: Array, share: Array, cu_power: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Rates of hops, uplinks, downlinks and of the broadcast that gains and SNRs carry."""
+    """Rates of hops, uplinks, downlinks and the broadcast for given gains and SNRs."""
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
     listeners = radio.weakest_listener(gain, state.device_edge_ratio, state.present)
     return (

@@ -25,7 +25,7 @@ def nearest_choice(choices: Sequence[int], wanted: int) -> int:
 
 
 def equal_resources(parameters: SystemParameters, devices: tuple[int, ...]) -> dict[str, Array]:
-    """Equal bandwidth and full power: what schedulers get that decide neither.
+    """Equal bandwidth and full power, for schedulers that choose neither.
 
     Args:
         parameters: Scalars of the scenario.

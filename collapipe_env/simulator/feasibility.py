@@ -1,4 +1,4 @@
-"""Can the energy budgets be met at all? (`system_model.md` section 5)."""
+"""Whether any plans can meet the energy budgets (`system_model.md` section 5)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from collapipe_env.simulator.energy_search import EnergySearch
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 
 HOPELESS = 1e6
-"""Times a budget beyond which raising it is no advice: some link hardly ever delivers."""
+"""Multiple of a budget above which raising it is no remedy, because some link hardly ever delivers."""
 
 
 class EnergyBudgetWarning(UserWarning):
-    """In some episodes of a scenario, energy budgets cannot be met by any plans that the search found."""
+    """In some episodes of a scenario, no plans found by the search meet the energy budgets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class FeasibilityReport:
 
     Attributes:
         energy_ratio: Energy over budget of each node, averaged over an episode's rounds (E, N, K+1).
-        budget_period_s: Seconds that a budget is meant for [s]; ``None`` where it is for a round. A round
-            of ``e`` budgets must last ``e`` such periods: it may, so budgets per second can be met.
+        budget_period_s: Period of a budget [s]; ``None`` where budgets are per round. Budgets per second can
+            always be met: a round of ``e`` budgets may last ``e`` such periods.
     """
 
     energy_ratio: FloatArray
@@ -100,26 +100,26 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     """Search the least energy use of a scenario in a sample of its episodes, ignoring delay.
 
     64 episodes are drawn: layouts where they are redrawn, shadowing, and as many rounds of the uplinks'
-    fading as an episode has (64 to 256). Of each layout and shadowing, 16 rounds of all channels and loads
-    are drawn, of a single one 64 (huge systems are sampled less). The seeds are the function's own; equal
-    scenarios have equal reports.
+    fading as an episode has (64 to 256). For each layout and shadowing, 16 rounds of all channels and loads
+    are drawn, or 64 if there is only one (huge systems are sampled less). The seeds are the function's own;
+    equal scenarios have equal reports.
 
-    In these episodes the search lowers the largest time-average of energy over budget in each cluster. The
-    uplink's bandwidth is split once for an episode, so that the CUs' uses are level. Devices hold as many
-    blocks on average as levels their energy, and rounds' plans are roundings of that. Where this does not
-    meet the budgets, nor is known to be needed, plans follow the channels: in each round the cheapest
-    segments at prices that rise with the energy used so far. Powers are the lowest, under ``arq`` the best of
-    a few.
+    In these episodes the search minimises the largest time-average of energy over budget in each cluster. The
+    uplink's bandwidth is split once per episode, to equalise the CUs' uses. The average number of blocks on
+    each device equalises the devices' energy, and the plans of rounds are roundings of these averages. Where
+    this does not meet the budgets, and may not be the best possible, plans follow the channels: in each round
+    the cheapest segments at prices that rise with the energy used so far. Powers are the lowest, or under
+    ``arq`` the best of a few.
 
-    What it says of an episode is what plans can do, not what a policy does: a policy that meets the budgets
-    in the long run still begins with empty queues, and has used a few per cent more than its budgets after
-    100 rounds. Where budgets lie near the border, that is far more episodes over budget than
+    The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
+    long run still begins with empty queues, and has used a few per cent more than its budgets after 100
+    rounds. Near the border, a policy is therefore over budget in far more episodes than
     :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` it was 45 % against 6 % in the
-    same episodes. With only those episodes counted in which DSSRA uses more than 5 % above some budget
-    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios that were tried, and
-    with a layout per episode it was 28 % against 16 % (``modelling_notes.md``). A search can also fail to
-    find what exists: in episodes in which devices spend most of their energy on their radio, the least use
-    may come out some per cent too high.
+    same episodes. If only episodes count in which DSSRA uses more than 5 % above some budget
+    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios, and with a layout per
+    episode the shares were 28 % and 16 % (``modelling_notes.md``). The search can also miss existing plans:
+    in episodes in which devices spend most of their energy on the radio, the least use may come out a few per
+    cent too high.
 
     Args:
         scenario: The scenario.
@@ -140,7 +140,7 @@ def warn_if_infeasible(scenario: Scenario) -> None:
 
     Warns:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
-            field and what would do; where devices walk, that the estimate has them stand still.
+            field and a remedy. Where devices walk, it says that the estimate has them stand still.
     """
     report = energy_feasibility(scenario)
     if not report.feasible:
@@ -224,7 +224,7 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
 
 
 def _rounded_up(value: float) -> float:
-    """The next larger number of two digits; what is equal but for rounding is no larger."""
+    """The next larger number of two digits; numbers that differ only by rounding count as equal."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return (math.floor(value / step * (1.0 + 1e-9)) + 1) * step
 

@@ -17,8 +17,8 @@ from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 LOSS_SMOOTHING = 0.8
-"""Weight of the past in the smoothed evaluation loss after a round; after a local step where clusters choose
-their number, so that long rounds are not held back."""
+"""Weight of the past in the smoothed evaluation loss, per round. Where clusters choose the number of local
+steps it is per local step, to treat long rounds fairly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +27,18 @@ class RoundRecord:
 
     Attributes:
         state: The system before the round, queues included. Its known gains are those that schedulers saw.
-        allocation: What was played.
+        allocation: The plan that was played.
         costs: Delays, energies, memory, interference and element times.
         arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
         backlog_sum: Their sum over all nodes (E,), the server's queue included where it has one.
-        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), that of
-            the server included likewise.
+        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), also
+            with the server's excess where it has a queue.
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
-        interruption: What processes did inside the round, all together; ``None`` where none can.
-        absence: Participation queues after the round (E, N), in rounds; ``None`` where all clusters have to
-            take part.
+        interruption: Combined events of all processes inside the round; ``None`` where there can be none.
+        absence: Participation queues after the round (E, N), in rounds; ``None`` where all clusters must take
+            part.
     """
 
     state: SystemState
@@ -90,11 +90,11 @@ class RoundRecord:
 
 
 def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] | None:
-    """Move the server's queue on.
+    """Update the server's queue after a round.
 
     Args:
         state: The system before the round (E, ...).
-        costs: What the round cost.
+        costs: Costs of the round.
 
     Returns:
         ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,); ``None`` where it
@@ -113,15 +113,15 @@ def queue_round(
     plays: Array | None = None,
     present: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Move the queues on, in a compiled loop where the arrays are NumPy's.
+    """Update the queues after a round, in a compiled loop for NumPy arrays.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
         granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
-        plays: Clusters that take part (E, N), bool; the others' queues stand still. ``None`` for all.
-        present: Devices that are there (E, N, K), bool; the others' queues stand still. ``None`` where
-            nobody comes and goes.
+        plays: Clusters that take part (E, N), bool; the queues of the others stay constant. ``None`` for all.
+        present: Present devices (E, N, K), bool; the queues of the others stay constant. ``None`` where
+            no device comes or goes.
 
     Returns:
         ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
@@ -143,7 +143,7 @@ def queue_round(
 
 
 def _frozen(following: Array, backlog: Array, present: Array | None) -> Array:
-    """Queues after the round, those of devices that are away as they were: absence earns no credit."""
+    """Queues after the round, unchanged for devices that are away: absence earns no credit."""
     if present is None:
         return following
     xp = namespace(following)

@@ -1,4 +1,4 @@
-"""The nouns of the simulator: what is fixed, what a scheduler sees, and what a round cost."""
+"""State of the simulated system before a round, true and as schedulers see it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class SystemState:
         loss: Smoothed evaluation loss (...).
         device_edge_ratio: Gain of each device to the base station over its CU's (..., N, K), > 0; ``None``
             unless ``workload.distribution`` is ``devices``.
-        server_share: Share of the server that tenants who come and go leave to the clusters (...), in (0, 1];
-            ``None`` for 1.
+        server_share: Share of the server that other tenants leave to the clusters (...), in (0, 1]; ``None``
+            for 1.
         absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
             which clusters take part.
-        known_uplink_gain: What is known of ``h_n`` before the round (..., N); ``None`` where that is ``h_n``.
-        known_d2d_gain: The same of ``G_n`` (..., N, K+1, K+1).
+        known_uplink_gain: Known value of ``h_n`` before the round (..., N); ``None`` where it equals ``h_n``.
+        known_d2d_gain: The same for ``G_n`` (..., N, K+1, K+1).
         full_speed: Speed at the full clock (..., N, K) [FLOP/s]; ``None`` unless schedulers may cap clocks.
-        cubic_power: Whether the power of a device grows with the cube of its clock, else in proportion
-            (..., N, K), bool; ``None`` likewise.
-        processes: What processes show of themselves: arrays (..., ...) by name, by process.
+        cubic_power: True where a device's power grows with the cube of its clock, False where in proportion
+            (..., N, K), bool; ``None`` unless schedulers may cap clocks.
+        processes: Arrays that processes expose: arrays (..., ...) by name, by process.
     """
 
     uplink_gain: Array
@@ -72,9 +72,9 @@ class SystemState:
 
     @property
     def live_backlog(self) -> Array:
-        """Queues that a round moves (..., N, K+1): those of nodes that are there, 0 of devices that are away.
+        """Queues that a round updates (..., N, K+1): those of present nodes, 0 for devices that are away.
 
-        Absence earns no credit, so that a frozen queue has no price and no drift.
+        Absence earns no credit: a frozen queue has no price and no drift.
         """
         present, backlog = self.present, self.backlog
         return concatenate((backlog[..., :1], where(present, backlog[..., 1:], 0.0 * backlog[..., 1:])))
@@ -99,10 +99,10 @@ class SystemState:
 
 @dataclass(frozen=True, eq=False)
 class EstimatedState(SystemState):
-    """Estimate of a system before a round, which schedulers get in place of the system.
+    """Estimate of a system before a round, which schedulers receive instead of the true system.
 
-    The fields are those of a system, and hold estimates: ``uplink_gain`` is the known gain, say. There are no
-    known gains beside them.
+    It has the fields of a system, with estimates as values: ``uplink_gain``, for instance, is the known gain.
+    It has no separate known gains.
     """
 
     @classmethod
@@ -121,7 +121,7 @@ class EstimatedState(SystemState):
 
 
 def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array | None:
-    """Return memory caps under the other setting of recomputation, where schedulers decide about it.
+    """Return memory caps under the other setting of recomputation, where this decision is open.
 
     Args:
         parameters: Scalars of the scenario.
@@ -145,7 +145,7 @@ def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
 
 
 def able_where_open(parameters: SystemParameters, state: SystemState) -> Array | None:
-    """Return which clusters can hold the encoder (..., N), bool, where they may sit out; else ``None``.
+    """Return which clusters can hold the encoder (..., N), bool, if clusters may sit out, or ``None``.
 
     Args:
         parameters: Scalars of the scenario.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collapipe_env.scenario.learning import LearningSpec
 
 BERT_TOKEN_TYPES = 2
-"""Token types of BERT, one for each sentence of a pair: default for a proxy in BERT's style."""
+"""Token types of BERT, one for each sentence of a pair: the default for a proxy in BERT's style."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TaskSpec:
         text_column: Header name or 0-based index; None detects.
         label_column: Header name or 0-based index; None detects.
         languages: Source and target language of parallel text, as the endings of its files; None detects.
-        checkpoint: Local folder of a checkpoint whose tokeniser is to be used; None learns one.
+        checkpoint: Local folder of a checkpoint whose tokeniser is used; None learns one.
         beam_size: Beams of the search that writes translations; 1 is greedy.
     """
 
@@ -69,7 +69,7 @@ class TaskSpec:
 
 
 def task_spec(scenario: Scenario) -> TaskSpec:
-    """Return the settings of a scenario's task, for the architecture that is really trained.
+    """Return the settings of a scenario's task, for the trained architecture.
 
     Args:
         scenario: The scenario.
@@ -117,9 +117,9 @@ class Split:
 
     Attributes:
         tokens: Token ids, shape (samples, q); 0 is padding.
-        targets: Expected outputs of the head, shape (samples, ...); each task has its own value for none.
+        targets: Expected outputs of the head, shape (samples, ...); each task has its own value for "none".
         references: Expected results for the metrics, one a sample, where targets are not enough: the words'
-            tags, or the reference translation. Empty where targets are.
+            tags, or the reference translation. Empty otherwise.
     """
 
     tokens: IntArray
@@ -143,17 +143,17 @@ class TaskData:
     Attributes:
         train: Training samples.
         dev: Samples to choose hyper-parameters with; neither tokeniser nor model ever learns from them.
-        test: Samples for the figures that are reported; used for nothing else.
+        test: Samples for the reported figures; used for nothing else.
         strata: Class of every training sample for label-skewed partitions, shape (samples,).
         lengths: Real tokens of every training sample for length-skewed partitions, shape (samples,).
         classes: Names of the outputs, in the order of their numbers; empty for a vocabulary.
         decode: Turns rows of target ids into texts, where the task writes text.
-        hidden: Token that stands for a hidden one in training: the unknown token, or a checkpoint's mask.
-        pack: Packs the documents of these numbers into samples, where strata and lengths are those of
-            documents, shape (documents,): each cluster's are packed apart. ``train`` then holds all of them.
-            None where every sample is one document.
+        hidden: Token that replaces a hidden one in training: the unknown token, or a checkpoint's mask.
+        pack: Packs the documents with the given numbers into samples, separately for each cluster. Strata and
+            lengths then refer to documents, shape (documents,), and ``train`` holds all of them. None where
+            every sample is one document.
         end: Id that ends a text, where the task continues texts.
-        unwritten: Ids that it never writes.
+        unwritten: Ids that the model never writes.
         tokenizer: Tokeniser with these ids for a saved model, where the task has learned one for itself.
     """
 
@@ -175,22 +175,22 @@ class Task(Protocol):
     """A task of the federation. Implementations keep no state: one instance serves every learner.
 
     A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` in
-    which the best answer that is always the same is right. Reports hold training against it.
+    which the best constant answer is right. Reports compare training with it.
 
     A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
-    figure for each sample, shape (samples,), in place of :meth:`predict`; :meth:`score` is given these. One
-    that writes text has ``continuations`` as
-    :class:`~collapipe_env.tasks.language_modelling.LanguageModelling` has it.
+    figure for each sample, shape (samples,), instead of :meth:`predict`; :meth:`score` receives these
+    figures. A task that writes text has ``continuations``, as in
+    :class:`~collapipe_env.tasks.language_modelling.LanguageModelling`.
     """
 
     name: str
     metrics: tuple[str, ...]
-    """Names of what :meth:`score` returns; the first is the headline."""
+    """Names of the metrics that :meth:`score` returns; the first is the headline."""
     traits: TaskTraits
-    """Traits with which the task is priced and its workload checked."""
+    """Traits from which the task is priced and its workload checked."""
 
     def load(self, spec: TaskSpec) -> TaskData:
-        """Return the data, from a per-process cache if it was asked for before.
+        """Return the data, from a per-process cache after the first call.
 
         Raises:
             DataError: If the data does not fit the specification.
@@ -198,7 +198,7 @@ class Task(Protocol):
         ...
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
-        """Return the classes or tags of the training data, whose number ``outputs`` must be.
+        """Return the classes or tags of the training data, whose number must equal ``outputs``.
 
         Empty for a task whose outputs are a vocabulary. ``spec.outputs`` is not read.
 
@@ -230,7 +230,7 @@ class Task(Protocol):
         ...
 
     def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
-        """Return predicted ids, one row a sample, without looking at targets.
+        """Return predicted ids, one row a sample, without use of the targets.
 
         Args:
             head: The server's module.
@@ -246,7 +246,7 @@ class Task(Protocol):
         Args:
             predictions: Rows of :meth:`predict` (or figures of ``measure``) for all samples of the split.
             split: Its samples.
-            data: The data that it is part of.
+            data: The data to which the split belongs.
         """
         ...
 

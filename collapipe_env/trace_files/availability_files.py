@@ -1,4 +1,4 @@
-"""Availability of clients over time, from JSON of the shape that FedScale documents."""
+"""Availability of clients over time, from JSON in the format that FedScale documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collapipe_env.files import read_json
 from collapipe_env.trace_files.trace_sources import checksum, found_path
 
 MOST_BYTES = 1024**3
-"""Bytes of a file of availabilities."""
+"""Largest size of a file of availability [byte]."""
 PERIODS_S = (1.0, 1e9)
 """Shortest and longest period of a client, as of stays in ``presence`` [s]."""
 _REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is converted by its owner first"
@@ -24,14 +24,14 @@ _REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is convert
 
 @dataclass(frozen=True, eq=False)
 class Availability:
-    """Windows in which a client is there, repeated for ever.
+    """Windows in which a client is available, repeated for ever.
 
     Attributes:
         client: Its key in the file.
         begin_s: Begins of the windows (W,), ascending [s].
         end_s: Ends of the windows (W,), none before its begin or after the next one's [s].
-        period_s: Time after which all repeats, ``finish_time``, 1 to 1e9 [s].
-        model: Model of the device, as the file says.
+        period_s: Time after which the windows repeat, ``finish_time``, 1 to 1e9 [s].
+        model: Model of the device, from the file.
     """
 
     client: str
@@ -42,12 +42,12 @@ class Availability:
 
     @property
     def share(self) -> float:
-        """Share of the time in which it is there."""
+        """Share of the time in which it is available."""
         return float(np.sum(self.end_s - self.begin_s) / self.period_s)
 
 
 def available(trace: Availability, seconds: FloatArray | float) -> BoolArray:
-    """Whether a client is there at some times: from a window's begin to its end, both included.
+    """Whether a client is available at the given times: from a window's begin to its end, both included.
 
     Args:
         trace: The client.
@@ -67,7 +67,7 @@ def read_availability(path: Path) -> tuple[Availability, ...]:
         path: A JSON object: by client ``duration``, ``inactive``, ``active``, ``finish_time``, ``model``.
 
     Raises:
-        DataError: Naming the file, the client, the field and the remedy.
+        DataError: If the file is malformed; the message names the file, the client, the field and the remedy.
     """
     content = read_json(path, _REMEDY, MOST_BYTES)
     if not content:
@@ -128,11 +128,11 @@ def availability_file(source: str) -> Path:
     """Path of a file of availability that a scenario names.
 
     Args:
-        source: The path. A relative one that is not there is looked for below the folder that the environment
-            variable ``COLLAPIPE_DATA`` names, too.
+        source: The path. A relative path that does not exist is also looked up in the folder that the
+            environment variable ``COLLAPIPE_DATA`` names.
 
     Raises:
-        DataError: It is not there, or no file.
+        DataError: If it does not exist or is not a file.
     """
     path = found_path(source, "availability")
     if path.is_dir():
@@ -147,20 +147,20 @@ def availability_checksum(source: str) -> str:
         source: The path, as for :func:`availability_file`.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: If it cannot be read.
     """
     return checksum((availability_file(source),), MOST_BYTES)
 
 
 def require_same_file(source: str, given: str) -> None:
-    """Refuse a file of availability that is not that of a checksum; one that is not there passes.
+    """Refuse a file of availability with another checksum; a missing file passes.
 
     Args:
         source: The path, as for :func:`availability_file`.
-        given: The checksum.
+        given: The expected checksum.
 
     Raises:
-        DataError: It has another one.
+        DataError: If the checksums differ.
     """
     try:
         found = availability_checksum(source)

@@ -17,11 +17,11 @@ from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_trace
 from collapipe_env.typed_paths import given_path, why_unusable
 
 ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
-"""Endings of the files of a folder that are read."""
+"""Endings of the files that are read from a folder."""
 MOST_FILES = 10_000
 """Files of a source."""
 DATA_FOLDER = "COLLAPIPE_DATA"
-"""Environment variable: the folder below which relative paths are looked for, too."""
+"""Environment variable that names a second folder for relative paths."""
 
 Part = Literal["all", "train", "dev", "test"]
 Item = TypeVar("Item")
@@ -32,13 +32,13 @@ def part_of(index: int) -> Part:
     """Part of the split to which a file belongs: index mod 5 is 3 for dev, 4 for test, else train.
 
     Args:
-        index: Place of the file among all of its source, in the order of their names.
+        index: Place of the file among all files of its source, in the order of their names.
     """
     return {3: "dev", 4: "test"}.get(index % 5, "train")  # type: ignore[return-value]
 
 
 def split(items: Sequence[Item], part: Part) -> list[Item]:
-    """Return the items of a part, whole ones.
+    """Return the items of a part; items are never divided.
 
     Args:
         items: Files or traces in the order of their names.
@@ -51,11 +51,11 @@ def source_files(source: str | Iterable[str]) -> tuple[Path, ...]:
     """Files of a source, in the order of their names.
 
     Args:
-        source: A folder, a file, or several of them. A relative path that is not there is looked for below
-            the folder that the environment variable ``COLLAPIPE_DATA`` names, too.
+        source: A folder, a file, or several of them. A relative path that does not exist is also looked up in
+            the folder that the environment variable ``COLLAPIPE_DATA`` names.
 
     Raises:
-        DataError: A path is not there, a folder holds no traces, or a file is named twice.
+        DataError: If a path does not exist, a folder holds no traces, or a file is named twice.
     """
     given = (source,) if isinstance(source, str) else tuple(source)
     if not given:
@@ -91,12 +91,12 @@ def found_path(text: str, what: str = "traces") -> Path:
     """Path of a file or folder that a scenario names.
 
     Args:
-        text: The path. A relative one that is not there is looked for below the folder that the environment
-            variable ``COLLAPIPE_DATA`` names, too.
-        what: What it is to hold, for errors.
+        text: The path. A relative path that does not exist is also looked up in the folder that the
+            environment variable ``COLLAPIPE_DATA`` names.
+        what: Expected content, for errors.
 
     Raises:
-        DataError: It is not there.
+        DataError: If it does not exist.
     """
     if not isinstance(text, str) or not text:
         raise DataError(f"the source of {what} {shown(text)} is no path: name a folder or a file")
@@ -117,11 +117,11 @@ def found_path(text: str, what: str = "traces") -> Path:
 
 
 def checksum(paths: Sequence[Path], largest: int = LARGEST) -> str:
-    """SHA-256 of the names and contents of files, wherever they lie.
+    """SHA-256 of the names and contents of files, independent of their folder.
 
     Args:
         paths: The files, in the order of their names.
-        largest: Bytes that each may have.
+        largest: Largest size of each [byte].
 
     Returns:
         Hexadecimal digits.
@@ -137,7 +137,7 @@ def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, s
 
     Args:
         paths: The files.
-        largest: Bytes that each may have.
+        largest: Largest size of each [byte].
 
     Raises:
         DataError: If one cannot be read.
@@ -154,7 +154,7 @@ def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, s
 
 
 def _stamp(paths: Sequence[Path]) -> _Stamp:
-    """Names, sizes and times of files, by which it is seen that one has changed."""
+    """Names, sizes and times of files, from which changes are detected."""
     found = []
     for path in paths:
         try:
@@ -173,18 +173,18 @@ def _checksum(stamp: _Stamp, largest: int) -> str:
 
 
 def source_traces(source: str | Iterable[str], columns: Columns, part: Part) -> tuple[Trace, ...]:
-    """Traces of a part of a source. Files are read once, and anew when they have changed.
+    """Traces of a part of a source. Files are read once, and again after a change.
 
-    Files and parts of files in which the quantity was not measured in half of the rows are left out; they
-    count in the split, so that a file belongs to the same part whatever is read of it.
+    Files and parts of files in which the quantity is missing from half of the rows are left out. They still
+    count in the split: a file belongs to the same part whichever quantity is read.
 
     Args:
         source: As for :func:`source_files`.
-        columns: What to read of the files.
+        columns: Columns to read from the files.
         part: Part of the split.
 
     Raises:
-        DataError: Naming the file and the line, or if nothing is left.
+        DataError: If a file is malformed (the message names file and line), or no trace is left.
     """
     paths = source_files(source)
     every = _traces(_stamp(paths), columns)

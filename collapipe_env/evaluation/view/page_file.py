@@ -25,23 +25,23 @@ def write_page(
 ) -> Path:
     """Write the page of a finished run, as ``collapipe view`` does.
 
-    Runs with processes of the user's own have their pages from here alone, in a program that imports the file
-    of the process first: commands know the package's processes.
+    For runs with a user's own processes this function is the only way to a page, in a program that first
+    imports the file of the process: the commands know only the package's processes.
 
     Args:
         run: Folder of a run of ``collapipe train``, ``evaluate`` or ``compare``, or the ``out`` of
             :func:`~collapipe_env.evaluate`.
-        out: The page, a name that ends in ``.html``; ``view.html`` in the run's folder by default.
-        scenario: Name of the scenario whose rounds are shown, where there are several; the first by default.
+        out: File name of the page, ending in ``.html``; ``view.html`` in the run's folder by default.
+        scenario: Name of the scenario whose rounds are shown, if there are several; the first by default.
         schedulers: Names of the schedulers whose rounds are shown; all by default.
         episode: Held-out episode whose rounds are shown, >= 0.
 
     Returns:
-        The page.
+        Path of the page.
 
     Raises:
-        CollaPipeError: If there is no such run, it is not finished or damaged, something asked for was not
-            played or cannot be played again, or the page cannot be written.
+        CollaPipeError: If there is no such run, it is unfinished or damaged, a requested part was not played
+            or cannot be played again, or the page cannot be written.
     """
     for name, value in (("run", run), ("out", out)):
         if not isinstance(value, str | Path) and not (name == "out" and value is None):
