@@ -36,7 +36,7 @@ def require_parts(parts: Mapping[str, Array], layout: Mapping[str, ActionPart]) 
     """
     for name in (*parts, *layout):
         if name not in layout:
-            raise AllocationError(f"{name!r} is no part of an action: {nearest_name(name, layout)}")
+            raise AllocationError(f"{name!r} is not part of an action: {nearest_name(name, layout)}")
         if name not in parts:
             raise AllocationError(f"part {name!r} is missing: an action has {', '.join(layout)}")
         if not hasattr(parts[name], "shape"):

@@ -322,8 +322,8 @@ class ActionCodec:
         if not xp.all(finite):
             place = tuple(int(index[0]) for index in xp.nonzero(~finite))
             raise AllocationError(
-                f"action{list(place)} is {float(action[place])}: every entry must be a finite number (what "
-                "lies outside [-1, 1] is clipped)"
+                f"action{list(place)} is {float(action[place])}: every entry must be a finite number "
+                "(values outside [-1, 1] are clipped)"
             )
 
     def check_action_shape(self, shape: tuple[int, ...]) -> None:

@@ -173,7 +173,7 @@ class _Announcement(event.Listener):
 def _warn_of_no_cache() -> None:
     warnings.warn(
         "Numba finds no folder to keep compiled code in, so every process recompiles: set NUMBA_CACHE_DIR "
-        "to a folder that only you can write to (what is kept there is run)",
+        "to a folder that only you can write to (code in it is executed)",
         stacklevel=5,
     )
 

@@ -38,7 +38,7 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
     plays = takes_part(allocation)
     if np.any(np.asarray(allocation.blocks) < 0) or np.any(plays & (sums != codec.blocks)):
         raise AllocationError(
-            f"blocks of a cluster are {np.unique(sums).tolist()} in sum, expected non-negative counts "
+            f"blocks of a cluster sum to {np.unique(sums).tolist()}, expected non-negative counts "
             f"summing to L = {codec.blocks}"
             + (", with the server's" if "server_blocks" in codec.opened else "")
         )

@@ -227,17 +227,17 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
 
 
 def _named(content: Any) -> str:
-    """A value that is no object, in the words of JSON."""
+    """A value that is not an object, in the words of JSON."""
     kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return kinds.get(type(content), "a number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, without the silent loss of a name's former value where it stands there twice."""
+    """A JSON object, without the silent loss of a value whose name appears twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {shown(twice)} stands {times} times in an object")
+        raise ValueError(f"the name {shown(twice)} appears {times} times in an object")
     return found
 
 

@@ -36,8 +36,8 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
     except Exception as error:
         _refuse_plan(name, value)
         raise AllocationError(
-            f"{name}: a {type(value).__name__} that is no array ({type(error).__name__}: {error}): give an "
-            "array of floats"
+            f"{name}: a {type(value).__name__} that is not an array ({type(error).__name__}: {error}): give "
+            "an array of floats"
         ) from None
     if array.dtype.kind not in REAL_KINDS:
         _refuse_plan(name, value)

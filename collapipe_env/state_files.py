@@ -119,7 +119,7 @@ def tree_of(content: bytes, place: object, remedy: str = REMEDY) -> Tree:
         NotImplementedError,
         RuntimeError,
     ) as error:
-        raise StateError(f"{place} is damaged or no state ({reason(error)}): {remedy}") from None
+        raise StateError(f"{place} is damaged or not a state ({reason(error)}): {remedy}") from None
     return tree
 
 
@@ -129,7 +129,7 @@ def _array_of(member: zipfile.ZipInfo, content: bytes) -> npt.NDArray[Any]:
     start = 10 + int.from_bytes(content[8:10], "little")
     header = _HEADER.fullmatch(content[10:start])
     if content[:8] != b"\x93NUMPY\x01\x00" or header is None:
-        raise ValueError(f"{name} is no array of numbers")
+        raise ValueError(f"{name} is not an array of numbers")
     dtype, shape = np.dtype(header[1].decode()), tuple(int(n) for n in header[3].split(b",") if n.strip())
     # The header could ask for more memory than there is.
     if math.prod(shape) * dtype.itemsize != len(content) - start:
@@ -161,4 +161,4 @@ def _with_arrays(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
         return arrays.pop(content)
     if kind == "tree" and isinstance(content, dict):
         return {name: _with_arrays(part, arrays) for name, part in content.items()}
-    raise ValueError(f"{shown(value)} is no part of a state")
+    raise ValueError(f"{shown(value)} is not part of a state")

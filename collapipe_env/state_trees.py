@@ -55,7 +55,7 @@ def number_of(text: Any, place: str) -> int:
     """Return the number of a text from :func:`digits_of`.
 
     Raises:
-        StateError: If the text is no whole number, or too long.
+        StateError: If the text is not a whole number, or too long.
     """
     digits = text.removeprefix("-") if isinstance(text, str) else ""
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):

@@ -106,7 +106,7 @@ def task_traits(name: str) -> TaskTraits:
     found = getattr(get_task(name), "traits", None)
     if not isinstance(found, TaskTraits):
         raise ScenarioError(
-            f"task {name!r} ({TASKS.where(name)}) does not say what it is priced by: its traits are "
+            f"task {name!r} ({TASKS.where(name)}) has no traits from which it can be priced: they are "
             f"{found!r}; give its class traits = TaskTraits(outputs='sentence') or "
             "TaskTraits(outputs='token')"
         )

@@ -226,7 +226,7 @@ class Refusal:
 
 
 _ON_TENSORS = ("torch", "torch32")
-_GPIPE_ONLY = ("the torch backend plays GPipe only", "use backend='numpy'")
+_GPIPE_ONLY = ("the torch backend plays only GPipe", "use backend='numpy'")
 REFUSALS = (
     Refusal(
         "models are trained by PyTorch on their own, and the idle learner has NumPy arrays",
@@ -251,7 +251,7 @@ REFUSALS = (
     Refusal(
         "replicas serve clusters that recover",
         {"replication": ("on",), "presence": ("off", "drop-round")},
-        ("decisions list replication, and no cluster recovers", "take replication off the decisions"),
+        ("decisions list replication, and no cluster recovers", "remove replication from the decisions"),
     ),
     Refusal(
         "schedules are simulated on the host, which tensors wait for only where the scenario opens them",

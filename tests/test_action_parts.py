@@ -79,7 +79,7 @@ def test_bad_parts_are_refused():
     parts = CODEC.split(np.zeros(18))
     with pytest.raises(AllocationError, match=r"action has shape \(17,\), expected"):
         CODEC.split(np.zeros(17))
-    with pytest.raises(AllocationError, match="'bandwith' is no part of an action: did you mean 'bandwidth'"):
+    with pytest.raises(AllocationError, match="'bandwith' is not part of an action: did you mean 'bandw"):
         CODEC.join({**parts, "bandwith": parts["bandwidth"]})
     with pytest.raises(AllocationError, match="part 'segments' is missing"):
         CODEC.join({name: values for name, values in parts.items() if name != "segments"})

@@ -145,7 +145,7 @@ def test_another_content_is_refused_before_it_is_read(folder: Path, content: byt
     [
         ({"format": "x"}, "does not say format = 'collapipe-env zoo'"),
         ({"format_version": 2}, "format_version = 1"),
-        ({"agents": {}}, "agents is no list"),
+        ({"agents": {}}, "agents is not a list"),
         ({"agents": [3]}, "name of None is missing"),
         ({"size": "3"}, "size of 'tiny-ppo' is missing or of the wrong type"),
         ({"name": "../tiny"}, "agent '../tiny' with file"),

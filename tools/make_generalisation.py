@@ -207,7 +207,7 @@ def rows_of(options: Options) -> list[Row]:
         if name in SCHEDULERS or code:
             if len(given) > 1:
                 raise CheckpointError(
-                    f"--agents {label}: {name} is no file of an agent: it has no other runs"
+                    f"--agents {label}: {name} is not a file of an agent: it has no other runs"
                 )
             rows.append(Row(label, name))
         else:
@@ -329,7 +329,7 @@ def matrix_csv(found: Sequence[Cell], seeds: int) -> str:
     for one in found:
         summary = one.summary
         figures = ["" if summary is None else of(summary) for of in FIGURES.values()]
-        plain = ["" if value != value else value for value in figures]  # NaN is no number
+        plain = ["" if value != value else value for value in figures]  # NaN is not a number
         writer.writerow([one.row, one.column, seeds, *plain, one.reason])
     return text.getvalue()
 

@@ -2,7 +2,7 @@
 
 Run ``python tools/make_leaderboard.py``: cell by cell, small ones first, the anchors play before the others,
 and are frozen; each row's results are a file in ``benchmarks/leaderboard``. Ctrl-C keeps finished episodes,
-and the same command goes on from there. Cells that a row's file has already are left alone. ``--page`` plays
+and the same command continues from there. Cells already in a row's file are left alone. ``--page`` plays
 nothing and writes the tables of what is there; ``--cells`` and ``--schedulers`` choose.
 """
 

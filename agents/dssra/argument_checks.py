@@ -42,7 +42,7 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
         least: Least value.
 
     Raises:
-        AllocationError: It is no whole number, or less.
+        AllocationError: It is not a whole number, or less.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and value >= least):

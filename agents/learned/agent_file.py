@@ -33,7 +33,7 @@ LARGEST_HEADER = 16 * 1024**2
 MOST_TENSORS = 10_000
 TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
 """Types of tensors that are written and read, as the format calls them."""
-REMEDY = "copy it again from where it came from, or, in the folder of a training, train anew with --fresh"
+REMEDY = "copy it again from where it came from, or, in the folder of a training, train again with --fresh"
 
 Tensors: TypeAlias = dict[str, npt.NDArray[Any]]
 Shapes: TypeAlias = dict[str, list[int]]
@@ -182,8 +182,8 @@ def is_shapes(value: object) -> bool:
 def _header(content: bytes, place: str) -> dict[str, Any]:
     """Header of the file, its list of tensors checked."""
     foreign = CheckpointError(
-        f"{place} is no agent that collapipe train or collapipe zoo export wrote, or was cut short: give the "
-        "path of one, or train anew with --fresh"
+        f"{place} is not an agent that collapipe train or collapipe zoo export wrote, or was cut short: give "
+        "the path of one, or train again with --fresh"
     )
     if not is_agent_file(content[:9]):
         raise foreign
@@ -205,7 +205,7 @@ def _header(content: bytes, place: str) -> dict[str, Any]:
         if kind not in TYPES:
             raise CheckpointError(
                 f"{place}: tensor {shown(name)} is of type {shown(kind)}, where one of {', '.join(TYPES)} is "
-                "expected: this is no saved agent"
+                "expected: this is not a saved agent"
             )
     return texts
 
@@ -237,13 +237,13 @@ def _record(raw: Mapping[str, Any], place: str) -> AgentRecord:
             fine = isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
         if not fine:
             raise CheckpointError(
-                f"{place}: {name} is missing from its record or has the wrong type: this is no saved agent"
+                f"{place}: {name} is missing from its record or has the wrong type: this is not a saved agent"
             )
         fields[name] = value
     if bool(fields["scenario"]) == bool(fields["systems"]):
         raise CheckpointError(
             f"{place}: its record must name a scenario or a range of systems that it was trained on, and not "
-            "both: this is no saved agent"
+            "both: this is not a saved agent"
         )
     return AgentRecord(**fields)
 
@@ -261,6 +261,6 @@ def _require_finite(tensors: Mapping[str, npt.NDArray[Any]], place: str) -> None
     for name, value in tensors.items():
         if not np.isfinite(value).all():
             raise CheckpointError(
-                f"{place}: weights {shortened(name)} are not finite, so training had diverged: train anew "
+                f"{place}: weights {shortened(name)} are not finite, so training had diverged: train again "
                 "with a smaller learning rate"
             )

@@ -79,7 +79,7 @@ def agent_history(path: Path) -> list[dict[str, Any]]:
 
 def _algorithm(name: str, path: Path) -> AgentAlgorithm:
     if name not in ALGORITHMS:
-        raise CheckpointError(f"{path}: {ALGORITHMS.unknown(name)}: train anew with --fresh")
+        raise CheckpointError(f"{path}: {ALGORITHMS.unknown(name)}: train again with --fresh")
     return ALGORITHMS.get(name)
 
 

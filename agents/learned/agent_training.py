@@ -225,7 +225,7 @@ def _state_of(saved: SavedAgent, path: Path) -> TrainingState:
         shorter = [int(steps) for steps in saved.training.get("lengthened_from", [])]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(
-            f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
+            f"{path}: the record of its training is damaged ({error!r}): train again with --fresh"
         ) from None
     best: Score | None = None
     for score in history:

@@ -144,8 +144,8 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise
     except Exception as error:  # a damaged archive makes the libraries raise whatever they like
         raise CheckpointError(
-            f"{path} is damaged or no saved agent ({reason(error)}): copy it again from where it came "
-            "from, or train anew with --fresh"
+            f"{path} is damaged or not a saved agent ({reason(error)}): copy it again from where it came "
+            "from, or train again with --fresh"
         ) from None
 
 
@@ -167,7 +167,7 @@ def _metadata(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if size > LARGEST_METADATA:
         raise CheckpointError(
             f"{path}: metadata.json unpacks to {size:,} bytes, above the limit of {LARGEST_METADATA:,}: this "
-            "is no saved agent"
+            "is not a saved agent"
         )
     metadata = _parsed(path, archive.read("metadata.json"))
     for name, kind in (("algorithm", str), ("history", list)):
@@ -189,17 +189,17 @@ def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     names = set(archive.namelist())
     for name in ("policy.pt", "training.pt"):
         if name not in names:
-            raise CheckpointError(f"{path} lacks {name}: copy it again, or train anew with --fresh")
+            raise CheckpointError(f"{path} lacks {name}: copy it again, or train again with --fresh")
     try:
         parameters = parameters_from_dict(metadata["algorithm"], metadata["hyperparameters"])
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}; train anew with --fresh") from None
+        raise CheckpointError(f"{path}: {error}; train again with --fresh") from None
     policy = _tensors(path, archive, "policy.pt")
     require_weights(str(path), "policy.pt", policy, parameters)
     broken = [name for name, value in policy.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise CheckpointError(
-            f"{path}: weights {shortened(broken[0])} are not finite, so training had diverged: train anew "
+            f"{path}: weights {shortened(broken[0])} are not finite, so training had diverged: train again "
             "with --fresh and a smaller learning rate"
         )
     fields = {name: metadata[name] for name in _FIELDS if name != "hyperparameters"}
@@ -213,7 +213,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         metadata = parse_json(content)
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: metadata.json is damaged ({error}): train anew with --fresh"
+            f"{path}: metadata.json is damaged ({error}): train again with --fresh"
         ) from None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} is foreign: its metadata.json does not say format = {FORMAT!r}")
@@ -221,7 +221,8 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         known = " and ".join(map(str, READ_VERSIONS))
         raise CheckpointError(
             f"{path} has format version {shown(metadata.get('format_version'))}; this collapipe-env reads "
-            f"{known}: use the version that wrote it ({shown(metadata.get('package_version'))}) or train anew"
+            f"{known}: use the version that wrote it ({shown(metadata.get('package_version'))}), or "
+            "train again"
         )
     return metadata
 
@@ -236,7 +237,7 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise CheckpointError(
-            f"{path}: {name} holds more than tensors and would run code when read: this is no saved agent"
+            f"{path}: {name} holds more than tensors and would run code when read: this is not a saved agent"
         ) from None
     except Exception as error:  # a damaged pickle raises whatever it likes
         raise CheckpointError(
@@ -244,7 +245,7 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
             "anew with --fresh"
         ) from None
     if not isinstance(state, dict):
-        raise CheckpointError(f"{path}: {name} holds no dictionary of tensors: this is no saved agent")
+        raise CheckpointError(f"{path}: {name} holds no dictionary of tensors: this is not a saved agent")
     return state
 
 
@@ -274,7 +275,7 @@ def require_weights(place: str, member: str, policy: Mapping[Any, Any], paramete
             found = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
             raise CheckpointError(
                 f"{place}: {member} holds {found} under {shown(name)}, where weights of torch.float32 by "
-                "their names are expected: this is no saved agent"
+                "their names are expected: this is not a saved agent"
             )
     widths = parameters.hidden_units
     least = sum(before * after for before, after in itertools.pairwise(widths))
@@ -282,5 +283,5 @@ def require_weights(place: str, member: str, policy: Mapping[Any, Any], paramete
     if found_weights < least:
         raise CheckpointError(
             f"{place}: {member} holds {found_weights:,} weights, but hidden_units of {shown(list(widths))} "
-            f"need {least:,} at least: this is no saved agent"
+            f"need {least:,} at least: this is not a saved agent"
         )

@@ -33,7 +33,7 @@ class ClusterPPO(PPO):
         *args: As for PPO; the policy must be a :class:`ClusterActorCritic`, the environment a
             :class:`~collapipe_env.envs.sb3.CollaPipeVecEnv`.
         credit: ``"clusters"``, or ``"round"`` for the round's reward in place of the clusters' own; so it is
-            also where the reward cannot be told apart by clusters.
+            also where the reward cannot be split by cluster.
         **kwargs: As for PPO.
 
     Raises:

@@ -89,7 +89,7 @@ class PolicyScheduler:
             self._ask = policy
         else:
             raise SchedulerError(
-                f"policy {shown(policy)} ({self._place}) can neither be called nor has it a method predict: "
+                f"policy {shown(policy)} ({self._place}) is not callable and has no method predict: "
                 "give a model of Stable-Baselines3, a PyTorch module or a function from observations to "
                 "actions"
             )
@@ -123,8 +123,8 @@ class PolicyScheduler:
         envs = next(iter(shapes.values()))[0]
         if actions.ndim != 2 or len(actions) != envs:
             raise SchedulerError(
-                f"policy {self.name!r} ({self._place}) answered observations of {_told(shapes)} with shape "
-                f"{actions.shape}: it must return one action for each, "
+                f"policy {self.name!r} ({self._place}) returned shape {actions.shape} for observations of "
+                f"{_told(shapes)}: it must return one action for each, "
                 "(E, N (2K + 3))"
             )
         clipped: npt.NDArray[np.float32] = np.clip(actions, -1.0, 1.0)

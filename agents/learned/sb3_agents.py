@@ -26,8 +26,8 @@ class _SB3Agents:
         saved = read_checkpoint(checkpoint)
         if not saved.features:
             raise CheckpointError(
-                f"{checkpoint} does not name the features that it reads, as it is of format version 1: go on "
-                "with its training by this version, or train anew"
+                f"{checkpoint} does not name the features that it reads, because it has format version 1: "
+                "continue its training with this version, or train again"
             )
         record = AgentRecord(
             algorithm=saved.algorithm,

@@ -316,5 +316,5 @@ def require_fitting(saved: SavedAgent, scenario: Scenario, place: str) -> None:
 def _wrong_weights(place: str, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{place}: its weights do not fit its own description ({reason(error, lines=2)}): "
-        "the file is damaged; train anew with --fresh"
+        "the file is damaged; train again with --fresh"
     )

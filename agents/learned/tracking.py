@@ -66,7 +66,7 @@ def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> 
             return kind(package, folder, told)
     except Exception as error:  # of many kinds, and none of them ours
         raise DataError(
-            f"--track {tracker}: {_TITLES[tracker]} cannot begin a run in {folder} ({reason(error)}): mend "
+            f"--track {tracker}: {_TITLES[tracker]} cannot begin a run in {folder} ({reason(error)}): fix "
             "that, or leave --track out"
         ) from error
 

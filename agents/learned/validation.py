@@ -69,7 +69,7 @@ class Score:
 
         Raises:
             TypeError: If fields are missing or unknown.
-            ValueError: If one is no number.
+            ValueError: If one is not a number.
         """
         values = {name: float(value) for name, value in data.items()}
         return cls(**{**values, "steps": int(values.get("steps", 0))})  # type: ignore[arg-type]

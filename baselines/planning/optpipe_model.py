@@ -260,7 +260,7 @@ def solve_chain(
     status = solver.solve(model)
     best, source = first, WARM_START
     if status in (cp_model.INFEASIBLE, cp_model.MODEL_INVALID):  # the warm start satisfies all constraints
-        raise RuntimeError(f"CP-SAT calls a programme with a solution {solver.status_name(status)}")
+        raise RuntimeError(f"CP-SAT calls a program with a solution {solver.status_name(status)}")
     if status != cp_model.UNKNOWN:
         found = sorted(
             (solver.value(start[p][m]), solver.value(start[p][m]) + d[p], p, m)

@@ -118,7 +118,7 @@ def parse_schedule(text: str) -> ScheduleTuple:
     name = words[0] if words else ""
     if name not in SYNCHRONOUS:
         raise AllocationError(
-            f"schedule {text!r}: {name!r} is no schedule: " + nearest_name(name, SYNCHRONOUS)
+            f"schedule {text!r}: {name!r} is not a schedule: " + nearest_name(name, SYNCHRONOUS)
         )
     values: dict[str, str] = {}
     for word in words[1:]:

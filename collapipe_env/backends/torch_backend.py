@@ -25,7 +25,7 @@ class TorchBackend:
 
     Args:
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a device object.
-        dtype: Type of everything that is no whole number: ``"float64"``, ``"float32"`` or one of PyTorch's
+        dtype: Type of everything that is not a whole number: ``"float64"``, ``"float32"`` or one of PyTorch's
             types of these names.
         compiled: Let PyTorch compile what :meth:`fuse` is given.
 

@@ -36,7 +36,8 @@ DESCRIPTION = """Measure this machine, and write a scenario that has its speed.
 Processes train one cluster's plans without any emulation: the model that is priced, as fast as it goes. The
 simulator's own laws are fitted to their passes and messages: FLOP/s, overhead of a block, overhead, latency
 and rate of messages. Other plans, which the fit has not seen, are measured and predicted as well. Ends in a
-table and in profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command goes on from there.
+table and in profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command
+continues from there.
 
 Examples:
   collapipe calibrate --scenario small

@@ -180,9 +180,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         how, status = (
             ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
         )
-        print(
-            f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
-        )
+        print(f"\n{how}; all finished work is kept. To continue, run again:\n  {again}", file=sys.stderr)
         return status
     except (BrokenPipeError, SystemExit) as end:
         # Rich makes SystemExit of a broken pipe.

@@ -43,7 +43,7 @@ DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers an
 
 In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
 differences are taken episode by episode. A scheduler that cannot play a scenario is reported, and the rest
-goes on. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from there, and more scenarios,
+continues. Ctrl-C and SIGTERM keep finished work; the same command continues from there. More scenarios,
 schedulers or seeds are added to the same folder.
 
 Examples:

@@ -44,7 +44,7 @@ DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
 The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Language models are
 really trained unless another learner is asked for, and write samples. Ctrl-C keeps the work done, as does
-SIGTERM; the same command goes on from there.
+SIGTERM; the same command continues from there.
 
 Examples:
   collapipe evaluate --scenario small

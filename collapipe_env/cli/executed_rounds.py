@@ -91,7 +91,7 @@ class Execution:
             kept = len(self._rounds)
             raise ExecutionError(
                 f"{error}; {kept} finished round{'' if kept == 1 else 's'} "
-                f"{'is' if kept == 1 else 'are'} kept: the same command goes on from there"
+                f"{'is' if kept == 1 else 'are'} kept: the same command continues from there"
             ) from None
         finally:
             if self._rounds:

@@ -28,7 +28,7 @@ DESCRIPTION = """Play for the leaderboard, or verify results: 0 is the even spli
 
 run plays the episodes of a season and scores them, verify plays them again and compares every number,
 table prints boards, freeze plays the anchors of a season. Ctrl-C keeps finished episodes, and the same
-command goes on from there. A scheduler.py is code: run plays your own, verify asks for --trust-code.
+command continues from there. A scheduler.py is code: run plays your own, verify asks for --trust-code.
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
@@ -205,8 +205,8 @@ class Table:
             if not intact or (results.season, results.split) != (season.name, self.split):
                 why = f"of season {results.season}, split {results.split}" if intact else "edited by hand"
                 raise DataError(
-                    f"{folder}: its results are {why}, not as run wrote them for season {season.name}, split "
-                    f"{self.split}: leave it out, or make it anew"
+                    f"{folder}: its results are {why}, not as collapipe leaderboard run wrote them for "
+                    f"season {season.name}, split {self.split}: leave it out, or run it again"
                 )
             require_of_season(folder, results, season, frozen)
             runs.append(results)

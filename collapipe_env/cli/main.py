@@ -62,7 +62,7 @@ def _usage() -> str:
     lines += [
         "",
         "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done;",
-        "the same command goes on from there.",
+        "the same command continues from there.",
     ]
     return "\n".join(lines)
 

@@ -205,7 +205,7 @@ class Job:
             raise CheckpointError(
                 f"--evaluate-only, but the training in {self._run.path} was interrupted at step "
                 f"{steps_kept(files):,}, before a best version was "
-                "chosen: go on with it (the same command without --evaluate-only), or give that version with "
+                "chosen: continue it (the same command without --evaluate-only), or give that version with "
                 f"--agent {files.latest}"
             )
 

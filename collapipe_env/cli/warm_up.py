@@ -25,7 +25,7 @@ from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 DESCRIPTION = """Compile all loops for this machine now.
 
 No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing
-is done. Ctrl-C keeps the work done; the same command goes on from there.
+is done. Ctrl-C keeps the work done; the same command continues from there.
 
 Examples:
   collapipe warm-up

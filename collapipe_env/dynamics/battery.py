@@ -251,12 +251,12 @@ class Battery(Process):
         start, drawn, gained, deficit, spilled = (carried[name] for name in BOOKS)
         wrong = np.abs(start - drawn + gained + deficit - spilled - carried["charge"])
         if (wrong > 1e-6 * (battery_j + drawn + gained)).any():
-            raise StateError(f"{place}: the books do not come to the charge: {REMEDY}")
+            raise StateError(f"{place}: the energy accounts do not add up to the charge: {REMEDY}")
         level = carried["charge"] / battery_j
         if (carried["eligible"] & ((level < spec.off_below) | ~self._there.values)).any():
-            raise StateError(f"{place}/eligible is True of a device below off_below: {REMEDY}")
+            raise StateError(f"{place}/eligible is True for a device below off_below: {REMEDY}")
         if (~carried["eligible"] & (level > spec.on_above)).any():
-            raise StateError(f"{place}/eligible is False of a device above on_above: {REMEDY}")
+            raise StateError(f"{place}/eligible is False for a device above on_above: {REMEDY}")
         if spec.harvest == "none":
             return
         if spec.harvest == "charger":

@@ -59,9 +59,9 @@ class ChannelKnowledgeSpec:
         if len(set(modes)) < len(modes):
             raise ValueError(f"modes are {modes}: name each once")
         if "perfect" in modes and len(modes) > 1:
-            raise ValueError(f"modes are {modes}: perfect stands alone")
+            raise ValueError(f"modes are {modes}: perfect cannot be combined with others")
         if {"delayed", "mean"} <= set(modes):
-            raise ValueError(f"modes are {modes}: take out delayed, a mean gain is no measurement of a round")
+            raise ValueError(f"modes are {modes}: remove delayed, as a mean gain is not measured")
         if not 0 <= self.delay_rounds <= MOST_DELAY:
             raise ValueError(f"delay_rounds is {self.delay_rounds}: give 0 to {MOST_DELAY} rounds")
         for name in ("noise_db", "margin_db"):

@@ -86,15 +86,13 @@ class PreviousPlan(Process):
         """Refuse plans that cannot have been played."""
         held = carried["holders"][..., 1:].sum(axis=-2)
         if (held != carried["blocks"]).any():
-            raise StateError(
-                f"simulator/processes/migration: blocks are not those that holders say: {REMEDY}"
-            )
+            raise StateError(f"simulator/processes/migration: blocks do not agree with holders: {REMEDY}")
         each = carried["holders"].any(axis=-1)
         # A cluster that has always sat out holds nothing yet; otherwise all begin in the same round.
         short = any(leaves_clusters_short(name) for name, _ in self.scenario.dynamics.processes)
         together = -1 if short or opens(self.scenario, "participation") else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():
-            raise StateError(f"simulator/processes/migration/holders leave blocks to nobody: {REMEDY}")
+            raise StateError(f"simulator/processes/migration/holders leave blocks without a holder: {REMEDY}")
 
 
 def holders_of(plan: Allocation, blocks: int) -> Array:

@@ -333,7 +333,9 @@ class Process:
 def _check(name: object, process: object) -> None:
     """Refuse an object that is not a process of this name."""
     if not (isinstance(process, type) and issubclass(process, Process)):
-        raise ScenarioError(f"{process!r} is no process: derive a class from collapipe_env.dynamics.Process")
+        raise ScenarioError(
+            f"{process!r} is not a process: derive a class from collapipe_env.dynamics.Process"
+        )
     if name is None or getattr(process, "name", None) != name:
         raise ScenarioError(
             f"the process {process.__qualname__} has no name: give its class an attribute name, a word of "

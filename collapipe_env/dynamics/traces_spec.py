@@ -15,7 +15,7 @@ from collapipe_env.trace_files.trace_reading import known_formats, require_colum
 from collapipe_env.trace_files.trace_sources import Part, split
 
 TRACE_LIKE = "trace-like"
-"""Source that is no file: traces made with the moments of measured ones."""
+"""Source that is not a file: traces made with the moments of measured ones."""
 _RANGES = {
     "row_s": (0.0, 3600.0, "s"),
     "bs_power_dbm": (-30.0, 90.0, "dBm"),

@@ -35,7 +35,7 @@ def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
     reward = mdp.reward
     if not credits_clusters(mdp) or not isinstance(reward, ClusterReward):
         raise ScenarioError(
-            "the reward cannot be told apart by clusters: use one of the package's own, and no common "
+            "the reward cannot be split by cluster: use one of the package's own, and no common "
             "head with several local steps"
         )
     return reward

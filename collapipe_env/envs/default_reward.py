@@ -55,9 +55,9 @@ def default_target_loss(scenario: Scenario) -> float:
     """
     if not has_fit(scenario):
         raise ScenarioError(
-            f"scenario {scenario.name!r} leaves open who takes part or how many local steps they take: its "
-            f"reward is time_to_target, and no surrogate is fitted to task {scenario.workload.task!r} whose "
-            "curve would give a target: set dynamics.target_loss, or name another reward"
+            f"scenario {scenario.name!r} opens participation or local steps, so its reward is "
+            f"time_to_target, but task {scenario.workload.task!r} has no fitted surrogate to give a target: "
+            "set dynamics.target_loss, or name another reward"
         )
     curve = fit_for(scenario).constants
     return float(f"{curve.initial_loss - FALL * (curve.initial_loss - curve.floor_loss):.6g}")

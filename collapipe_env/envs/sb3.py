@@ -303,7 +303,7 @@ def make_sb3_vec_env(
         if scenario is not None:
             raise UnknownArgumentError(
                 f"{shown(scenario)} and scenario = {shown(also)} are two scenarios for one environment: give "
-                "one of them; a scenario has its learner from learner=, which an id names"
+                "one of them; an id also sets the learner, a scenario takes it from learner="
             )
         scenario = also
     if scenario is None:
@@ -332,7 +332,7 @@ def _is_id(name: str) -> bool:
     if spec is not None:
         if spec.vector_entry_point not in (VECTOR_ENTRY_POINT, CollaPipeVectorEnv):
             raise ScenarioError(
-                f"{name} is no environment of this package: use Stable-Baselines3's make_vec_env"
+                f"{name} is not an environment of this package: use Stable-Baselines3's make_vec_env"
             )
         return True
     if re.fullmatch(r"[\w/:.-]+-v\d+", name):

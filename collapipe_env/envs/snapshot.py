@@ -57,7 +57,7 @@ class Snapshots(Generic[Result]):
             StateError: If it is damaged or belongs to another environment, which then stays unchanged.
         """
         if not isinstance(state, Mapping) or "format" not in state:
-            raise StateError("this is no state of an environment: use what get_state() or a file has given")
+            raise StateError("this is not an environment's state: use the result of get_state() or a file")
         for name, here in self._state_header.items():
             there = state.get(name)
             if type(there) is not type(here) or there != here:

@@ -270,8 +270,8 @@ class CollaPipeVectorEnv(
         require_alike(tree, template, "env", frozenset(f"env/rngs/{row}" for row in rows))
         if tree["autoreset_mode"] != self.autoreset_mode.value:
             raise StateError(
-                f"the state is of autoreset_mode = {shown(tree['autoreset_mode'])}, this is "
-                f"{self.autoreset_mode.value!r}: build the environment with the same one"
+                f"the state has autoreset_mode = {shown(tree['autoreset_mode'])}, this environment "
+                f"{self.autoreset_mode.value!r}: build the environment with the same mode"
             )
         rngs = [generator_of(tree["rngs"][str(row)], f"env/rngs/{row}") for row in rows]
 

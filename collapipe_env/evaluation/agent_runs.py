@@ -30,8 +30,8 @@ def require_runs(option: str, files: Sequence[Path], scenario: Scenario) -> None
         same = contents.setdefault(read_regular(file, ARCHIVE_BYTES), file)
         if names[file] != names[files[0]]:
             raise CheckpointError(
-                f"{option}: {files[0]} is of {names[files[0]]}, {file} of {names[file]}: the files that "
-                "share a row are training runs of one algorithm"
+                f"{option}: {files[0]} is of {names[files[0]]}, {file} of {names[file]}: files that "
+                "share a row must be training runs of one algorithm"
             )
         if same is not file:
             raise CheckpointError(

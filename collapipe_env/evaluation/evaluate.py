@@ -327,8 +327,8 @@ def _factory(player: Any) -> tuple[Factory, str]:
     if callable(player):
         return player, str(getattr(player, "__name__", type(player).__name__))
     raise SchedulerError(
-        f"{player!r} is no scheduler: give a name, a class or function that is called with the scenario, or "
-        "an object with name, reset and act"
+        f"{player!r} is not a scheduler: give a name, a class or function that is called with the scenario, "
+        "or an object with name, reset and act"
     )
 
 

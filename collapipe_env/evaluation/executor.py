@@ -129,7 +129,7 @@ class Losses:
         self._counts[number] += 1
         if self._counts[number] >= TRIES:
             raise CollaPipeError(
-                f"{reason} while it worked on {task}, and so it was in each of {TRIES} tries: {self._remedy}"
+                f"{reason} while it worked on {task}, as in each of {TRIES} tries: {self._remedy}"
             )
         self._hooks.again(task, reason)
 

@@ -27,7 +27,7 @@ class OwnScheduler:
         scenario: What it is to schedule.
 
     Raises:
-        SchedulerError: If it cannot be built, or what is built is no scheduler.
+        SchedulerError: If it cannot be built, or what is built is not a scheduler.
     """
 
     def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
@@ -100,7 +100,7 @@ class OwnScheduler:
 
 
 def is_policy(value: object) -> bool:
-    """Whether something looks like a trained policy, which is no scheduler by itself."""
+    """Whether something looks like a trained policy, which is not a scheduler by itself."""
     return any(callable(getattr(value, method, None)) for method in ("predict", "state_dict"))
 
 

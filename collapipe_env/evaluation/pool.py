@@ -186,7 +186,7 @@ class _Pool:
         """Replace a process that has ended."""
         if exitcode == UNGUARDED:
             raise CollaPipeError(
-                "worker processes run this script once more when they start: put what it does below "
+                "worker processes run this script once more when they start: put its code below "
                 'if __name__ == "__main__":, or use processes=1'
             )
         reason = f"a worker process ended with exit code {exitcode}"

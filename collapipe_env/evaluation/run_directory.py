@@ -220,7 +220,7 @@ class RunDirectory:
         else:
             return True
         raise DataError(
-            f"{self.path} holds other things than a run ({reason}): choose another place with "
+            f"{self.path} holds something other than a run ({reason}): choose another place with "
             f"{self.out_option}"
         )
 

@@ -44,7 +44,7 @@ NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
 
 def known_names() -> tuple[str, ...]:
     """Return the names in :data:`~collapipe_env.schedulers.SCHEDULERS` and ``"agent"``; deprecated."""
-    warn_deprecated("known_names() goes: use collapipe_env.schedulers.SCHEDULERS.names()")
+    warn_deprecated("known_names() is deprecated: use collapipe_env.schedulers.SCHEDULERS.names()")
     return (*SCHEDULERS.names(), LEARNED)
 
 

@@ -87,7 +87,7 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     if not found:
         raise ScenarioError(
             f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats, "
-            "nobody fails and gains are seen as they are, so that dssra-plus is dssra; turn on a process "
+            "nobody fails and known gains are the true ones, so dssra-plus equals dssra; turn on a process "
             "such as migration or heat under dynamics.processes"
         )
     return tuple(found)

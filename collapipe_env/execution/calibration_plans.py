@@ -63,7 +63,7 @@ class CalibrationPlan:
                 "fitted": bool(fitted),
             } if blocks and all(type(b) is int and b > 0 for b in blocks) and micro_batches > 0:
                 return cls(tuple(blocks), schedule, micro_batches, fitted)
-        raise CalibrationError(f"{where} holds no plan but {shown(data)}: measure anew with --fresh")
+        raise CalibrationError(f"{where} holds {shown(data)} instead of a plan: measure again with --fresh")
 
 
 def setting_of(scenario: Scenario, devices: int) -> Scenario:

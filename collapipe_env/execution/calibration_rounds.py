@@ -73,7 +73,7 @@ def read_round(path: Path) -> Measured:
     plan = CalibrationPlan.from_dict(data.get("plan"), str(path))
     step_s, load, rows = data.get("step_s"), data.get("load"), data.get("events")
     if not (isinstance(step_s, float) and step_s > 0.0 and isinstance(rows, list)):
-        raise CalibrationError(f"{path} has no measured step but {shown(step_s)}: {REMEDY}")
+        raise CalibrationError(f"{path} has {shown(step_s)} instead of a measured step: {REMEDY}")
     for row in rows:
         numbers = isinstance(row, list) and all(type(value) in (int, float) for value in row)
         if not numbers or len(row) != len(Recorded._fields):

@@ -295,4 +295,4 @@ class Crew(ABC):
                     if name not in self._gone:
                         self._gone.add(name)
                         return name, f"nothing was heard of it for {PATIENT_S:g} s"
-        raise SilenceError(f"nothing was heard for too long while waiting for {what}")
+        raise SilenceError(f"no message came for too long while waiting for {what}")

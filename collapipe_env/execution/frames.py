@@ -189,7 +189,7 @@ def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = LIMITS) -
     magic, version, header_bytes, payload_bytes = _HEAD.unpack(head)
     if magic != MAGIC:
         raise FrameError(
-            f"a frame begins with {magic!r} instead of {MAGIC!r}: the other side is no execution of this "
+            f"a frame begins with {magic!r} instead of {MAGIC!r}: the other side is not an execution of this "
             "package, or bytes were lost"
         )
     if version != VERSION:

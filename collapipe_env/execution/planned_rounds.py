@@ -130,7 +130,7 @@ class PlannedRounds:
             The rounds.
 
         Raises:
-            StateError: The state is damaged or another run's, or the scheduler decides otherwise than then.
+            StateError: The state is damaged or another run's, or the scheduler now decides differently.
         """
         rounds = [self.next() for _ in range(committed.rounds)]
         here = self.get_state()
@@ -138,7 +138,7 @@ class PlannedRounds:
             # Damaged and foreign states are told apart from schedulers that decide otherwise.
             self._env.set_state(committed.simulator)
             raise StateError(
-                f"scheduler {self._scheduler.name} decides otherwise than in the {committed.rounds} rounds "
-                "that were played: its decisions must follow from the seed alone; start over with --fresh"
+                f"scheduler {self._scheduler.name} decides differently from the {committed.rounds} "
+                "rounds already played: its decisions must depend only on the seed; start over with --fresh"
             )
         return rounds

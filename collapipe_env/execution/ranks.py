@@ -74,7 +74,7 @@ class Rank:
         number, size, port = (_whole(environment, name) for name in (*names, "MASTER_PORT"))
         if not 0 <= number < size or not 0 < port < 2**16:
             raise ExecutionError(
-                f"{names[0]}={number}, {names[1]}={size}, MASTER_PORT={port} make no sense: {_REMEDY}"
+                f"{names[0]}={number}, {names[1]}={size}, MASTER_PORT={port} are inconsistent: {_REMEDY}"
             )
         host = environment["MASTER_ADDR"]
         nodes = environment.get("SLURM_STEP_NUM_NODES") or environment.get("SLURM_NNODES")
@@ -301,4 +301,4 @@ def _whole(environment: Mapping[str, str], name: str) -> int:
     try:
         return int(environment[name])
     except ValueError:
-        raise ExecutionError(f"{name}={shown(environment[name])} is no whole number: {_REMEDY}") from None
+        raise ExecutionError(f"{name}={shown(environment[name])} is not a whole number: {_REMEDY}") from None

@@ -20,7 +20,7 @@ _LAST_DIRECTION = 2
 
 
 def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, remedy: str) -> None:
-    """Refuse what is no report of a round.
+    """Refuse what is not a report of a round.
 
     Args:
         report: Read from JSON.
@@ -34,11 +34,11 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
     """
     missing = [name for name in FIELDS if name not in report]
     if missing:
-        raise StateError(f"{place} is no report of a round ({', '.join(missing)} missing): {remedy}")
+        raise StateError(f"{place} is not a report of a round ({', '.join(missing)} missing): {remedy}")
 
     def wrong(field: str, value: object, wanted: str) -> StateError:
         return StateError(
-            f"{place} is no report of a round: {field} is {shown(value)}, expected {wanted}; {remedy}"
+            f"{place} is not a report of a round: {field} is {shown(value)}, expected {wanted}; {remedy}"
         )
 
     def require(field: str, value: object, fits: Callable[[Any], bool], wanted: str) -> None:

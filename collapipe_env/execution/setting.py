@@ -153,7 +153,7 @@ class TrainingSetting:
         require_names(tree, ("data", "run", "desk", "steps"), "training")
         if tree["data"] != self.setup.data_digest:
             raise StateError(
-                "the state is of training with other data: use the very files that the run began with"
+                "the state comes from training with other data: use the files with which the run began"
             )
         run = Federation.from_state(self.setup, tree["run"])
         if type(tree["steps"]) is not int or tree["steps"] < 0:

@@ -91,7 +91,7 @@ class Timekeeper:
         self, name: str, why: str, asked: dict[str, float], found: dict[str, list[Exchange]]
     ) -> None:
         if not is_device(name):
-            raise ExecutionError(f"{name} was lost when its time was asked for: {why}")
+            raise ExecutionError(f"{name} was lost while its clock was being read: {why}")
         self._lose(name, why)
         asked.pop(name, None)
         found.pop(name, None)

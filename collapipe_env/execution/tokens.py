@@ -71,13 +71,13 @@ def token_of_file(path: Path, name: str = "--token-file") -> str:
         name: What names it to the user, for errors.
 
     Raises:
-        TokenError: It cannot be read, is no text, or has less than :data:`SHORTEST_TOKEN` characters.
+        TokenError: It cannot be read, is not text, or has less than :data:`SHORTEST_TOKEN` characters.
     """
     remedy = f"put at least {SHORTEST_TOKEN} characters in it, such as by {MAKE_ONE}"
     try:
         token = read_regular(path, LARGEST_TOKEN).decode("utf-8").strip()
     except UnicodeDecodeError:
-        raise TokenError(f"{name} {path} is no text: {remedy}") from None
+        raise TokenError(f"{name} {path} is not text: {remedy}") from None
     except OSError as error:
         raise TokenError(f"{name} {path} cannot be read ({error.strerror}): {remedy}") from None
     if len(token) < SHORTEST_TOKEN:

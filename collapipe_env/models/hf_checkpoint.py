@@ -156,7 +156,7 @@ def _check_sizes(architecture: Architecture, config: Mapping[str, object], folde
     if isinstance(most, int) and architecture.sequence_length > most:
         raise CheckpointError(
             f"{folder / CONFIG}: max_position_embeddings is {most}, below workload.sequence_length = "
-            f"{architecture.sequence_length}, and the checkpoint knows no such rows; lower sequence_length"
+            f"{architecture.sequence_length}, and the checkpoint has no such rows; lower sequence_length"
         )
     differences = [
         f"workload.{field} is {_size(architecture, field)!r} but {keys.get(field, 'the model type')} is "

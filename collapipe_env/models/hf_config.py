@@ -91,7 +91,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             found = f"{key} is {shown(value)}" if key in config else f"{key} is missing"
             raise CheckpointError(
-                f"{path}: {found}; it must be an integer of at least {least}, so this is no usable BERT "
+                f"{path}: {found}; it must be an integer of at least {least}, so this is not a usable BERT "
                 "checkpoint"
             )
         fields[field] = value

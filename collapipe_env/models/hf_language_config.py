@@ -176,7 +176,7 @@ def _whole(config: Mapping[str, Any], key: str, path: Path) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CheckpointError(
-            f"{path}: {_found(config, key)}; it must be an integer of at least 1, so this is no usable "
+            f"{path}: {_found(config, key)}; it must be an integer of at least 1, so this is not a usable "
             "checkpoint"
         )
     return value
@@ -186,7 +186,7 @@ def _real(config: Mapping[str, Any], key: str, default: float | None, path: Path
     value = config.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
         raise CheckpointError(
-            f"{path}: {_found(config, key)}; it must be a number above 0, so this is no usable checkpoint"
+            f"{path}: {_found(config, key)}; it must be a number above 0, so this is not a usable checkpoint"
         )
     return float(value)
 

@@ -126,7 +126,7 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
     fields = read_config(path)
     if fields["style"] not in ("gpt2", "llama"):
         raise CheckpointError(
-            f"{path} is a checkpoint of style {fields['style']!r}, which is no language model"
+            f"{path} is a checkpoint of style {fields['style']!r}, which is not a language model"
         )
     file, names = path / "tokenizer.json", (path / "vocab.json", path / "merges.txt")
     if file.is_file():
@@ -215,7 +215,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
         ids[token] = number
     lacking = [name for name in (PAD, UNK, START, END) if name not in ids]
     if lacking:
-        raise CheckpointError(f"{file} lacks {', '.join(lacking)}; this is no vocabulary of BERT")
+        raise CheckpointError(f"{file} lacks {', '.join(lacking)}; this is not a vocabulary of BERT")
     options = _options(file.with_name("tokenizer_config.json"))
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer(

@@ -111,9 +111,9 @@ def require_recoveries(scenario: Scenario) -> None:
     presence = dict(scenario.dynamics.processes).get("presence")
     if presence is None or presence.graceful >= 1.0 or presence.recovery == "drop-round":
         raise ValueError(
-            "decisions list replication, and no cluster recovers from failures, so replicas serve nothing: "
-            "add dynamics.processes.presence with graceful below 1 and recovery light or heavy, or take "
-            "replication off the decisions"
+            "decisions list replication, but no cluster recovers from failures, so replicas are useless: "
+            "add dynamics.processes.presence with graceful below 1 and recovery light or heavy, or "
+            "remove replication from the decisions"
         )
 
 

@@ -29,7 +29,7 @@ def assign(data: dict[str, Any], dotted: str, value: object) -> None:
         if isinstance(current, list):
             if not step.isdecimal() or len(step) > 9 or int(step) >= len(current):
                 raise ScenarioError(
-                    f"override {shortened(dotted)!r}: {shortened(step)!r} is no index into {place}, "
+                    f"override {shortened(dotted)!r}: {shortened(step)!r} is not an index into {place}, "
                     f"which has {len(current)} entries (0 is the first)"
                 )
             key: int | str = int(step)

@@ -33,7 +33,7 @@ def require_whole(name: str, value: Array) -> None:
         value: The array.
 
     Raises:
-        AllocationError: Names the first value that is no whole number, or the type.
+        AllocationError: Names the first value that is not a whole number, or the type.
     """
     numbers = np.asarray(value)
     # Words, None and complex numbers cannot be compared below: the error names their type.

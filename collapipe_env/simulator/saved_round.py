@@ -65,7 +65,7 @@ def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningRepor
     column = np.zeros(num_envs, dtype=dtype)
     names = metrics if isinstance(metrics, Mapping) else {}
     if not all(isinstance(name, str) for name in names):
-        raise StateError(f"{place}/metrics has names that are no text: {REMEDY}")
+        raise StateError(f"{place}/metrics has names that are not text: {REMEDY}")
     template = dict.fromkeys(("loss", "metric", "train_loss"), column)
     require_alike(tree, {**template, "metrics": dict.fromkeys(names, column)}, place)
     return LearningReport(
@@ -176,7 +176,7 @@ class SavedRound:
             allocation = allocation.map(lambda a: a.astype(real, copy=False) if a.dtype.kind == "f" else a)
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)
         except (AllocationError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"{place}/allocation is none ({shortened(str(error))}): {REMEDY}") from None
+            raise StateError(f"{place}/allocation is no plan ({shortened(str(error))}): {REMEDY}") from None
         require_array(whole, shape[:-1], np.int64, f"{place}/allocation/micro_batches")
         counts = tree["counts"].copy()
         most = parameters.micro_batch_choices[-1]
@@ -232,7 +232,7 @@ def _interruption_of(tree: Any, plan: Allocation, state: SystemState, place: str
         require_alike(tree, template, place)
         found = FailedRounds(**{name: values.copy() for name, values in given.items()})
         if ((found.device < NOBODY) | (found.device >= plan.blocks.shape[-1])).any():
-            raise StateError(f"{place}/failed/device is no device: {REMEDY}")
+            raise StateError(f"{place}/failed/device is not a device: {REMEDY}")
     require_alike(tree, template, place)
     for name in ("cluster_delay", "energy"):
         require_within(tree[name], -LARGEST_NUMBER, LARGEST_NUMBER, f"{place}/{name}")

@@ -256,8 +256,8 @@ class World:
             self._schedules and np.isin(self.backend.host(allocation.schedule), SCHEDULE_CHOICES).all()
         ):
             raise AllocationError(
-                f"schedule: the {self.backend.name} backend plays GPipe only, and what else decisions that "
-                "list schedule leave open; use backend='numpy' for plans with other schedules"
+                f"schedule: the {self.backend.name} backend plays only GPipe and, where decisions list "
+                "schedule, the schedules of an action; use backend='numpy' for plans with other schedules"
             )
         host = self.backend.host
         check_allocation(self.parameters, state.map(host), allocation.map(host))

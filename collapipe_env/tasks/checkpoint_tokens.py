@@ -117,7 +117,7 @@ def checkpoint_tokens(folder: str) -> CheckpointTokens:
         folder: The checkpoint's local folder.
 
     Raises:
-        CheckpointError: If it is no language model, or its tokeniser is missing or damaged.
+        CheckpointError: If it is not a language model, or its tokeniser is missing or damaged.
     """
     tokenizer, end = language_tokenizer(folder)
     tokenizer.encode_special_tokens = True

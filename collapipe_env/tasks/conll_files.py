@@ -214,7 +214,7 @@ def read_column_file(
             tag_index = _column(path, "label_column", tag_column, columns - 1, columns)
             if word_index == tag_index:
                 raise DataError(
-                    f"{path}: column {word_index} is asked for both as word and as tag; set text_column and "
+                    f"{path}: column {word_index} is requested both as word and as tag; set text_column and "
                     "label_column to two columns"
                 )
         if len(cells) != columns:

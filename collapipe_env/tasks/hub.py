@@ -67,8 +67,9 @@ def fetch(dataset: str) -> Mapping[str, Any]:
         ) from None
     if int(datasets.__version__.partition(".")[0]) < 4:
         raise DataError(
-            f"dataset {asked!r} needs datasets 4.0 or newer, which runs no code of a data set, and here is "
-            f"{datasets.__version__}; pip install -U 'collapipe-env[hub]', or give the path of local files"
+            f"dataset {asked!r} needs datasets 4.0 or newer, which runs no code of a data set, but "
+            f"{datasets.__version__} is installed; pip install -U 'collapipe-env[hub]', or give the path "
+            "of local files"
         )
     name, _, config = dataset.removeprefix(PREFIX).partition(":")
     if not name:
@@ -271,7 +272,7 @@ def documents_of(
         kinds = _cells(data, kind_name or KIND_FIELD) if (kind_name or KIND_FIELD) in data.features else None
         if kind is not None and kinds is None:
             raise DataError(
-                f"{place}: {shortened(str(kind))!r} for label_column is no column of strings, classes or "
+                f"{place}: {shortened(str(kind))!r} for label_column is not a column of strings, classes or "
                 f"whole numbers among {_listed(data)}; choose another"
             )
         kept = [i for i, one in enumerate(data[asked]) if one and one.strip()]

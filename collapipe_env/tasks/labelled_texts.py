@@ -23,7 +23,7 @@ LABEL_NAMES = frozenset(
 )
 """Header names that mark a label column."""
 MAX_CLASSES = 200
-"""A column with more distinct values is no class label."""
+"""A column with more distinct values is not a class label."""
 NAME_WORDS = 2
 """Words that a column's name has at most; a first line with a longer text is no header."""
 
@@ -262,7 +262,7 @@ def _find_columns(
         label_column = _detect_label(source, rows, names, text_columns)
     if label_column in text_columns:
         raise DataError(
-            f"{source}: column {label_column} is asked for both as text and as label; name two columns"
+            f"{source}: column {label_column} is requested both as text and as label; name two columns"
         )
     return Columns(count, header, text_columns, label_column)
 

@@ -264,7 +264,7 @@ def _value(row: _Row, columns: Columns) -> float | None:
         low, high = RSRP_DBM
         if not low <= value <= high:
             raise DataError(
-                f"{row.place}: {name} = {value:g} is no received power, {low:g} to {high:g} dBm: name the "
+                f"{row.place}: {name} = {value:g} is not a received power, {low:g} to {high:g} dBm: name the "
                 "column that holds RSRP"
             )
         return value
@@ -279,7 +279,7 @@ def _value(row: _Row, columns: Columns) -> float | None:
         scale = scales[unit]
     if not 0.0 <= value * scale <= MOST_RATE:
         raise DataError(
-            f"{row.place}: {name} = {value:g} {unit} is no rate, 0 to {MOST_RATE:g} bit/s: correct it, or "
+            f"{row.place}: {name} = {value:g} {unit} is not a rate, 0 to {MOST_RATE:g} bit/s: correct it, or "
             "name the unit"
         )
     return value * scale
@@ -309,7 +309,7 @@ def _jumps(table: _Table, column: str) -> list[int]:
             now = datetime.strptime(cell, "%Y-%m-%d %H:%M:%S")
         except ValueError:
             raise DataError(
-                f"{row.place}: {shown(cell)} is no date; write it like 2021-01-23 07:09:06"
+                f"{row.place}: {shown(cell)} is not a date; write it like 2021-01-23 07:09:06"
             ) from None
         if before is not None and not 0.0 <= (now - before).total_seconds() <= JUMP_S:
             found.append(place)

@@ -99,7 +99,7 @@ def found_path(text: str, what: str = "traces") -> Path:
         DataError: If it does not exist.
     """
     if not isinstance(text, str) or not text:
-        raise DataError(f"the source of {what} {shown(text)} is no path: name a folder or a file")
+        raise DataError(f"the source of {what} {shown(text)} is not a path: name a folder or a file")
     path = given_path(text)
     if path.exists():
         return path

@@ -321,8 +321,8 @@ class TorchLearner:
         require_alike(tree, template, "learner", frozenset(("learner/runs", "learner/desk")))
         if tree["data"] != setup.data_digest:
             raise StateError(
-                "the state is of training with other data: use the very files and options that it was taken "
-                "with"
+                "the state comes from training with other data: use the files and options with which it "
+                "was taken"
             )
         names = [str(e) for e in range(self.num_envs)]
         require_alike(

@@ -76,7 +76,7 @@ def shipped_agents() -> dict[str, ShippedAgent]:
         )
     entries = content.get("agents")
     if not isinstance(entries, list):
-        raise DataError(f"{place}: agents is no list: {REMEDY}")
+        raise DataError(f"{place}: agents is not a list: {REMEDY}")
     agents = [_agent(entry, place) for entry in entries]
     found = {agent.name: agent for agent in agents}
     if len(found) != len(agents):

@@ -181,7 +181,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
     file = tmp_path / "odd.safetensors"
     for content in (b"", b"PK\x03\x04", b"hello, this is a text", safetensors.numpy.save(TENSORS)):
         file.write_bytes(content)
-        assert "is no agent that collapipe train or collapipe zoo export wrote" in refusal(file)
+        assert "is not an agent that collapipe train or collapipe zoo export wrote" in refusal(file)
     file.unlink()
     assert "does not exist" in refusal(file)
     file.mkdir()

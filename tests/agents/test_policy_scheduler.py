@@ -179,7 +179,7 @@ def test_a_policy_that_draws_is_repeatable() -> None:
 def test_wrong_policies_and_answers_are_described() -> None:
     with pytest.raises(
         SchedulerError,
-        match=r"policy 3 \(.*test_policy_scheduler\.py, line \d+\) can neither be called nor has it",
+        match=r"policy 3 \(.*test_policy_scheduler\.py, line \d+\) is not callable and has no method",
     ):
         PolicyScheduler(3)
     with pytest.raises(

@@ -146,7 +146,7 @@ def test_segments_are_the_best_of_all_compositions():
 
 def random_problem(rng, K=6, L=9):
     nodes = (K + 1, K + 1)
-    # Any cost of so many blocks on a device; the exact drift's is no multiple of one block's.
+    # Any cost of so many blocks on a device; the exact drift's is not a multiple of one block's.
     cap, block_cost = rng.integers(2, 5, K), rng.uniform(0, 1, (K, L + 1)).cumsum(axis=1)
     block_cost -= block_cost[:, :1]
     forward, backward, collect, update = (rng.uniform(low, 1, K) for low in (0.1, 0.1, 0.0, 0.0))

@@ -85,9 +85,9 @@ def test_the_notation_means_what_it_says() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no schedule"),
+        ("", "'' is not a schedule"),
         ("1f1c", "did you mean '1f1b'"),
-        ("async k=2", "'async' is no schedule: "),
+        ("async k=2", "'async' is not a schedule: "),
         ("1f1b link", "'link' is not understood: k=, v=, m= or d="),
         ("1f1b K=link", "'K=link' is not understood"),
         ("1f1b k=", "'k=' is not understood"),
@@ -263,7 +263,7 @@ def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> No
         ({"schedules": "1f1b"}, "give a list of at least one"),
         ({"schedules": ["1f1b m=5"]}, "m=5 is not allowed, use one of "),
         ({"schedules": ["1f1b d=0,3"]}, "clusters have 3 devices at most"),
-        ({"schedules": ["2f2b"]}, "is no schedule"),
+        ({"schedules": ["2f2b"]}, "is not a schedule"),
     ],
 )
 def test_bad_options_are_refused(options, message: str) -> None:

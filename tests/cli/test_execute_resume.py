@@ -147,7 +147,7 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     state.write_bytes(content)
     for damaged, words in (
         ("{", "is damaged"),
-        ("{}", "is no report of a round"),
+        ("{}", "is not a report of a round"),
         ("[]", "instead of an"),
         (report.read_text().replace('"emulated": true', '"emulated": 1'), "emulated is 1, expected true or"),
     ):

@@ -167,7 +167,7 @@ def test_a_warning_keeps_to_one_line_and_the_former_way_comes_back(capsys, recwa
 
 
 def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeypatch, capsys) -> None:
-    """As after ``| head``: what is done is kept, and the same command goes on from there."""
+    """As after ``| head``: what is done is kept, and the same command continues from there."""
     out = tmp_path / "out"
     scenario = tmp_path / "tiny.yaml"
     scenario.write_text("name: tiny\nbase: small\ndynamics: {rounds: 2}\n")

@@ -340,7 +340,7 @@ def test_single_and_vector_environments_agree_and_so_does_torch(harvest):
     ("name", "change", "message"),
     [
         ("charge", lambda x: x + 1e3, "charge holds"),
-        ("charge", lambda x: 0.5 * x, "the books do not come to the charge"),
+        ("charge", lambda x: 0.5 * x, "the energy accounts do not add up to the charge"),
         ("eligible", lambda x: ~x, "eligible is"),
         ("residual_s", lambda x: x - 1e9, "residual_s holds -"),
         ("charger_w", lambda x: x + 20.0, "charger_w holds"),

@@ -348,7 +348,7 @@ def test_known_gains_are_positive_symmetric_and_repeatable(modes, noise, delay, 
     ("fields", "message"),
     [
         ({"modes": []}, "modes is empty"),
-        ({"modes": ["perfect", "noisy"]}, "perfect stands alone"),
+        ({"modes": ["perfect", "noisy"]}, "perfect cannot be combined with others"),
         ({"modes": ["noisy", "noisy"]}, "name each once"),
         ({"modes": ["mean", "delayed"]}, "take out delayed"),
         ({"modes": ["fuzzy"]}, "fuzzy"),

@@ -116,7 +116,7 @@ def test_what_is_no_process_is_refused():
     for kind, message in ((after, "tuple of names"), (instance, "frozen dataclass")):
         with pytest.raises(ScenarioError, match=message):
             register_process(kind)
-    for kind, message in ((int, "is no process"), (nameless, "name"), (loose, "frozen dataclass")):
+    for kind, message in ((int, "is not a process"), (nameless, "name"), (loose, "frozen dataclass")):
         with pytest.raises(ScenarioError, match=message):
             register_process(kind)
     taken = type("Taken", (Process,), {"name": "fading"})

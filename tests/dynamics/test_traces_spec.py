@@ -86,7 +86,7 @@ def test_files_need_a_mode_and_a_format_that_has_it(folder):
         ({}, "mode is not given: say what the files hold, mode: rsrp or mode: rate"),
         ({"format": "ucc5g"}, "format is 'ucc5g': did you mean 'ucc-5g'"),
         ({"format": "norway-3g", "mode": "rsrp"}, "norway-3g has no rsrp: choose the mode rate"),
-        ({"format": "ucc-5g", "mode": "rate", "column": "UL_bitrate"}, "UL_bitrate of ucc-5g is no rate"),
+        ({"format": "ucc-5g", "mode": "rate", "column": "UL_bitrate"}, "UL_bitrate of ucc-5g is not a rate"),
     ):
         with pytest.raises(ScenarioError, match=message):
             load({"source": str(folder), **fields})

@@ -253,7 +253,7 @@ def test_tensors_without_dense_numbers_are_refused(kind):
 
 def test_tensors_without_numbers_are_refused_by_numpy_environments():
     env = ready(single)
-    with pytest.raises(AllocationError, match="action: a Tensor that is no array"):
+    with pytest.raises(AllocationError, match="action: a Tensor that is not an array"):
         env.step(torch.zeros(env.action_space.shape, device="meta"))
 
 

@@ -65,7 +65,7 @@ def test_tasks_are_done_and_those_of_killed_workers_again(kind: str, tmp_path) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_task_that_always_kills_its_worker_is_named(kind: str, tmp_path) -> None:
     again = []
-    with pytest.raises(CollaPipeError, match=r"while it worked on task 7, and so it was in each of 3 tries"):
+    with pytest.raises(CollaPipeError, match=r"while it worked on task 7, as in each of 3 tries"):
         engine(kind, tmp_path).run(work, [Task(7, "always")], Hooks(again=lambda *a: again.append(a)))
     assert len(again) == 2
 

@@ -245,7 +245,7 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
     [
         ({"schedulers": []}, SchedulerError, "schedulers is empty"),
         ({"schedulers": 3}, SchedulerError, "schedulers = 3: give a list"),
-        ({"schedulers": [3]}, SchedulerError, "3 is no scheduler"),
+        ({"schedulers": [3]}, SchedulerError, "3 is not a scheduler"),
         ({"schedulers": ["dsra"]}, ScenarioError, "did you mean 'dssra'"),
         ({"schedulers": ["random", "random"]}, SchedulerError, "'random' more than once"),
         ({"schedulers": "agent"}, CheckpointError, "give its file with agent="),
@@ -332,7 +332,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.count("Traceback") == 1  # the script's own
     last = ended.stderr.splitlines()[-1]
-    assert last.endswith('put what it does below if __name__ == "__main__":, or use processes=1')
+    assert last.endswith('put its code below if __name__ == "__main__":, or use processes=1')
 
 
 def test_the_import_stays_light() -> None:

@@ -104,7 +104,7 @@ def test_memory_is_shown_against_what_each_device_offers(two) -> None:
     axes = memory_per_device(two).axes[0]
     dots = [line for line in axes.lines if line.get_marker() == "."]
     assert len(dots) == 3
-    # Three devices in two episodes; the slot that offers nothing is no device.
+    # Three devices in two episodes; the slot that offers nothing is not a device.
     assert sorted(dots[0].get_xdata()) == pytest.approx([0.0, 0.0, 25.0, 25.0, 50.0, 50.0])
     assert texts(axes)[0] == "most 100 MB, 33 % idle"
 

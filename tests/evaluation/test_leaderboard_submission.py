@@ -120,12 +120,12 @@ def test_all_missing_fields_are_named_at_once(tmp_path):
         ({"name": 2.5}, "name = 2.5: .*: put it in quotes"),
         ({"name": "a" * 61}, "name"),
         ({"name": "two\nlines"}, "use one line"),
-        ({"agent": "x"}, "'agent' is no field"),
+        ({"agent": "x"}, "'agent' is not a field"),
         ({"scheduler": "dsra"}, "submission.yaml: scheduler: .*dsra.*dssra"),
         ({"scheduler": "zoo:nope"}, "submission.yaml: scheduler: .*nope"),
         ({"scheduler": "mine.py:Mine"}, "put code of your own into scheduler.py"),
         ({"scheduler": "os:system"}, "put code of your own into scheduler.py"),
-        ({"scheduler": None}, "nothing says who decides"),
+        ({"scheduler": None}, "the scheduler is given by nothing"),
         ({"weights": "w.safetensors"}, "the field scheduler .* and the field weights"),
     ],
 )
@@ -231,7 +231,7 @@ def test_compiled_files_count_nowhere_but_in_pythons_cache(folder) -> None:
     assert read_submission(folder).digest == first
     for name in ("evil.pyc", "evil.py", "evil.so", "w.pkl"):
         (folder / "__pycache__" / name).write_bytes(b"")
-        with pytest.raises(DataError, match=f"{name} is no file that Python keeps in __pycache__: remove it"):
+        with pytest.raises(DataError, match=f"{name} is not a file that Python keeps in __pycache__"):
             read_submission(folder)
         (folder / "__pycache__" / name).unlink()
     for name in ("helper.pyc", "helper.so", "helper.cpython-311.pyc"):
@@ -279,7 +279,7 @@ def test_bad_yaml_is_one_clear_error(folder, text, message) -> None:
 
 
 def test_no_folder_and_no_text(folder) -> None:
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         read_submission(folder)
     folder.mkdir()
     with pytest.raises(DataError, match=r"a submission is a folder with submission.yaml"):

@@ -163,7 +163,7 @@ def test_the_page_may_load_nothing(page: Path) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
-    # The name of SVG's elements is no address that is loaded.
+    # The name of SVG's elements is not an address that is loaded.
     assert re.findall(r"https?://[^\"' ]+", text) == ["http://www.w3.org/2000/svg"]
 
 
@@ -439,7 +439,7 @@ def test_a_damaged_table_of_episodes_is_refused(
     table.write_text(DAMAGES[damage](table.read_text().splitlines(keepends=True)))
     told = refusal(capsys, copy)
     assert told.startswith(f"error: {table} ")
-    assert told.endswith(": run its command again, which goes on from there")
+    assert told.endswith(": run its command again, which continues from there")
     assert not list(copy.glob("*view.html*"))
 
 
@@ -472,8 +472,8 @@ def test_another_system_than_the_one_played_is_named(evaluated: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ('["x"]', "kind = ['x'] is no text: run its command again"),
-        ("7", "kind = 7 is no text"),
+        ('["x"]', "kind = ['x'] is not text: run its command again"),
+        ("7", "kind = 7 is not text"),
         (
             '"leaderboard"',
             "is a run of leaderboard, of which collapipe view makes no page: the results of",

@@ -124,7 +124,7 @@ class Peers:
         for news in (self.before, self._news):
             if news:
                 return news.pop(0)
-        raise SilenceError(f"nothing was heard for too long while waiting for {what}")
+        raise SilenceError(f"no message came for too long while waiting for {what}")
 
     def lose(self, name, why):
         self.lost.append((name, why))
@@ -165,7 +165,7 @@ def test_devices_that_have_no_time_are_let_go_and_others_end_the_execution():
     with pytest.raises(ExecutionError, match=r"c0 was lost .* has not said its time for 10 s"):
         Peers({"server": 0.2, "c0": None}).measure()
     for news, words in (
-        ("closed the connection", "server was lost when its time was asked for: closed the connection"),
+        ("closed the connection", "server was lost while its clock was being read: closed the connection"),
         (Frame("failed", meta={"why": "no memory"}), "server failed: no memory"),
     ):
         peers = Peers({"server": None})

@@ -134,7 +134,7 @@ def test_the_message_names_the_field(played, field, value, words):
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_that_is_missing_is_named(played, field):
     planned, report = played[0]
-    with pytest.raises(StateError, match=rf"{PLACE} is no report of a round \({field} missing\)"):
+    with pytest.raises(StateError, match=rf"{PLACE} is not a report of a round \({field} missing\)"):
         require({name: value for name, value in report.items() if name != field}, planned)
 
 

@@ -60,7 +60,7 @@ def test_misspelt_override_names_the_nearest() -> None:
         small.with_overrides({"radio.diversty": 1})
     with pytest.raises(ScenarioError, match=r"'raido\.diversity'.*did you mean 'radio'"):
         small.with_overrides({"raido.diversity": 1})
-    with pytest.raises(ScenarioError, match=r"'1' is no index into devices\.profiles, which has 1 entries"):
+    with pytest.raises(ScenarioError, match=r"'1' is not an index into devices\.profiles, which has 1"):
         small.with_overrides({"devices.profiles.1.weight": 1})
     with pytest.raises(ScenarioError, match=r"radio\.diversity is a single value"):
         small.with_overrides({"radio.diversity.m": 1})

@@ -121,7 +121,7 @@ def test_places(tmp_path):
         ("d.conll.gz", gzip.compress(b"Anna\tO\n" * 100, mtime=0)[:-9], {}, "not a complete gzip file"),
         ("d.conll", "Anna\tO\n", {"tag_column": 2}, "label_column 2 is out of range; .* 0 to 1"),
         ("d.conll", "Anna\tO\n", {"token_column": -1}, "text_column -1 is out of range"),
-        ("d.conll", "O\tO\n", {"token_column": 1}, "column 1 is asked for both as word and as tag"),
+        ("d.conll", "O\tO\n", {"token_column": 1}, "column 1 is requested both as word and as tag"),
     ],
 )
 def test_faults_are_named(tmp_path, name, content, options, message):

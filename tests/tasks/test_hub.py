@@ -297,7 +297,7 @@ def test_documents():
             {},
             "hf:x train: 2 columns of strings among the columns a, b, and none is 'text'; set text_column",
         ),
-        (texts(9), {"kind": "topic"}, "'topic' for label_column is no column of strings, classes or whole"),
+        (texts(9), {"kind": "topic"}, "'topic' for label_column is not a column of strings, classes or"),
         (Dataset.from_dict({"text": [" ", ""] * 9}), {}, "no text in column 'text'"),
         (Dataset.from_dict({"text": ["a", "x" * 6000] * 9}), {}, "hf:x train row 1: 6,000 characters"),
     ],

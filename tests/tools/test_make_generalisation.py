@@ -167,7 +167,7 @@ def test_an_interrupted_run_writes_no_table_and_goes_on(slow, played, tmp_path: 
         ([], ["small"], "--agents is empty"),
         (["net"], ["small"], "write LABEL=FILE"),
         (["net=none.zip"], ["small"], "--agents net fits no column: "),
-        (["even=pipeline", "even=random"], ["small"], "pipeline is no file of an agent"),
+        (["even=pipeline", "even=random"], ["small"], "pipeline is not a file of an agent"),
         (["dssra=pipeline"], ["small"], "two names would be kept in the folder 'dssra'"),
         (["even=pipeline"], ["small", "small"], "'small' more than once"),
         (["even=pipeline"], ["smal"], "did you mean 'small'"),

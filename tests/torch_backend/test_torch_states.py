@@ -244,7 +244,7 @@ def test_plans_beyond_the_box_play_what_numpy_plays():
         np.testing.assert_allclose(other.cluster_delay.numpy(), one_round.cluster_delay, rtol=1e-9)
     assert one.step_allocation(scheduled)[4]["delay"].all()
     before = two.get_state()
-    with pytest.raises(AllocationError, match=r"torch backend plays GPipe only.*backend='numpy'"):
+    with pytest.raises(AllocationError, match=r"torch backend plays only GPipe.*backend='numpy'"):
         two.step_allocation(scheduled)
     assert_same(two.get_state(), before)
 

@@ -108,7 +108,7 @@ def test_what_is_no_json_of_clients_is_refused_and_nothing_is_unpickled(tmp_path
         ([CLIENT], "holds a list instead of an object"),
         (7, "holds a number instead of an object"),
         (None, "holds null instead of an object"),
-        ('{"0": {"duration": 1}, "0": {"duration": 2}}', "the name '0' stands 2 times in an object"),
+        ('{"0": {"duration": 1}, "0": {"duration": 2}}', "the name '0' appears 2 times in an object"),
         ({}, "no clients"),
         ({"0": [1]}, r"client '0' is \[1\], not an object"),
         ({"0": {k: v for k, v in CLIENT.items() if k != "active"}}, "client '0' has no active"),

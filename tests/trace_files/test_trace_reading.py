@@ -74,9 +74,9 @@ FAULTS = [
     ),
     ("time_s,value\n0,-80\n1,-81,7\n", Columns(), r":3: 3 columns where line 1 has 2; .* delimiter ','"),
     ('time_s,value\n0,-80\n1,"-81\n', Columns(), r":3: .*; check the quotes of this line"),
-    ("time_s,value\n0,102\n1,99\n", Columns(), r":2: value = 102 is no received power, -160 to -20 dBm"),
-    ("time_s,value\n0,5\n1,-1\n", RATE, r":3: value = -1 Mbit/s is no rate, 0 to 1e\+12 bit/s"),
-    ("time_s,value\n0,5\n1,1e9\n", RATE, r":3: value = 1e\+09 Mbit/s is no rate"),
+    ("time_s,value\n0,102\n1,99\n", Columns(), r":2: value = 102 is not a received power, -160 to -20 dBm"),
+    ("time_s,value\n0,5\n1,-1\n", RATE, r":3: value = -1 Mbit/s is not a rate, 0 to 1e\+12 bit/s"),
+    ("time_s,value\n0,5\n1,1e9\n", RATE, r":3: value = 1e\+09 Mbit/s is not a rate"),
 ]
 
 
@@ -158,7 +158,7 @@ def test_jumps_of_dates_cut_a_file_into_parts(tmp_path):
     rates = read_traces(path, Columns("radio-power-5g", "rate"))
     assert [None if t is None else t.values.tolist() for t in rates] == [[0.0, 1e6], None, [5e6, 6e6]]
     path.write_text("timestamp,direction,nr_rsrp_dbm,uplink_mbps\n23.1.2021,uplink,-70,1\n")
-    with pytest.raises(DataError, match=r"p.csv:2: '23.1.2021' is no date; write it like"):
+    with pytest.raises(DataError, match=r"p.csv:2: '23.1.2021' is not a date; write it like"):
         read_traces(path, Columns("radio-power-5g"))
 
 

@@ -127,7 +127,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
             named = shortened(", ".join(dict.fromkeys(odd))) if odd else "their order"
             raise CheckpointError(
                 f"{place} was trained with other {kind}s than this version has ({named}): use the version "
-                f"that wrote it ({shortened(record.package_version)}), or train anew"
+                f"that wrote it ({shortened(record.package_version)}), or train again"
             )
     with torch.device("meta"):  # only shapes are wanted
         wanted = {
@@ -140,7 +140,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         if held != needed:
             raise CheckpointError(
                 f"{place}: its hyper-parameters need other weights: {shortened(name)} is {needed} there, "
-                f"{held} in the file: this is no saved graph net"
+                f"{held} in the file: this is not a saved graph net"
             )
     return parameters, {name: torch.from_numpy(value.copy()) for name, value in own.items()}
 

@@ -113,7 +113,8 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
     odd = [part for part in parameters.without if part not in get_args(Part)]
     if odd:
         raise ScenarioError(
-            f"{prefix}without = {shown(odd[0])} is no part of the net; {nearest_name(odd[0], get_args(Part))}"
+            f"{prefix}without = {shown(odd[0])} is not part of the net; "
+            + nearest_name(odd[0], get_args(Part))
         )
     if parameters.final_learning_rate > parameters.learning_rate:
         raise ScenarioError(
@@ -123,7 +124,7 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
         )
     if parameters.width % parameters.heads:
         raise ScenarioError(
-            f"{prefix}width = {parameters.width} is no multiple of {prefix}heads = {parameters.heads}"
+            f"{prefix}width = {parameters.width} is not a multiple of {prefix}heads = {parameters.heads}"
         )
 
 

@@ -148,7 +148,7 @@ class GraphTraining:
                         self._write(self.files.latest, for_training=True)
                         raise CheckpointError(
                             f"training has diverged at step {self.steps:,}: no finite gradient in {skipped} "
-                            f"steps; {self.files.latest} holds the weights; train anew with --fresh and a "
+                            f"steps; {self.files.latest} holds the weights; train again with --fresh and a "
                             "smaller --graph.learning-rate"
                         )
                 self.steps += 1
@@ -224,8 +224,8 @@ class GraphTraining:
             held = tensors.get(f"{CRITIC}{name}")
             if held is None or held.shape != tuple(value.shape):
                 raise CheckpointError(
-                    f"{place} lacks the critic's {name}, which training with a horizon needs: go on from "
-                    "latest.safetensors, or train anew with --fresh"
+                    f"{place} lacks the critic's {name}, which training with a horizon needs: continue from "
+                    "latest.safetensors, or train again with --fresh"
                 )
             found[name] = torch.from_numpy(held.copy())
         return found
@@ -262,7 +262,7 @@ class GraphTraining:
             odd = next(name for name in wanted if wanted[name] != found[name])
             raise CheckpointError(
                 f"{path} was trained with {odd} = {found[odd]}, not {wanted[odd]}: choose another --out, or "
-                "train anew with --fresh"
+                "train again with --fresh"
             )
         self._average.load_state_dict(weights)
         tensors = with_heat_training(agent.tensors, parameters.width)
@@ -273,8 +273,8 @@ class GraphTraining:
             unfit = any(value is None or value.shape != shapes[part] for part, value in state.items())
             if unfit or learning is None or learning.shape != tuple(parameter.shape):
                 raise CheckpointError(
-                    f"{path} lacks what training needs of {name}: it only plays; go on from "
-                    "latest.safetensors, or train anew with --fresh"
+                    f"{path} lacks the training data of {name}: it can only play; continue from "
+                    "latest.safetensors, or train again with --fresh"
                 )
             parameter.data.copy_(torch.from_numpy(learning.copy()))
             self._adam.state[parameter] = {
@@ -287,7 +287,7 @@ class GraphTraining:
             self.seconds = float(agent.record.training["seconds"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{path}: the record of its training is damaged ({error!r}): train anew with --fresh"
+                f"{path}: the record of its training is damaged ({error!r}): train again with --fresh"
             ) from None
         self.steps = agent.record.steps
         for score in self.history if self.files.best.exists() else ():

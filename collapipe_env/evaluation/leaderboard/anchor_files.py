@@ -79,7 +79,7 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
             raise DataError(f"{path}: {name} is {content.get(name)!r}, not {value!r}: {remedy}")
     cells = content.get("cells")
     if not isinstance(cells, dict):
-        raise DataError(f"{path}: cells is no object: {remedy}")
+        raise DataError(f"{path}: cells is not an object: {remedy}")
     return {
         name: _cell_anchors(name, entry, season, f"{path}: {name}", remedy) for name, entry in cells.items()
     }
@@ -165,17 +165,17 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
 def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str) -> CellAnchors:
     cell = cell_of(name)
     if cell is None or not isinstance(entry, dict):
-        raise DataError(f"{place} is no cell of the leaderboard: {remedy}")
+        raise DataError(f"{place} is not a cell of the leaderboard: {remedy}")
     count = season.episodes[cell.size]
     seeds, digest, version = (entry.get(key) for key in ("seeds", "scenario_digest", "package_version"))
     if not isinstance(digest, str) or not isinstance(version, str):
-        raise DataError(f"{place}: scenario_digest or package_version is no text: {remedy}")
+        raise DataError(f"{place}: scenario_digest or package_version is not text: {remedy}")
     if seeds is not None and not (_list_of(int, seeds) and len(seeds) == count):
-        raise DataError(f"{place}: seeds is no list of {count} whole numbers: {remedy}")
+        raise DataError(f"{place}: seeds is not a list of {count} whole numbers: {remedy}")
     for anchor in (ZERO, HUNDRED):
         delays: Any = entry.get(anchor)
         if not _list_of(float, delays) or len(delays) != count or min(delays) <= 0.0:
-            raise DataError(f"{place}: {anchor} is no list of {count} delays above 0: {remedy}")
+            raise DataError(f"{place}: {anchor} is not a list of {count} delays above 0: {remedy}")
     return CellAnchors(
         digest, tuple(entry[ZERO]), tuple(entry[HUNDRED]), None if seeds is None else tuple(seeds), version
     )

@@ -287,7 +287,7 @@ def _digest(content: Mapping[str, Any], name: str, *, empty: bool = False) -> st
 
 def _cell(name: str, entry: Any) -> CellResults:
     if cell_of(name) is None or not isinstance(entry, dict):
-        raise ValueError(f"{shown(name)} is no cell of the leaderboard")
+        raise ValueError(f"{shown(name)} is not a cell of the leaderboard")
     try:
         return _cell_results(entry)
     except ValueError as error:
@@ -317,7 +317,7 @@ def _cell_results(entry: Mapping[str, Any]) -> CellResults:
     if sorted((e.run, e.episode) for e in found.episodes) != expected or bool(expected) == bool(
         found.impossible
     ):
-        raise ValueError("episodes are missing, or there twice")
+        raise ValueError("episodes are missing, or appear twice")
     if found.rounds >= SLOPED and any(math.isnan(e.backlog_slope) for e in found.episodes):
         raise ValueError("backlog_slope = None where a number is expected")
     if found.anchors is not None and numbers and len(found.anchors.zero) != len(numbers):

@@ -152,7 +152,7 @@ def _require_fair(plan: BoardPlan) -> None:
         if sees_truth(scheduler):
             raise SchedulerError(
                 f"{player.name} sees the truth, which nobody knows: the leaderboard is for schedulers that "
-                "decide from what is known; play it with collapipe compare"
+                "decide from known information; play it with collapipe compare"
             )
         if player.blind and isinstance(scheduler, StateScheduler):
             raise SchedulerError(

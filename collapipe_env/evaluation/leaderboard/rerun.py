@@ -84,7 +84,7 @@ class Rerun:
         season = present_season()
         if claimed.season != season.name:
             raise DataError(
-                f"{folder}: its results are of season {claimed.season}, this version plays season "
+                f"{folder}: its results come from season {claimed.season}, but this version plays season "
                 f"{season.name}: install the version that made them"
             )
         require_of_season(folder, claimed, season, _shipped_anchors(season, claimed.split))
@@ -113,7 +113,7 @@ class Rerun:
             if (tiers is None or cell.tier in tiers) and (sizes is None or cell.size in sizes)
         )
         if not cells:
-            raise DataError(f"{folder}: its results have none of the cells asked for: name others, or none")
+            raise DataError(f"{folder}: its results have none of the requested cells: name others, or none")
         if episodes is not None and episodes < 1:
             raise DataError(f"--episodes = {episodes}: use a number from 1 on")
         here = machine_fingerprint()
@@ -211,7 +211,7 @@ def _player(folder: Path, claimed: BoardResults) -> Player:
         return read_submission(around)
     if is_own(claimed.scheduler):
         raise SchedulerError(
-            f"{folder}: the results are of code that they name ({claimed.scheduler}), which is never run "
+            f"{folder}: the results come from code that they name ({claimed.scheduler}), which is never run "
             "from a file: make a submission of it"
         )
     return named_player(claimed.scheduler)

@@ -45,6 +45,6 @@ def require_apart(out: Path | None, folder: Path) -> None:
         parts = inside.relative_to(around).parts
         if not parts or not is_results(parts[0]):
             raise DataError(
-                f"--out {out}: it would count as a part of the submission {folder}: leave --out out, or name "
+                f"--out {out}: it would become part of the submission {folder}: leave --out out, or name "
                 "a folder elsewhere"
             )

@@ -149,7 +149,7 @@ def read_salt(file: Path | None) -> str | None:
         file: File that holds it; else it is taken from the environment variable :data:`SALT_VARIABLE`.
 
     Raises:
-        DataError: If the file cannot be read, is empty or no text, or the variable is no text.
+        DataError: If the file cannot be read, is empty or no text, or the variable is not text.
     """
     if file is None:
         salt = (os.environ.get(SALT_VARIABLE) or "").strip()
@@ -217,7 +217,7 @@ def present_season(folder: Path = FOLDER) -> Season:
     if not isinstance(name, str) or not _is_count(rounds) or not isinstance(promised, str | None):
         raise DataError(f"{place}: season, rounds or test_salt_sha256 is of the wrong type: {_REMEDY}")
     if not isinstance(seeds, list) or not all(_is_count(seed) and seed < SEEDS for seed in seeds):
-        raise DataError(f"{place}: dev_seeds is no list of seeds: {_REMEDY}")
+        raise DataError(f"{place}: dev_seeds is not a list of seeds: {_REMEDY}")
     if not isinstance(episodes, dict) or set(episodes) != set(BOARD_SIZES):
         raise DataError(f"{place}: episodes does not name the sizes {', '.join(BOARD_SIZES)}: {_REMEDY}")
     for size, count in episodes.items():

@@ -159,8 +159,8 @@ def read_submission(folder: Path) -> Player:
     ]
     if len(given) != 1:
         raise DataError(
-            f"{folder}: {' and '.join(given) or 'nothing'} says who decides: give one of {CODE} with "
-            f"{FACTORY}(scenario), scheduler: NAME or weights: FILE in {FILE}"
+            f"{folder}: the scheduler is given by {' and '.join(given) or 'nothing'}: give one of {CODE} "
+            f"with {FACTORY}(scenario), scheduler: NAME or weights: FILE in {FILE}"
         )
     weights = _weights(folder, form, files)
     scheduler = LEARNED
@@ -246,7 +246,8 @@ def _form(folder: Path) -> _Form:
             ) from None
         if fault["type"] == "extra_forbidden":
             raise DataError(
-                f"{place}: {shown(path)} is no field: leave it out; there are {', '.join(_Form.model_fields)}"
+                f"{place}: {shown(path)} is not a field: leave it out; there are "
+                f"{', '.join(_Form.model_fields)}"
             ) from None
         hint = ""
         if fault["type"] == "string_type" and isinstance(fault["input"], int | float):
@@ -267,7 +268,7 @@ def _files(folder: Path) -> dict[str, Path]:
     What is left out, results and Python's caches, may not bring in code or files from elsewhere.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder: a submission is a folder with {FILE}")
+        raise DataError(f"{folder} is not a folder: a submission is a folder with {FILE}")
     found: dict[str, Path] = {}
     size = 0
     for place, folders, names in os.walk(folder):
@@ -285,7 +286,7 @@ def _files(folder: Path) -> dict[str, Path]:
                 continue
             if here.name == CACHE:
                 if not path.is_file() or _CACHED.fullmatch(name) is None:
-                    raise DataError(f"{path} is no file that Python keeps in {CACHE}: remove it")
+                    raise DataError(f"{path} is not a file that Python keeps in {CACHE}: remove it")
                 continue
             if is_result:
                 if not path.is_file() or name.lower().endswith(tuple(all_suffixes())):

@@ -21,7 +21,7 @@ from collapipe_env.files import read_json, read_regular
 from collapipe_env.learners.factory import present_name
 from collapipe_env.scenario import Scenario, load_scenario
 
-AGAIN = "run its command again, which goes on from there"
+AGAIN = "run its command again, which continues from there"
 """Remedy for a run that is not finished or has lost files."""
 Line = tuple[str, int, int, int]
 """Scheduler, run, episode and rounds of a line of the table of episodes."""
@@ -139,7 +139,7 @@ def read_run(path: Path) -> StoredRun:
     about = _request(run)
     kind = about.get("kind")
     if kind is not None and not isinstance(kind, str):
-        raise DataError(f"{run.options}: kind = {shown(kind, 80)} is no text: {AGAIN}")
+        raise DataError(f"{run.options}: kind = {shown(kind, 80)} is not text: {AGAIN}")
     if kind in _OTHER_REPORTS:
         raise DataError(
             f"{run.path} is a run of {kind}, of which collapipe view makes no page: {_OTHER_REPORTS[kind]}"
@@ -194,8 +194,8 @@ def _request(run: RunDirectory) -> dict[str, Any]:
         )
     if not os.path.isfile(run.options):
         raise DataError(
-            f"{place} is no run's folder (it has no run.json): give the one that collapipe train, evaluate "
-            "or compare printed"
+            f"{place} is not a run's folder (it has no run.json): give the one that collapipe train, "
+            "evaluate or compare printed"
         )
     return read_json(run.options, AGAIN)
 
@@ -291,7 +291,7 @@ def _require_same_episodes(
     which = f"episode {episode}{run} of {shown(scheduler, 80)} on {shown(scenario, 80)} with {rounds} rounds"
     times = there[scheduler, number, episode, rounds]
     raise DataError(
-        f"{table} does not fit {report.name}: {which} stands there {times} times, not "
+        f"{table} does not fit {report.name}: {which} appears {times} times, not "
         f"{wanted[scheduler, number, episode, rounds]} (one of them is damaged): {AGAIN}"
     )
 
@@ -317,7 +317,7 @@ def _text(content: Mapping[str, Any], name: str) -> str:
 
 
 def _history(value: Any) -> list[dict[str, float]]:
-    """Validations of a training, without what is no number."""
+    """Validations of a training, without what is not a number."""
     wanted = ("steps", "mean_delay", "energy_ratio")
     return [
         {name: float(score[name]) for name in wanted}

@@ -109,7 +109,7 @@ def find_nodes(grid: Grid, clusters: int, patience_s: float) -> dict[int, int]:
             n = reply.content.config_records[CLUSTER]["number"]
             if not isinstance(n, int) or not 0 <= n < clusters:
                 raise ExecutionError(
-                    f"a SuperNode is for cluster {n}, and the scenario has clusters 0 to {clusters - 1}: "
+                    f"a SuperNode is for cluster {n}, but the scenario has clusters 0 to {clusters - 1}: "
                     "set cluster in its --node-config"
                 )
             if n in found:
@@ -117,7 +117,7 @@ def find_nodes(grid: Grid, clusters: int, patience_s: float) -> dict[int, int]:
             found[n] = node
         if time.monotonic() > deadline:
             missing = ", ".join(str(n) for n in range(clusters) if n not in found)
-            raise ExecutionError(f"no SuperNode for cluster {missing} has come within {patience_s:g} s")
+            raise ExecutionError(f"no SuperNode for cluster {missing} has connected within {patience_s:g} s")
         if len(found) < clusters:
             time.sleep(_LOOK_S)
     return found

@@ -114,11 +114,11 @@ def play_cluster(
             answer = answers.get(timeout=patience)
         except queue.Empty:
             raise ExecutionError(
-                f"cluster {cluster} has not ended round {command.tag.round} after {patience:g} s: is it too "
-                "large for this machine?"
+                f"cluster {cluster} has not finished round {command.tag.round} after {patience:g} s: is it "
+                "too large for this machine?"
             ) from None
         if answer.kind != "update":
-            raise ExecutionError(f"cluster {cluster} cannot go on: {answer.meta['why']}")
+            raise ExecutionError(f"cluster {cluster} cannot continue:  {answer.meta['why']}")
         for role in roles:
             role.on_frame(LAUNCHER, Frame("stop"))
         for thread in threads:

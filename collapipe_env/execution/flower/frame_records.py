@@ -47,8 +47,8 @@ def from_plain(
     """
     if not isinstance(header, bytes):
         raise FrameError(
-            f"a Flower message has no header but {shown(header)}: its other side is no server or client of "
-            "this package"
+            f"a Flower message has {shown(header)} instead of a header: its sender is not a server or client "
+            "of this package"
         )
     if len(header) > limits.header:
         raise FrameError(f"a Flower message has a header of {len(header):,} bytes, above {limits.header:,}")
@@ -107,8 +107,8 @@ def require_update(frame: Frame, sizes: Mapping[str, int], cluster: int) -> None
     if missing or unknown:
         raise FrameError(
             f"{where} lacks {', '.join(sorted(missing)) or 'nothing'} and has "
-            f"{', '.join(sorted(unknown)) or 'nothing'} that the model has not: install the same release "
-            "everywhere"
+            f"{', '.join(sorted(unknown)) or 'nothing'} that the model does not have: install the same "
+            "release everywhere"
         )
     for name, size in expected.items():
         array = frame.arrays[name]

@@ -156,7 +156,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 33}, "width = 33 is no multiple of hyper-parameter heads = 4"),
+        ({"width": 33}, "width = 33 is not a multiple of hyper-parameter heads = 4"),
         ({"width": "wide"}, "hyper-parameter width = 'wide' has the wrong type"),
         ({"heads": True}, "hyper-parameter heads = True has the wrong type"),
         ({"layers": 99}, "hyper-parameter layers = 99: a number from 1 to 16 is needed"),
@@ -170,7 +170,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, name):
         ({"scenarios": [3]}, "hyper-parameter scenarios = [3] has the wrong type"),
         (
             {"without": ["edge"]},
-            "without = 'edge' is no part of the net; did you mean 'edges'?",
+            "without = 'edge' is not part of the net; did you mean 'edges'?",
         ),
         (
             {"final_learning_rate": 0.01},
@@ -208,13 +208,13 @@ def test_hyper_parameters_go_through_plain_data():
         ({"most_clusters": 1}, "--graph.most-clusters = 1: a number from 2 to 4096 is needed"),
         ({"learning_rate": float("nan")}, "--graph.learning-rate = nan: a number above 0"),
         ({"final_learning_rate": -1.0}, "--graph.final-learning-rate = -1.0: a number from 0 to 1000"),
-        ({"heads": 5}, "--graph.width = 48 is no multiple of --graph.heads = 5"),
+        ({"heads": 5}, "--graph.width = 48 is not a multiple of --graph.heads = 5"),
         (
             {"scenarios": (), "random_groups": 0},
             "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
         ),
         ({"longest_backlog": 0.5}, "--graph.longest-backlog = 0.5: a number from 1 to 1,000,000"),
-        ({"without": ("plan", "pools")}, "--graph.without = 'pools' is no part of the net; did you mean"),
+        ({"without": ("plan", "pools")}, "--graph.without = 'pools' is not part of the net; did you mean"),
         (
             {"final_learning_rate": 0.5},
             "--graph.final-learning-rate = 0.5 is above --graph.learning-rate = 0.002",

@@ -239,7 +239,7 @@ def test_a_training_that_has_diverged_is_given_up_and_can_be_gone_on_with(tmp_pa
     files = GraphFiles(tmp_path)
     message = (
         rf"diverged at step {learned + 5}: no finite gradient in 6 steps; {files.latest} holds the weights; "
-        "train anew"
+        "train again"
     )
     with monkeypatch.context() as patch:
         interrupt_at(patch, 0, with_gradients(np.nan, range(learned, 1000)))
