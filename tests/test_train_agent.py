@@ -177,7 +177,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(
     monkeypatch.setattr(runner, "_work", stopped)
     assert run(command) == INTERRUPTED
     output = capsys.readouterr().out
-    assert "going on in" in output
+    assert "continuing in" in output
     assert "from step 18" in output
     assert len(list((tmp_path / "run" / "evaluation" / "surrogate-3").glob("*.json"))) == 2
     monkeypatch.setattr(runner, "_work", work)
@@ -214,7 +214,7 @@ def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
     made_for = (tmp_path / "run" / "run.json").read_bytes()
     quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
     assert run(scenario, "--evaluate-only", quick) == 0
-    assert "training" not in capsys.readouterr().out.rpartition("going on in")[2]
+    assert "training" not in capsys.readouterr().out.rpartition("continuing in")[2]
     assert (tmp_path / "run" / "run.json").read_bytes() == made_for
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert (results["made_for"]["steps"], results["made_for"]["seed"]) == (32, 3)
@@ -280,9 +280,7 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
     assert run(command, "--steps", 64) == 0
     output = capsys.readouterr().out
     assert "64 steps on 2 environments, surrogate learner, from step 32" in output
-    assert (
-        "lengthened from 32 to 64 steps: the learning rate takes its place in the longer schedule" in output
-    )
+    assert "lengthened from 32 to 64 steps: the learning rate follows the longer schedule" in output
     longer = read_checkpoint(latest)
     assert (first.steps, longer.steps) == (32, 64)
     assert longer.history[: len(first.history)] == first.history
@@ -329,7 +327,7 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
 
 
 def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
-    note = "note: --learner is the learner of the comparison; --train-learner real trains with it, too"
+    note = "note: --learner is the learner of the comparison;--train-learner real also trains with it"
     quick = [*scenario, *TINY, "--steps", "0"]
     for options, expected in (
         (["--learner", "real"], [note]),

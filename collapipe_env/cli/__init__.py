@@ -1,4 +1,4 @@
-"""The command line: ``collapipe train``, ``evaluate``, ``compare``, ``scenario``, ``zoo`` and ``warm-up``.
+"""The command line, ``collapipe``: one module for each command.
 
-One module a command; :mod:`collapipe_env.cli.main` picks it, and imports nothing else.
+:mod:`collapipe_env.cli.main` picks the module and imports nothing else.
 """

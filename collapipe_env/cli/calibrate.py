@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Measure this machine, and write a scenario that has its speed.
 
-Processes train one cluster's plans without any emulation: the model that is priced, as fast as it goes. The
+Processes train one cluster's plans without any emulation: the model that is priced, as fast as it runs. The
 simulator's own laws are fitted to their passes and messages: FLOP/s, overhead of a block, overhead, latency
-and rate of messages. Other plans, which the fit has not seen, are measured and predicted as well. Ends in a
-table and in profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command
-continues from there.
+and rate of messages. Other plans, which the fit has not seen, are also measured and predicted. Ends with a
+table and profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command continues
+from there.
 
 Examples:
   collapipe calibrate --scenario small
@@ -52,30 +52,30 @@ class Options:
 
     scenario: Annotated[str, SCENARIO_OPTION] = "small"
     devices: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: one a core, 2 to 4")] = None
-    """Devices of the cluster that is measured, each a process. With more of them than cores can run they
-    slow each other down, which no profile can say: see --slow-down."""
+    """Devices of the measured cluster, each a process. More devices than the cores can run slow each other
+    down, which no profile can express: see --slow-down."""
     rounds: int = 3
     """Rounds of each plan; the median counts."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine: the rest is slept."""
+    """Factor by which devices compute more slowly than this machine; they sleep the rest."""
     seed: int = 0
     """Seed of the episode."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (
         None
     )
-    """Folder of an earlier calibration: fit to what it measured, and measure nothing."""
+    """Folder of an earlier calibration: fit to its measurements, and measure nothing."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/calibrate-<scenario>")
     ] = None
     """Folder for everything that is written."""
     fresh: bool = False
-    """Start over in the folder instead of going on with the rounds that are missing."""
+    """Start over in the folder instead of playing only the missing rounds."""
 
     def check(self) -> None:
         """Refuse values out of range.
 
         Raises:
-            ScenarioError: Names the option, its value and what is possible.
+            ScenarioError: Names the option, its value and the allowed values.
         """
         require_within(
             ("--devices", 2 if self.devices is None else self.devices, 1, 64),
@@ -139,7 +139,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
 def _measure(
     options: Options, run: RunDirectory, setting: Scenario, plans: Sequence[CalibrationPlan], slow_down: float
 ) -> list[Measured]:
-    """Measure what is missing; each round is kept as soon as it ends."""
+    """Measure the missing rounds; each is kept as soon as it ends."""
     from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
 
     run.measured.mkdir(exist_ok=True)

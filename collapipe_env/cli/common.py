@@ -34,7 +34,7 @@ from collapipe_env.task_registry import task_names
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NARROWEST = 40
-"""Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
+"""Width of the narrowest terminal for which help is laid out; with very few columns tyro does not end."""
 OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
 UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another of collapipe zoo; {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
@@ -49,17 +49,17 @@ SCENARIO_OPTION = tyro.conf.arg(
 )
 LEARNER_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help="What supplies the loss: surrogate (the fitted bound), real (training in every round), "
+    help="Source of the loss: surrogate (the fitted bound), real (training in every round), "
     f"{OWN_HELP} Delays and energies are the same.",
 )
 REWARD_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help="What the agent maximises: lyapunov or drift_plus_penalty, which weigh delay against the energy "
-    f"queues, delay, time_to_target, {OWN_HELP}",
+    help="Reward that the agent maximises: lyapunov or drift_plus_penalty, which weigh delay against the "
+    f"energy queues, delay, time_to_target, {OWN_HELP}",
 )
 TASK_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help=f"Task that the Transformer learns: {', '.join(task_names())}. Another task than the scenario's "
+    help=f"Task of the Transformer: {', '.join(task_names())}. Another task than the scenario's "
     "brings the data, head and step sizes that suit it.",
     help_behavior_hint="(default: the scenario's)",
 )
@@ -113,14 +113,14 @@ def run_command(
 
     Args:
         kind: Class of its options.
-        run: Is given the options, the program and the arguments.
+        run: Receives the options, the program and the arguments.
         description: Text above the options in ``--help``.
         arguments: Without the program's name; those of this process by default.
         program: Name of the command, for help and notes.
         renamed: Present name of each option by its former one.
 
     Returns:
-        The exit status, as of :func:`guarded`.
+        The exit status of :func:`guarded`.
     """
     given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
     # Parsed in there too: nobody may read all of --help.
@@ -156,7 +156,7 @@ def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> 
 
 
 def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
-    """Run a command; bad input becomes one line, and Ctrl-C and SIGTERM say how to go on.
+    """Run a command: bad input becomes one line, and Ctrl-C and SIGTERM print how to continue.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 141 if nobody reads the output any more (as
@@ -232,7 +232,7 @@ def say_folder(folder: Path, continued: bool) -> None:
     """
     # Whoever asks for something else in the same folder shall not miss the earlier table.
     print(
-        f"going on in {folder}: finished work stays, tables are written anew"
+        f"continuing in {folder}: finished work stays, tables are written again"
         if continued
         else f"writing to {folder}"
     )
@@ -269,7 +269,7 @@ def require_schedulers(names: Sequence[str]) -> None:
 
 
 def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scenario:
-    """Return the scenario that the options ask for, named after task and data where those are new.
+    """Return the scenario that the options select, named after task and data where these are new.
 
     Args:
         source: A shipped scenario or a YAML file.
@@ -297,10 +297,10 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
 
 
 def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
-    """Return the names under which learners are registered that an option asks for.
+    """Return the registered names of the learners that an option selects.
 
-    What cannot work is told here, before anything is written: data that the real learner cannot read, and
-    code of the user's own that gives no learner.
+    Errors appear here, before anything is written: data that the real learner cannot read, and a user's code
+    that returns no learner.
 
     Args:
         scenarios: The scenarios that they learn on.

@@ -55,9 +55,9 @@ Examples:
 """
 
 ALL = "all"
-"""Stands for all schedulers."""
+"""Name that selects all schedulers."""
 ON_TIERS = ("dssra", "pipeline", "random")
-"""Schedulers of a scenario of the tiers where none is named, beside those that it has tuned scalars for."""
+"""Default schedulers of a scenario of the tiers, besides those for which it has tuned scalars."""
 RENAMED = {"--agents": "--agent"}
 """Present names of options by their former ones."""
 
@@ -74,7 +74,7 @@ class Options:
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}"),
         hint(
             "default: all that the scenario has decisions for, or a few in the scenarios of the tiers, where "
             f"{ALL!r} asks for all; and agent where --agent gives one"
@@ -84,11 +84,11 @@ class Options:
         tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
     ] = ()
     """Saved agents, or agents of the zoo, for one scenario or, without SCENARIO=, for all; they play as
-    'agent'. Several for a scenario are the training runs of one row."""
+    'agent'. Several for one scenario are the training runs of one row."""
     reference: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
-    """Scheduler with which the others are compared."""
+    """Scheduler to which the others are compared."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/compare-<scenarios>")
     ] = None
@@ -111,11 +111,11 @@ class Options:
         return tuple(name for name in asked if name != LEARNED)
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
-        """The schedulers of one scenario: without a list, those that it gives something to decide by, too.
+        """The schedulers of one scenario; without a list, also those that differ from others only in it.
 
-        Without a list, a scenario of the tiers is played by those of its table in the documentation and by
-        those that other options name: most planners of published systems know nothing of what a tier has, and
-        some take long for its large sizes.
+        Without a list, a scenario of the tiers is played by the schedulers of its table in the documentation
+        and those that other options name: most planners of published systems ignore the effects of a tier,
+        and some take long for its large sizes.
 
         Args:
             scenario: The scenario.
@@ -146,7 +146,7 @@ class Options:
         """Refuse values out of range and combinations that make no sense.
 
         Raises:
-            CollaPipeError: Names the option, its value and what is possible.
+            CollaPipeError: Names the option, its value and the allowed values.
         """
         if not self.scenarios:
             raise ScenarioError("--scenarios is empty: name at least one, for instance medium")
@@ -215,7 +215,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
 
 
 def _scenarios(options: Options) -> dict[str, Scenario]:
-    """The scenarios by name, long enough for the rounds asked for."""
+    """The scenarios by name, long enough for the requested rounds."""
     found: dict[str, Scenario] = {}
     for source in options.scenarios:
         scenario = lasting(chosen_scenario(source, options.task, options.dataset), options.play.rounds)

@@ -1,6 +1,6 @@
-"""Early ends of a command: SIGTERM is another Ctrl-C, and an output that nobody reads any more ends quietly.
+"""Early ends of a command: SIGTERM acts as Ctrl-C, and a closed output ends the command quietly.
 
-Work is kept, worker processes end, and the exit status tells one from the other.
+Work is kept, worker processes end, and the exit status tells the cases apart.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ INTERRUPTED = 130
 TERMINATED = 143
 """Exit status after SIGTERM."""
 UNREAD = 141
-"""Exit status where the reader of the output, say ``head``, has closed it; as shells report it."""
+"""Exit status where the reader of the output, such as ``head``, has closed it; as shells report it."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, treated as another Ctrl-C."""
+    """SIGTERM, treated as Ctrl-C."""
 
 
 def drop_output() -> None:
-    """Discard the output still to be written, which nobody reads any more or no disk takes.
+    """Discard pending output that has no reader or no disk space left.
 
-    Python would otherwise complain at its end that it could not be written.
+    Otherwise Python would complain at its end that it could not be written.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -39,13 +39,13 @@ def drop_output() -> None:
 
 
 def stopped_early() -> None:
-    """Say that Ctrl-C came before the command had begun its work, while its modules were imported."""
+    """Report that Ctrl-C came before the command had begun its work, while its modules were imported."""
     print("\ninterrupted before anything was done", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` where SIGTERM comes, once; outside of the main thread nothing changes."""
+    """Raise :class:`Terminated` once on SIGTERM; outside the main thread nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -42,9 +42,9 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
 
-The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Language models are
-really trained unless another learner is asked for, and write samples. Ctrl-C keeps the work done, as does
-SIGTERM; the same command continues from there.
+The comparison of one scenario: it ends with a table and pictures, and trains no scheduler. Language models
+are trained unless another learner is given, and write samples. Ctrl-C and SIGTERM keep finished work; the
+same command continues from there.
 
 Examples:
   collapipe evaluate --scenario small
@@ -57,16 +57,16 @@ Examples:
 
 
 USUAL_OF_LANGUAGE = {"learner": "real", "seeds": 1}
-"""Defaults where a language model is trained: its table has a perplexity, its samples need real training,
+"""Defaults where a language model is trained: its table has a perplexity, and its samples need real training,
 which takes a second or more a round."""
 
 
 @dataclass(frozen=True)
 class EvaluatePlay(PlayOptions):
-    """Playing of the episodes."""
+    """Options for playing the episodes."""
 
     seeds: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.seeds
-    """Held-out episodes of each scheduler; the same ones for all."""
+    """Held-out episodes of each scheduler, the same for all."""
     learner: Annotated[str, LEARNER_OPTION, hint("default: surrogate; real for language models")] = (
         PlayOptions.learner
     )
@@ -75,16 +75,16 @@ class EvaluatePlay(PlayOptions):
         """Return these options with the defaults of a scenario.
 
         Args:
-            scenario: What is played.
-            given: The command line. An option that it has is left as it is, and with another learner the
-                number of episodes is the usual one.
+            scenario: The scenario that is played.
+            given: The command line. Its options stay unchanged, and with another learner the number of
+                episodes is the usual one.
         """
         asked = given_options(given)
         if "--learner" in asked or not task_traits(scenario.workload.task).causal:
             return self
         usual = {name: value for name, value in USUAL_OF_LANGUAGE.items() if f"--{name}" not in asked}
         print(
-            "language models are really trained here, and write samples; --learner surrogate only plays the "
+            "language models are trained here, and write samples; --learner surrogate only plays the "
             "schedulers, which is quicker"
         )
         return replace(self, **usual)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ class Options:
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to play: {SCHEDULERS_HELP}"),
         hint("default: dssra pipeline random, and agent with --agent"),
     ] = None
     agent: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE|zoo:NAME ..."), hint("default: none")] = ()
@@ -122,7 +122,7 @@ class Options:
         """Refuse values out of range and combinations that make no sense.
 
         Raises:
-            CollaPipeError: Names the option, its value and what is possible.
+            CollaPipeError: Names the option, its value and the allowed values.
         """
         self.play.check()
         self.where.check()

@@ -1,4 +1,4 @@
-"""``collapipe execute``: real processes that train what a scheduler's plans say."""
+"""``collapipe execute``: real processes that execute a scheduler's plans."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from collapipe_env.execution.ranks import MeetingPlace, Rank
     from collapipe_env.execution.transport.tcp import Address
 
-DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
+DESCRIPTION = """Execute a scheduler's plans in real processes, one process a device.
 
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
 the real segments over TCP, and the times are compared with the simulator's. By the wall clock, operations and
 transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
-simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
-stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
-from there, also with more --rounds.
+simulator's. Ends with a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
+stop all processes and keep finished rounds, as does any other early end: the same command continues
+from there, and plays more rounds with more --rounds.
 
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
@@ -65,7 +65,7 @@ Examples:
 
 LOOPBACK = "127.0.0.1"
 LONGEST_S = 1e6
-"""Latest time of a failure since its round's begin [s]."""
+"""Latest time of a failure since the begin of its round [s]."""
 FAILURE = re.compile(
     r"c(?P<cluster>[0-9]{1,4})d(?P<device>[0-9]{1,4})@(?P<seconds>[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
 )
@@ -83,36 +83,36 @@ class Options:
     seed: int = 0
     """Seed of the episode."""
     clock: Literal["wall", "virtual", "none"] = "wall"
-    """wall: priced times are waited for. virtual: nobody waits. none: everything takes as long as it takes on
-    this machine."""
+    """wall: operations last their priced times. virtual: nobody waits. none: operations take as long as they
+    take on this machine."""
     time_scale: Annotated[
         float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
     ] = None
-    """Seconds of wall time for a priced second."""
+    """Seconds of wall time per priced second."""
     full_size: bool = False
-    """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
+    """Train the priced model rather than its small proxy, so that the real work equals the priced work."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine, for --clock none: the rest is slept."""
+    """Factor by which devices compute more slowly than this machine, for --clock none; they sleep the rest."""
     transport: Literal["tcp", "gloo"] = "tcp"
-    """Way of the data between processes: tcp, or gloo of torch.distributed."""
+    """Transport of data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
-    """Schedule of the micro-batches, in place of the scheduler's."""
+    """Schedule of the micro-batches, instead of the scheduler's."""
     micro_batches: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scheduler's")] = (
         None
     )
-    """Micro-batches of every cluster, in place of the scheduler's."""
+    """Micro-batches of every cluster, instead of the scheduler's."""
     fault: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices that fail in the first round by the virtual clock, with the time since its begin."""
+    """Devices that fail in the first round under the virtual clock, with the time since its begin."""
     kill: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices whose processes are killed in the first round by the wall clock, with the priced time."""
+    """Devices whose processes are killed in the first round under the wall clock, with the priced time."""
     hang: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices whose processes stop without a word in the first round by the wall clock."""
+    """Devices whose processes stop silently in the first round under the wall clock."""
     serve: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: start them here")] = None
     """Wait at this address for processes that join, instead of starting them; for several machines."""
     join: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: none")] = None
-    """Join the execution that waits at this address, as --role; it says everything else."""
+    """Join the execution that waits at this address, as --role; all other options come from there."""
     role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
     """Role to join as: server, c0, c0d0 and so on."""
     bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
@@ -124,13 +124,13 @@ class Options:
     ] = None
     """Folder for everything that is written."""
     fresh: bool = False
-    """Start over in the folder instead of going on after its last finished round."""
+    """Start over in the folder instead of continuing after its last finished round."""
 
     def check(self) -> None:
         """Refuse values out of range.
 
         Raises:
-            ScenarioError: Names the option, its value and what is possible.
+            ScenarioError: Names the option, its value and the allowed values.
         """
         require_within(("--rounds", self.rounds, 1, 100_000), ("--seed", self.seed, 0, 2**31 - 1))
         if self.time_scale is not None and not 1e-3 <= self.time_scale <= 1e4:
@@ -165,13 +165,13 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ex
 
 
 def main_of_rank(arguments: Sequence[str] | None = None) -> int:
-    """Run a process that torchrun or Slurm has started: the launcher as rank 0, else a role.
+    """Run a process started by torchrun or Slurm: the launcher as rank 0, otherwise a role.
 
     Args:
         arguments: Options, as of ``collapipe execute``; those of this process by default.
 
     Returns:
-        The exit status, as of :func:`~collapipe_env.cli.common.guarded`; 2 where rank 0 has ended early.
+        The exit status of :func:`~collapipe_env.cli.common.guarded`; 2 if rank 0 has ended early.
     """
     from collapipe_env.execution.ranks import MeetingPlace, Rank, play_rank
 
@@ -242,9 +242,7 @@ def _run(
             return
         run.weights.unlink(missing_ok=True)  # of fewer rounds
         if past:
-            print(
-                f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
-            )
+            print(f"{len(past)} of {options.rounds} rounds have been played: replaying their plans")
         if ranked is None and options.serve is None:
             start_fork_server()  # which imports the same meanwhile
         # Imported late, so that --help and typing errors are answered at once.
@@ -308,7 +306,7 @@ def _of_ranks(
 
 
 def _join(options: Options, token: str) -> None:
-    """Play a role of an execution that somebody else serves."""
+    """Play a role of an execution that another process serves."""
     from collapipe_env.execution.joining import play_role
 
     assert options.join is not None
@@ -318,7 +316,7 @@ def _join(options: Options, token: str) -> None:
     try:
         play_role(options.role, address, token, options.bind)
     except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        print(f"\n{options.role} has been stopped, which its launcher notices", file=sys.stderr)
+        print(f"\n{options.role} has been stopped; its launcher will notice", file=sys.stderr)
         raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
     print("the execution has ended")
 

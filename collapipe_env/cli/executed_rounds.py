@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def finished(run: RunDirectory, rounds: int) -> bool:
-    """Whether an earlier run has played so many rounds, and written everything."""
+    """Whether an earlier run has played all these rounds, and written everything."""
     if not (run.execution.exists() and run.weights.exists()):
         return False
     written = read_json(run.execution, "start over with --fresh").get("rounds")
@@ -59,13 +59,13 @@ class Execution:
         self._title = f"{launcher.name}, {options.scheduler}"
 
     def take_up(self, past: Sequence[dict[str, Any]]) -> None:
-        """Take up the rounds that were played before.
+        """Take over the rounds that were played before.
 
         Args:
             past: The server's report of each.
 
         Raises:
-            StateError: A report is damaged.
+            StateError: If a report is damaged.
         """
         for planned, result in zip(self._launcher.replayed, past, strict=True):
             place = report_path(self._run, len(self._rounds) + 1)
@@ -75,10 +75,10 @@ class Execution:
                 self._draw(planned, result)
 
     def play(self, failures: Failures) -> None:
-        """Play the rounds that are left; keep each, and write what is known at the end, early or not.
+        """Play the remaining rounds; keep each, and write the results at the end, early or not.
 
         Raises:
-            ExecutionError: A process is lost without which the execution cannot go on.
+            ExecutionError: If a process is lost without which the execution cannot continue.
         """
         from collapipe_env.execution.joining import ExecutionError
 
@@ -98,7 +98,7 @@ class Execution:
                 self._report(load_before)
 
     def _play(self, number: int, failures: Failures) -> None:
-        """Play a round, keep it, and say what came of it."""
+        """Play a round, keep it, and print its result."""
         from collapipe_env.execution.launching import NO_FAILURES
 
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""Options that say where the whole tasks of a command are done: here, on Ray, or through Slurm."""
+"""Options for the place of a command's tasks: this machine, Ray or Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor
 
 USUAL_SLURM_JOBS = 64
-"""Jobs of Slurm at once where their number is not asked for."""
+"""Default number of simultaneous Slurm jobs."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class ExecutorOptions:
     """Place of the work, the same options in train, evaluate, compare and tune."""
 
     executor: Literal["local", "ray", "slurm"] = "local"
-    """Engine that does whole tasks (an episode of a scheduler, a candidate, a training): processes of this
-    machine, a Ray cluster, or jobs of Slurm. Results are the same."""
+    """Engine that runs the tasks (an episode of a scheduler, a candidate, a training): processes of this
+    machine, a Ray cluster, or Slurm jobs. Results are the same."""
     ray_address: Annotated[
         str | None,
         tyro.conf.arg(metavar="ADDRESS"),
@@ -40,7 +40,7 @@ class ExecutorOptions:
     slurm_partition: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: the cluster's default one")
     ] = None
-    """Partition that jobs go to."""
+    """Partition for the jobs."""
     slurm_minutes: int = 60
     """Time limit of a job in minutes."""
     slurm_cpus: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: --threads, or 1")] = None
@@ -48,7 +48,7 @@ class ExecutorOptions:
     slurm_memory: float = 4.0
     """Memory of a job in GB."""
     slurm_cluster: Literal["slurm", "local"] = "slurm"
-    """local runs the jobs as processes on this machine, to try the way through submitit without Slurm."""
+    """local runs the jobs as processes on this machine, to try submitit without Slurm."""
 
     def check(self) -> None:
         """Refuse values out of range, options of another engine, and an engine that is not installed.
@@ -97,10 +97,10 @@ class ExecutorOptions:
 
         Args:
             run: Folder of the command.
-            processes: Tasks at once; as many as suit the engine by default.
+            processes: Tasks at once; the engine's default if not given.
             threads: Threads of a task.
-            resumes: Whether a task that is begun again goes on from what it left.
-            usual: Local processes by default; two, or one on a single core, where this is not given.
+            resumes: Whether a restarted task continues from the work that it left.
+            usual: Local processes by default; two, or one on a single core, if not given.
         """
         if self.executor == "ray":
             from collapipe_env.evaluation.ray_executor import RayExecutor

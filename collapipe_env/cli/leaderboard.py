@@ -37,7 +37,7 @@ Examples:
   collapipe leaderboard verify my_submission
 """
 QUICK_TIER, QUICK_SIZE = ("wild",), ("small",)
-"""Cells of a scheduler that is named where none are asked for."""
+"""Default cells of a named scheduler."""
 
 Names = tuple[str, ...] | None
 TIERS_OPTION = tyro.conf.arg(
@@ -64,9 +64,9 @@ class Run:
     """Play episodes of the season and score them."""
 
     scheduler: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: none")] = None
-    """Scheduler by name: one of the package, of collapipe zoo, or file.py:Name."""
+    """Scheduler by name: one of the package, one of collapipe zoo, or file.py:Name."""
     submission: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: none")] = None
-    """Folder of a submission, in place of --scheduler."""
+    """Folder of a submission, instead of --scheduler."""
     tier: Annotated[Tiers, hint("default: the submission's, else wild")] = None
     size: Annotated[Sizes, hint("default: the submission's, else small")] = None
     split: Split = "dev"
@@ -116,18 +116,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Verify:
-    """Play the episodes of results again, and hold every number against them."""
+    """Play the episodes of results again, and compare every number."""
 
     folder: Annotated[
         tyro.conf.Positional[Path],
         tyro.conf.arg(metavar="FOLDER", help="A submission or the folder of a run, with leaderboard.json."),
     ]
     trust_code: bool = False
-    """Run the submission's scheduler.py, with all your rights; do so in a container only."""
+    """Run the submission's scheduler.py, with all your rights; do so only in a container."""
     tier: Annotated[Tiers, hint("default: all of the results")] = None
     size: Annotated[Sizes, hint("default: all of the results")] = None
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: all of the results")] = None
-    """Verify the first episodes of each cell alone."""
+    """Verify only the first episodes of each cell."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-verify-<name>")
     ] = None
@@ -216,7 +216,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Freeze:
-    """For keepers of a season: play both anchors and add them to its file."""
+    """For maintainers of a season: play both anchors and add them to its file."""
 
     tier: Annotated[Tiers, hint("default: all")] = None
     size: Annotated[Sizes, hint("default: all")] = None
@@ -315,7 +315,7 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
 
 
 def _require_engine(options: Run | Verify | Freeze) -> None:
-    """Refuse processes out of range, and engines that are not there, before a folder is made."""
+    """Refuse processes out of range and missing engines before a folder is created."""
     require_within(("--processes", options.processes or 1, 1, 1024))
     options.where.check()
 
@@ -323,7 +323,7 @@ def _require_engine(options: Run | Verify | Freeze) -> None:
 def _frozen(
     season: Season, split: str, file: Path | None, *, missing: bool = False
 ) -> dict[str, CellAnchors]:
-    """Frozen anchors; of a file that the user names and that is missing only where it is made."""
+    """Frozen anchors; a file named by the user may be missing only where it is created."""
     from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
 
     if file is not None and not missing and not file.is_file():
@@ -384,7 +384,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe le
         program: Name of the command, for help and notes.
 
     Returns:
-        The exit status, as of :func:`~collapipe_env.cli.common.guarded`; 2 if results are not verified.
+        The exit status of :func:`~collapipe_env.cli.common.guarded`; 2 if results are not verified.
     """
     kind: Any = Options
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

@@ -1,4 +1,4 @@
-"""``collapipe``: hands its arguments to one of the commands."""
+"""``collapipe``: passes its arguments to one of the commands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collapipe_env.errors import nearest_name
 COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
     "evaluate": "play schedulers, or a saved agent, on one scenario",
-    "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
+    "compare": "compare schedulers x scenarios x seeds: tables, figures, raw numbers",
     "leaderboard": "score a scheduler between the even split and DSSRA+, or verify it",
-    "execute": "let real processes, one a device, train what plans say",
+    "execute": "execute plans in real processes, one a device",
     "calibrate": "measure this machine, and write a scenario that has its speed",
     "tune": "find the scalars of dssra-plus for a scenario",
-    "view": "one page of a finished run, to open in a browser; or a video",
+    "view": "make a page of a finished run for a browser, or a video",
     "scenario": "show a scenario, check it, or name the differences of two",
     "zoo": "list the trained agents that come with the package, or show one",
     "warm-up": "compile everything now, so that later runs start at once",
@@ -61,7 +61,7 @@ def _usage() -> str:
     lines += [f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items()]
     lines += [
         "",
-        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done;",
+        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps finished work;",
         "the same command continues from there.",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Second half of training, all of evaluating and comparing: plays episodes and reports them."""
+"""Play episodes and report them: all of evaluate and compare, and the second half of train."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import EvaluationPlan
 
 USUAL_SAMPLES = 2
-"""Continuations that a language model writes where their number is not asked for."""
+"""Default number of continuations that a language model writes."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,20 @@ class EpisodeOptions:
     """Held-out episodes, the same options in train, evaluate and compare."""
 
     seeds: int = 5
-    """Held-out episodes of each scheduler; the same ones for all."""
+    """Held-out episodes of each scheduler, the same for all."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds of an episode; may be more than the scenario's."""
     learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 2, or 1 on a single core; other engines: what suits them"),
+        hint("default: 2, or 1 on a single core; other engines: their own default"),
     ] = None
     """Episodes played at once, each in a process or job."""
     samples: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint(f"default: {USUAL_SAMPLES} where a language model is really trained, else 0"),
+        hint(f"default: {USUAL_SAMPLES} where a language model is trained, otherwise 0"),
     ] = None
     """Continuations of held-out texts that each language model writes at the end, with the real learner."""
     save_models: bool = False
@@ -58,7 +58,7 @@ class EpisodeOptions:
         """Refuse values out of range.
 
         Raises:
-            ScenarioError: Names the option, its value and what is possible.
+            ScenarioError: Names the option, its value and the allowed values.
         """
         require_within(
             ("--seeds", self.seeds, 1, 100_000),
@@ -68,11 +68,11 @@ class EpisodeOptions:
         )
 
     def check_samples(self, scenarios: Iterable[Scenario], learner: str) -> None:
-        """Refuse samples that nothing can write.
+        """Refuse samples that no model can write.
 
         Args:
-            scenarios: What is played.
-            learner: Name under which the learner is registered.
+            scenarios: The scenarios that are played.
+            learner: Registered name of the learner.
 
         Raises:
             ScenarioError: If the learner trains no model, or a task writes no text.
@@ -94,11 +94,11 @@ class EpisodeOptions:
         """Refuse to keep models that cannot be saved.
 
         Args:
-            scenarios: What is played.
-            learner: Name under which the learner is registered.
+            scenarios: The scenarios that are played.
+            learner: Registered name of the learner.
 
         Raises:
-            ScenarioError: If the learner trains no model, or one of another kind than can be saved.
+            ScenarioError: If the learner trains no model, or a model of a kind that cannot be saved.
         """
         if not self.save_models:
             return
@@ -123,8 +123,8 @@ class EpisodeOptions:
         """Continuations that each model of a scenario writes.
 
         Args:
-            scenario: What is played.
-            learner: Name under which the learner is registered.
+            scenario: The scenario that is played.
+            learner: Registered name of the learner.
         """
         if self.samples is not None:
             return self.samples
@@ -148,10 +148,10 @@ class EpisodeOptions:
 
         Args:
             scenario: The scenario; more rounds than it has make it longer.
-            schedulers: Who plays.
+            schedulers: The schedulers that play.
             agents: Files of the learned scheduler, one for each training run.
-            learner: Name under which the learner is registered.
-            folder: Gives the folder of finished episodes for the learner and the rounds.
+            learner: Registered name of the learner.
+            folder: Returns the folder of finished episodes for the learner and the rounds.
             threads: Threads of PyTorch in each process.
         """
         from collapipe_env.evaluation.runner import EvaluationPlan
@@ -174,12 +174,12 @@ class EpisodeOptions:
 
 @dataclass(frozen=True)
 class PlayOptions(EpisodeOptions):
-    """Playing of the episodes, the same in evaluate and compare."""
+    """Options for playing the episodes, the same in evaluate and compare."""
 
     threads: int = 1
     """Threads of PyTorch, in each process."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of continuing where it stopped."""
     no_figures: bool = False
     """Leave the pictures out."""
 
@@ -201,17 +201,17 @@ def play_and_report(
     gantt: Sequence[str] = (),
     history: Sequence[Mapping[str, float]] = (),
 ) -> None:
-    """Play what is missing, then print and write the report.
+    """Play the missing episodes, then print and write the report.
 
     Args:
-        plans: What to play, one for each scenario.
-        run: The folder, open already.
-        record: Gives further contents of the JSON file, asked for at the end.
+        plans: The plans to play, one for each scenario.
+        run: The folder, already open.
+        record: Returns further contents of the JSON file; called at the end.
         executor: Plays the episodes.
         figures: Whether to draw.
-        several: Whether there may be several scenarios. Then a scheduler that cannot play one is reported
-            and the rest goes on, and ``summary.json`` is written; else ``results.json``.
-        reference: Scheduler with which the others are compared; DSSRA if it plays, else the first.
+        several: Whether there may be several scenarios. A scheduler that cannot play one of them is then
+            reported while the rest continues, and ``summary.json`` is written; otherwise ``results.json``.
+        reference: Scheduler to which the others are compared; DSSRA if it plays, otherwise the first.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of the agent's training; may be empty.
 

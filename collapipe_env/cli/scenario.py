@@ -1,4 +1,4 @@
-"""``collapipe scenario``: show one as YAML, check one, or name the differences of two."""
+"""``collapipe scenario``: show a scenario as YAML, check it, or list the differences between two."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Examples:
   collapipe scenario diff medium my_scenario.yaml
 """
 INFEASIBLE = 1
-"""Exit status of ``check`` where the scenario is valid but an energy budget cannot be met."""
+"""Exit status of ``check`` if the scenario is valid but an energy budget cannot be met."""
 
 Source = Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
 
@@ -49,7 +49,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Check:
-    """Load a scenario, and print its sizes and whether its energy budgets can be met."""
+    """Load a scenario; print its sizes and whether its energy budgets can be met."""
 
     scenario: Source
     task: Annotated[str | None, TASK_OPTION] = None
@@ -81,7 +81,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diff:
-    """Name the fields in which two scenarios differ, with both values."""
+    """List the fields in which two scenarios differ, with both values."""
 
     first: Source
     second: Source

@@ -1,4 +1,4 @@
-"""Several trainings of one command, which differ in their seeds: each a task of its own."""
+"""Several trainings of one command with different seeds, each a task of its own."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Training:
         options: Its options; ``output.out`` is its folder.
         program: The command, for the record.
         given: Its arguments.
-        files: What is in its folder already, for a worker that does not see that; ``None`` where it does.
-        scratch: Folder that outlives such a worker, from which the next one goes on.
+        files: Files already in its folder, for a worker that does not see that folder; ``None`` if it does.
+        scratch: Folder that outlives such a worker, from which the next one continues.
     """
 
     options: Options
@@ -49,7 +49,7 @@ class Training:
         return self.options.output.out
 
     def run_in(self, folder: Path) -> None:
-        """Train in a folder, going on from what is there.
+        """Train in a folder, continuing any earlier training there.
 
         Args:
             folder: The folder.
@@ -61,13 +61,13 @@ class Training:
 
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
-    """Do one training: the work of an executor.
+    """Do one training: the task of an executor.
 
     Args:
         task: The training.
 
     Returns:
-        The files of its folder, where the asking process does not see that.
+        The files of its folder, if the calling process does not see that folder.
     """
     if task.files is None:
         if multiprocessing.parent_process() is None:
@@ -99,19 +99,19 @@ def _train_in_worker(task: Training) -> None:
 def train_all(
     options: Options, folders: Sequence[Path], executor: Executor, program: str, given: Sequence[str]
 ) -> None:
-    """Do all trainings that are not done yet.
+    """Do all unfinished trainings.
 
     Args:
         options: The options of the command.
-        folders: A folder for each training, whose seeds count from the options'.
-        executor: Where they are done.
+        folders: A folder for each training; seeds count up from the options' seed.
+        executor: Runs the trainings.
         program: The command, for the record.
         given: Its arguments.
 
     Raises:
-        CollaPipeError: If a training fails, or its worker is lost again and again.
-        KeyboardInterrupt: If the user interrupts; finished trainings are kept, and others as they stand where
-            they run on this machine.
+        CollaPipeError: If a training fails, or its worker is lost repeatedly.
+        KeyboardInterrupt: If the user interrupts. Finished trainings are kept, and on this machine also the
+            progress of unfinished ones.
     """
     if options.output.fresh and executor.scratch is not None:
         shutil.rmtree(executor.scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""``collapipe train``, which ``train_agent.py`` runs too: training, evaluation, report."""
+"""``collapipe train``, also run by ``train_agent.py``: training, evaluation, report."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
 Trains PPO or SAC on a scenario, or one graph net for all, then plays the trained agent, DSSRA and the
-baselines on the same held-out episodes, in which the Transformer is really trained, and prints one table.
-Everything lands in one folder. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from
+baselines on the same held-out episodes, in which the Transformer is trained, and prints one table.
+Everything is written to one folder. Ctrl-C and SIGTERM keep finished work; the same command continues from
 there, and with more --steps it lengthens the training.
 
 Examples:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
         if unclear and options.evaluation.learner == "real":
             # It is the default, so whoever types it may mean what the option meant before.
             print(
-                "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
+                "note: --learner is the learner of the comparison;--train-learner real also trains with it",
                 file=sys.stderr,
             )
         Job(options, program, given).run()
@@ -83,7 +83,8 @@ class Job:
         given: Its arguments.
 
     Raises:
-        CollaPipeError: If an option, the scenario or the agent is not usable, before anything is written.
+        CollaPipeError: If an option, the scenario or the agent cannot be used; raised before anything is
+            written.
     """
 
     def __init__(self, options: Options, program: str, given: Sequence[str]) -> None:
@@ -110,7 +111,7 @@ class Job:
         self._require_schedulers()
 
     def run(self) -> None:
-        """Do everything that is not done yet, and print the folder."""
+        """Do all remaining work, and print the folder."""
         options, run = self._options, self._run
         if options.output.fresh:
             self._spare_the_agent()
@@ -146,11 +147,11 @@ class Job:
 
     @property
     def _one(self) -> bool:
-        """Whether there is a single training, which lies in the folder itself."""
+        """Whether there is a single training, directly in the folder."""
         return self._options.training.runs == 1
 
     def _usual_schedulers(self) -> tuple[str, ...]:
-        """The schedulers of a comparison in which none are asked for."""
+        """The default schedulers of a comparison."""
         from collapipe_env.evaluation.scheduler_loading import load_scheduler
         from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
@@ -168,9 +169,9 @@ class Job:
         return (LEARNED, "dssra", *also_playing(self._scenario), *graph, *beside, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
-        """Build each scheduler once, so that errors show before hours of training.
+        """Build each scheduler once, so that errors appear before hours of training.
 
-        Those of the user's own play a round, too: a policy of another scenario is built without complaint.
+        A user's own schedulers also play a round: a policy for another scenario is built without complaint.
         """
         from collapipe_env.evaluation.episode import play_episode
         from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -210,7 +211,7 @@ class Job:
             )
 
     def _spare_the_agent(self) -> None:
-        """Refuse to start over where that would delete the very agent that is to be evaluated."""
+        """Refuse to start over where this would delete the agent to evaluate."""
         if self._options.trains:
             return
         agent, folder = self._agent_files()[0].resolve(), self._run.path.resolve()
@@ -221,7 +222,7 @@ class Job:
             )
 
     def _asked(self) -> dict[str, Any]:
-        """Return the options that decide the agent: a folder holds the results of one agent only."""
+        """Return the options that define the agent: a folder holds the results of only one agent."""
         options = self._options
         common = {"scenario": self._scenario.to_dict()}
         if self._agent is not None:

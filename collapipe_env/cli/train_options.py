@@ -63,7 +63,7 @@ class TrainingOptions:
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac", "graph"] = "ppo"
-    """Learning algorithm: graph trains one net for systems of every size, through the model of the system."""
+    """Learning algorithm; graph trains one net for systems of every size, through the model of the system."""
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
@@ -86,7 +86,7 @@ class TrainingOptions:
     """Trainings, with the seeds --seed, --seed + 1 and so on; --processes of them at once. They are one row
     of the comparison."""
     threads: int = 1
-    """Threads of PyTorch, in each process; one is fastest for models this small."""
+    """Threads of PyTorch in each process; one is fastest for models this small."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ class OutputOptions:
     ] = None
     """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
+    """Start over in that folder instead of continuing where it stopped."""
     track: Annotated[
         Literal["wandb", "mlflow"] | None, tyro.conf.arg(metavar="wandb|mlflow"), hint("default: none")
     ] = None
-    """Tell Weights & Biases or MLflow the curves of the training, too."""
+    """Also send the curves of the training to Weights & Biases or MLflow."""
     no_figures: bool = False
     """Leave the pictures out."""
 
@@ -164,7 +164,7 @@ class Options:
         return DEFAULT_STEPS[self.training.algo, self._like] if asked is None else asked
 
     def whole_steps(self, done: int) -> int:
-        """Rounds after which the training ends: PPO completes the rollout that it is in.
+        """Rounds after which the training ends: PPO completes its current rollout.
 
         Args:
             done: Rounds that it begins with.
@@ -182,14 +182,14 @@ class Options:
 
     @property
     def _like(self) -> str:
-        """Learner of the package's own whose defaults hold: a learner of the user's own may be slow."""
+        """The package's learner whose defaults apply: a user's own learner may be slow."""
         return "surrogate" if self.training.train_learner == "surrogate" else "real"
 
     def check(self, scenario: Scenario) -> None:
         """Refuse values out of range and combinations that make no sense.
 
         Raises:
-            ScenarioError: Names the option, its value and what is possible.
+            ScenarioError: Names the option, its value and the allowed values.
         """
         training, evaluation = self.training, self.evaluation
         missing = (

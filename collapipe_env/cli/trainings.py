@@ -1,4 +1,4 @@
-"""Trainings of ``collapipe train``: announced, run, and summed up in a line or two."""
+"""Run the trainings of ``collapipe train``, with a line before and a summary after each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALIDATIONS = 20
 """Validations of a whole training."""
 LEAST_BETWEEN_VALIDATIONS = 100
-"""Gradient steps of the graph net between two validations, at least: one takes as long as dozens of steps."""
+"""Least gradient steps of the graph net between validations: a validation takes as long as dozens of steps."""
 
 
 def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
@@ -87,8 +87,8 @@ def train_agent(
         print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
     if before.planned and before.planned < options.steps:
         print(
-            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
-            "its place in the longer schedule"
+            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate "
+            "follows the longer schedule"
         )
     print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
     plan = TrainingPlan(
@@ -113,7 +113,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
 
     Args:
         options: The options.
-        scenario: Scenario on which validations are shown.
+        scenario: Scenario whose validations are shown.
         files: Where to keep it.
         command: Command, for the record.
     """

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """Tune the scalars of dssra-plus for a scenario.
 
 Plays candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best
-one and the neutral one, with which dssra-plus is dssra, then play fresh episodes. Prints the section of a
-scenario file that keeps what was found. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on
+one and the neutral one, with which dssra-plus equals dssra, then play fresh episodes. Prints the section of a
+scenario file with the scalars found. Ctrl-C and SIGTERM keep finished work; the same command continues
 from there.
 
 Examples:
@@ -55,9 +55,9 @@ class Options:
     """Scheduler to tune: dssra-plus, or one of your own (file.py:Name) that reads the scenario's section
     dssra_plus."""
     candidates: int = 48
-    """Sets of scalars that are tried, the neutral one among them."""
+    """Sets of scalars to try, including the neutral one."""
     episodes: int = 8
-    """Episodes that each of them plays; the same ones for all."""
+    """Episodes that each of them plays, the same for all."""
     check_episodes: int = 16
     """Fresh episodes on which the best one is compared with the neutral one."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
@@ -67,15 +67,15 @@ class Options:
     write: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: they are only printed")] = (
         None
     )
-    """Scenario file, of the same scenario, to write what was found into; all else in it stays."""
+    """File of the same scenario into which to write the scalars found; everything else in it stays."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/tune-<scenario>-seed<seed>")
     ] = None
     """Folder for finished candidates and the report."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of continuing where it stopped."""
     processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; other engines: what suits them")
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; other engines: their own default")
     ] = None
     """Candidates of a generation played at once, each in a process or job."""
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)

@@ -23,7 +23,7 @@ DESCRIPTION = """Make a page of a finished run, to open in a browser, or a video
 
 The run is one of train, evaluate or compare. The page is one HTML file that needs no network: rounds to step
 through with the pipelines' Gantt charts, the map, plans and energy queues, charts over the rounds, and
-tables to sort. A round is played again from the decisions that the run stored.
+sortable tables. Rounds are played again from the decisions that the run stored.
 
 Examples:
   collapipe view runs/evaluate-medium

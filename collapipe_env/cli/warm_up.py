@@ -24,8 +24,8 @@ from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
 DESCRIPTION = """Compile all loops for this machine now.
 
-No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing
-is done. Ctrl-C keeps the work done; the same command continues from there.
+The first step or decision then does not wait. Compiled code is kept on disk; if it is complete, nothing
+is done. Ctrl-C keeps finished work; the same command continues from there.
 
 Examples:
   collapipe warm-up
@@ -47,9 +47,9 @@ class Options:
         tuple[str, ...] | None,
         tyro.conf.arg(
             metavar="NAME ...",
-            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files",
+            help=f"Compile only for a round of these: shipped scenarios ({SHIPPED}) or YAML files",
         ),
-        hint("default: everything that any may need"),
+        hint("default: everything that any of them may need"),
     ] = None
 
 
@@ -140,7 +140,7 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
     if count.compiled == 0:
-        print(f"all is warm already; compiled code is {kept}")
+        print(f"everything is compiled already; compiled code is {kept}")
     else:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")

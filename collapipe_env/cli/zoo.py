@@ -21,7 +21,7 @@ from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
 DESCRIPTION = """List the trained agents that come with the package, or show one.
 
 An agent of the zoo plays as --agent zoo:NAME, or as zoo:NAME among --schedulers. Its file is compared with
-the checksum of the index whenever it is loaded, and nothing in it is executed. export writes such a file of
+the checksum of the index whenever it is loaded, and nothing in it is executed. export writes such a file from
 an agent of your own, which plays as --agent FILE.
 
 Examples:
@@ -42,7 +42,7 @@ class List:
         """Print name, algorithm, scenario, size and figures of each."""
         agents = shipped_agents.shipped_agents().values()
         if not agents:
-            print("no agents are shipped yet: collapipe train makes one of your own")
+            print("no agents are shipped yet: train your own with collapipe train")
             return
         table = RichTable("name", "algorithm", "trained on", "size", "figures", box=None, pad_edge=False)
         for agent in agents:

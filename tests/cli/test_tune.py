@@ -47,7 +47,7 @@ def test_it_prints_and_writes_what_it_found_and_goes_on(mine: Path, tmp_path: Pa
     # What the file says by now does not count.
     assert main(command) == 0
     again = capsys.readouterr().out
-    assert again.startswith(f"going on in {out}")
+    assert again.startswith(f"continuing in {out}")
     assert again.count("(kept)") == 4 + 2 * (found["check"] is not None)
     assert json.loads((out / "tuning.json").read_text())["candidates"] == found["candidates"]
     assert mine.read_text() == f"{MINE}\n{section}\n"

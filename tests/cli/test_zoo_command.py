@@ -81,7 +81,7 @@ def refusal(capsys, *arguments: str) -> str:
 def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch, capsys) -> None:
     use_zoo(tmp_path / "zoo", monkeypatch)
     assert main(["zoo"]) == 0
-    assert capsys.readouterr().out == "no agents are shipped yet: collapipe train makes one of your own\n"
+    assert capsys.readouterr().out == "no agents are shipped yet: train your own with collapipe train\n"
     assert "no agent 'any': no agents are shipped yet" in refusal(capsys, "zoo", "show", "any")
 
 
