@@ -53,7 +53,7 @@ class ActionCodec:
     * order: devices in falling priority, those of equal priority by index;
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
     * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
-        there is none, the cluster with the highest entry among those that can hold their blocks takes part;
+      there is none, the cluster with the highest entry among those that can hold their blocks takes part;
     * local steps: the choices are spread evenly over [-1, 1] and the nearest is taken;
     * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1;
     * replicas: the nearest of ``none``, ``next_stage`` and ``cu``, spread evenly over [-1, 1].

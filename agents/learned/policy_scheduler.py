@@ -33,9 +33,9 @@ class PolicyScheduler:
     policy decides how it is called:
 
     * an object with a method ``predict``, as in Stable-Baselines3: ``predict(observation, ...)``, which
-    returns actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic``
-    are passed if it accepts them by name or through ``**options``; recurrent policies thus remember the
-    observations since ``reset``;
+      returns actions, or actions and a state. The options ``state``, ``episode_start`` and ``deterministic``
+      are passed if it accepts them by name or through ``**options``; recurrent policies thus remember the
+      observations since ``reset``;
     * a PyTorch module: ``module(observation)`` with a tensor (or a dictionary of tensors) on its device and
       of its type, in evaluation mode and without gradients;
     * any other callable: ``policy(observation)``.

@@ -57,7 +57,7 @@ class Options:
     rounds: int = 3
     """Rounds of each plan; the median counts."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine; they sleep the rest."""
+    """Factor by which devices compute more slowly than this machine, by sleeping."""
     seed: int = 0
     """Seed of the episode."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (

@@ -92,7 +92,7 @@ class Options:
     full_size: bool = False
     """Train the priced model rather than its small proxy, so that the real work equals the priced work."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine, for --clock none; they sleep the rest."""
+    """Factor by which devices compute more slowly than this machine, by sleeping, for --clock none."""
     transport: Literal["tcp", "gloo"] = "tcp"
     """Transport of data between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[

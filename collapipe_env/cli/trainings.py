@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALIDATIONS = 20
 """Validations of a whole training."""
 LEAST_BETWEEN_VALIDATIONS = 100
-"""Least gradient steps of the graph net between validations: a validation takes as long as dozens of steps."""
+"""Least gradient steps of the graph net between validations: each takes as long as dozens of steps."""
 
 
 def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:

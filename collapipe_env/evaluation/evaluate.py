@@ -163,7 +163,7 @@ def evaluate(
     Nothing is written unless ``out`` is given. A scheduler is one of:
 
     * a name: a scheduler of the package, one registered with :func:`~collapipe_env.register_scheduler`, or an
-    agent of the zoo, with or without ``zoo:``;
+      agent of the zoo, with or without ``zoo:``;
     * ``"package.module:Name"`` or ``"path/to/file.py:Name"``;
     * a class or function that is called with the scenario alone and returns a scheduler;
     * a scheduler itself: anything with ``name``, ``reset`` and ``act``.
