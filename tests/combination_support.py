@@ -251,7 +251,7 @@ REFUSALS = (
     Refusal(
         "replicas serve clusters that recover",
         {"replication": ("on",), "presence": ("off", "drop-round")},
-        ("decisions list replication, and no cluster recovers", "remove replication from the decisions"),
+        ("decisions list replication, but no cluster recovers", "remove replication from the decisions"),
     ),
     Refusal(
         "schedules are simulated on the host, which tensors wait for only where the scenario opens them",

@@ -54,11 +54,11 @@ def differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
             yield f"{kind} {name} is {_text(present[name])} in this scenario, {_text(shape)} in training"
     for name, shape in present.items():
         if name not in trained:
-            yield f"{kind} {name} {_text(shape)} of this scenario was not there in training"
+            yield f"{kind} {name} {_text(shape)} of this scenario was absent in training"
     common = [name for name in trained if name in present]
     for name, other in zip(common, (name for name in present if name in trained), strict=True):
         if name != other:
-            yield f"{kind}s stand in another order, {other} in place of {name}"
+            yield f"{kind}s are in another order, {other} in place of {name}"
             return
 
 

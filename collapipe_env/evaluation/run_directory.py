@@ -216,7 +216,7 @@ class RunDirectory:
         if self.options.name not in names:
             reason = "it has no run.json"
         elif not _is_ours(read_json(self.options, f"choose another place with {self.out_option}")):
-            reason = "its run.json is of something else"
+            reason = "its run.json belongs to something else"
         else:
             return True
         raise DataError(

@@ -23,7 +23,7 @@ NO_REQUEUE = "Job not requeued because"
 ENDED_BY = {
     "TIMEOUT": "it reached the time limit of {minutes} minutes: give more with --slurm-minutes",
     "OUT_OF_MEMORY": "it needed more than its {memory:g} GB of memory: give more with --slurm-memory",
-    "CANCELLED": "it was cancelled: run the same command to go on",
+    "CANCELLED": "it was cancelled: run the same command to continue",
 }
 """Reasons, by state of Slurm, of jobs that ended in one in which doing them again would not help."""
 

@@ -102,7 +102,7 @@ class Page:
                 _table([[line[i] for i in kept[: len(line)]] for line in columns], header_below=True)
             )
             left_out = ", ".join(name for i, name in enumerate(names) if i not in kept)
-            below.insert(0, f"The terminal is too narrow for: {left_out}; the files have all.")
+            below.insert(0, f"The terminal is too narrow for: {left_out}; the files have all columns.")
         console.print("\n".join(below), style="dim", markup=False)
 
 

@@ -76,7 +76,7 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
         tuned: What was found.
     """
     if tuned.check is None:
-        return ["No candidate is better than the neutral scalars, with which dssra-plus is dssra."]
+        return ["No candidate is better than the neutral scalars, with which dssra-plus equals dssra."]
     best, neutral = tuned.check
     found = f"candidate {tuned.best}: {scalars_text(best.scalars)}"
     if plan.check_episodes < FEWEST:
@@ -86,14 +86,14 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
     else:
         verdict = {
             True: "better beyond chance",
-            False: "no difference that can be told from chance",
+            False: "no difference beyond chance",
         }[best.against(neutral).high < 0.0]
         if tuned.chosen != best.scalars:
             verdict += "; the neutral scalars stay"
     return [
         f"Check of {found} on {counted(plan.check_episodes, 'fresh episode')}: priced delay "
         f"{_percent(best.against(neutral))}, mean delay {_percent(best.delay_against(neutral))}; {verdict}. "
-        f"In the episodes that it was chosen by: priced delay "
+        f"In the episodes used for the choice: priced delay "
         f"{_percent(tuned.trials[tuned.best].against(tuned.trials[0]))}."
     ]
 

@@ -11,7 +11,7 @@ from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRo
 
 MEASURED = {
     "wall": "readings of the machine's monotonic clock, over the time scale",
-    "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
+    "virtual": "times that the processes computed from each other's messages; no real clock was read",
     "none": "readings of the machine's monotonic clock. Nothing waits for a price, and prices are those of "
     "the scenario's devices, not of this machine: see --full-size and collapipe calibrate",
 }
@@ -22,13 +22,13 @@ CAPTION = (
     "the control unit or its last operation ended, mean over the local steps. T_n: to the end of the upload."
 )
 LOST_CAPTION = (
-    "Where devices were lost, T_n is priced with their recoveries, and T_step is not measured, as the round "
-    "was begun anew."
+    "Where devices were lost, T_n is priced with their recoveries, and T_step is not measured, because "
+    "the round was started again."
 )
 LATE_CAPTION = (
-    "Late: ends of operations and "
-    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
-    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
+    "Late: delay of ends of operations and arrivals of messages behind their due times, mean and largest, in "
+    "wall time; begun late: the same for begins of operations, which later waits make up for; overruns: ends "
+    "more than 1 ms late."
 )
 CLOCKS_CAPTION = (
     "Clocks within: largest error with which other machines' clocks are converted into the launcher's, by "

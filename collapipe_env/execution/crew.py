@@ -250,7 +250,7 @@ class Crew(ABC):
             names: Their names from now on.
         """
         print(
-            "lost for good; start them anew with collapipe execute --join and --role "
+            "lost for good; start them again with collapipe execute --join and --role "
             + ", --role ".join(names),
             flush=True,
         )
@@ -294,5 +294,5 @@ class Crew(ABC):
                 for name in self._attendance.missing():
                     if name not in self._gone:
                         self._gone.add(name)
-                        return name, f"nothing was heard of it for {PATIENT_S:g} s"
+                        return name, f"no message from it for {PATIENT_S:g} s"
         raise SilenceError(f"no message came for too long while waiting for {what}")

@@ -77,7 +77,7 @@ class Timekeeper:
                 sender, item = self._hear(deadline, f"the time of {', '.join(asked)}")
             except SilenceError:
                 for name in list(asked):
-                    self._take_out(name, f"has not said its time for {ANSWER_S:g} s", asked, found)
+                    self._take_out(name, f"has not reported its time for {ANSWER_S:g} s", asked, found)
                 return
             if isinstance(item, str):
                 self._take_out(sender, item, asked, found)

@@ -180,7 +180,7 @@ def assumption(scenario: Scenario) -> str:
     if walks.area != "open":
         return f"{text}, and what a round uses changes with their places."
     return (
-        f"{text}, leave and come back: while one is away its queue stands still, and the others of its "
+        f"{text}, leave and come back: while one is away its queue stays constant, and the others of its "
         "cluster hold its blocks and use more."
     )
 
@@ -217,7 +217,7 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
         advice.append("take another layout_seed")
     if len(raised) < len(missed):
         advice.append(
-            "better the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
+            "improve the links (radio.noise_dbm_per_hz, devices.power_max_w): some hardly ever deliver"
         )
     text = ", or ".join(advice)
     return text[0].upper() + text[1:]

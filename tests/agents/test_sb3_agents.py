@@ -101,7 +101,7 @@ ADDING_MOVES = load_scenario({"base": "small", "name": "moves", "dynamics": {"pr
         (
             SCENARIO,
             ADDING_CLOCKS,
-            r"feature device_clock \(2, 3\) of this scenario was not there in training",
+            r"feature device_clock \(2, 3\) of this scenario was absent in training",
         ),
         (
             ADDING_CLOCKS,
@@ -137,7 +137,7 @@ def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path
         ({**parts, "route": [2]}, r"decision route \(2,\) is missing in this scenario"),
         ({**parts, "bandwidth": [3]}, r"decision bandwidth is \(2,\) in this scenario, \(3,\) in training"),
         (dict(list(parts.items())[:-1]), r"decision bandwidth \(2,\) of this scenario was not there"),
-        (dict(reversed(parts.items())), r"decisions stand in another order, segments in place of bandwidth"),
+        (dict(reversed(parts.items())), r"decisions are in another order, segments in place of bandwidth"),
     ):
         write_agent_file(file, dataclasses.replace(record, decisions=odd), tensors)
         with pytest.raises(CheckpointError, match=message):

@@ -136,8 +136,8 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     for damaged, words in (
         # Cut short, the last archive in it is that of the training.
         (content[:-100], "state.npz is the state of something else"),
-        (b"no archive", "state.npz is damaged or no state"),
-        (content[:5000] + bytes([content[5000] ^ 1]) + content[5001:], "state.npz is damaged or no state"),
+        (b"no archive", "state.npz is damaged or not a state"),
+        (content[:5000] + bytes([content[5000] ^ 1]) + content[5001:], "state.npz is damaged or not a state"),
     ):
         state.write_bytes(damaged)
         assert main([*given, "--rounds", "4"]) == 2

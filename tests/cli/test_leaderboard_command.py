@@ -432,7 +432,7 @@ def test_a_quick_look_leaves_a_submission_as_it_is(tmp_path, capsys) -> None:
     assert verify(mine, tmp_path, "--trust-code") == 0
     for out in (mine / "more", mine, mine / "results" / ".." / "more"):
         assert leaderboard("run", "--submission", mine, *quick, "--out", out) == 2
-        assert "would count as a part of the submission" in capsys.readouterr().err
+        assert "would become part of the submission" in capsys.readouterr().err
 
 
 def test_code_that_ends_the_process_is_told(tmp_path, capsys) -> None:

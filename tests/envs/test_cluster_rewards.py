@@ -89,7 +89,7 @@ def test_rewards_that_cannot_be_told_apart_are_refused():
     env.reset()
     env.step(np.zeros((2, 18)))
     assert not env.rewards_clusters
-    with pytest.raises(ScenarioError, match="cannot be told apart by clusters"):
+    with pytest.raises(ScenarioError, match="cannot be split by cluster"):
         env.cluster_rewards()
     waiting = {
         "base": "small",

@@ -170,7 +170,7 @@ def test_names_too_long_for_the_file_system_are_refused():
 def test_text_that_is_no_tree_is_refused(text, tmp_path):
     path = tmp_path / "state.npz"
     path.write_bytes(zipped({"tree.npy": as_npy(text)}))
-    with pytest.raises(StateError, match=r"state.npz is damaged or no state"):
+    with pytest.raises(StateError, match=r"state.npz is damaged or not a state"):
         read_tree(path)
 
 

@@ -214,7 +214,7 @@ def test_other_environments_are_refused():
         make_agents(observation="graph")
     with pytest.raises(ScenarioError, match="did you mean 'clusters'"):
         make_agents(credit="cluster")
-    with pytest.raises(ScenarioError, match="cannot be told apart by clusters"):
+    with pytest.raises(ScenarioError, match="cannot be split by cluster"):
         make_agents(credit="clusters", reward=own_reward)
     with pytest.raises(ScenarioError, match="rewards are vectors: use an id without MO"):
         ClusterAgents(gym.make("CollaPipeMOSurrogate-v0", scenario="small"))

@@ -238,7 +238,7 @@ def test_the_short_way_in_takes_every_option():
     ("given", "options", "message"),
     [
         ("CollaPipeSurogate-v0", {}, "not registered: did you mean 'CollaPipeSurrogate-v0'"),
-        ("CartPole-v1", {}, "no environment of this package.*make_vec_env"),
+        ("CartPole-v1", {}, "not an environment of this package.*make_vec_env"),
         ("smal", {}, "small"),
         ("small", {"num_envs": 0}, "num_envs = 0: at least 1"),
         (NAME, {"num_envs": 0}, "num_envs = 0: at least 1"),

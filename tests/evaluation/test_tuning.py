@@ -77,7 +77,7 @@ def test_only_scalars_that_mean_something_are_tuned() -> None:
     assert names({"channel_knowledge": {"modes": ["mean", "quantised"]}}) == ("channel_weight",)
     known = {"channel_knowledge": {"modes": ["mean"]}}
     for processes in ({}, {"migration": {"moments": "reset"}}, known):
-        with pytest.raises(ScenarioError, match=r"'custom' has nothing to tune: .* dssra-plus is dssra"):
+        with pytest.raises(ScenarioError, match=r"'custom' has nothing to tune: .* dssra-plus equals dssra"):
             names(processes)
 
 
@@ -245,7 +245,7 @@ def test_fresh_episodes_decide_between_the_best_and_neutral(tmp_path, monkeypatc
     assert tuned.best != 0
     assert tuned.chosen == {"migration_weight": 1.0}
     text = tuning_page(plan, tuned).markdown()
-    assert "no difference that can be told from chance; the neutral scalars stay" in text
+    assert "no difference beyond chance; the neutral scalars stay" in text
 
     played_by(lambda weight, _: abs(weight - 0.3) + 1.0, monkeypatch)
     plan = plan_of(tmp_path / "good", check_episodes=5)

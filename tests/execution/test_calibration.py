@@ -178,8 +178,8 @@ def test_passes_that_do_not_grow_are_refused():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"plan": {"blocks": [3, 0]}}, "holds no plan"),
-        ({"step_s": "soon"}, "no measured step"),
+        ({"plan": {"blocks": [3, 0]}}, "instead of a plan"),
+        ({"step_s": "soon"}, "instead of a measured step"),
         ({"events": [[1, 2]]}, "has an event"),
         ({"events": [["x"] * len(Recorded._fields)]}, "has an event"),
     ],

@@ -162,7 +162,7 @@ def test_devices_that_have_no_time_are_let_go_and_others_end_the_execution():
     peers.before.append(("c0d0", "closed the connection"))
     assert peers.measure().keys() == {"server"}
     assert peers.lost == [("c0d0", "closed the connection")]
-    with pytest.raises(ExecutionError, match=r"c0 was lost .* has not said its time for 10 s"):
+    with pytest.raises(ExecutionError, match=r"c0 was lost .* has not reported its time for 10 s"):
         Peers({"server": 0.2, "c0": None}).measure()
     for news, words in (
         ("closed the connection", "server was lost while its clock was being read: closed the connection"),

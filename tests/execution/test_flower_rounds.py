@@ -178,7 +178,7 @@ def test_damaged_headers_are_refused(place, value):
 @pytest.mark.parametrize(
     ("arrays", "header", "words"),
     [
-        ({}, None, "no header but None"),
+        ({}, None, "has None instead of a header"),
         ({}, to_plain(Frame("round"))[1], "'round', expected update"),
         ({}, b"".join(local_deployment.APPS.encode() for _ in range(9)), "begins with"),
         ({}, bytes(2**20 + 1), "above 1,048,576"),

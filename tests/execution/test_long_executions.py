@@ -107,7 +107,7 @@ def test_a_control_unit_or_server_that_hangs_ends_the_execution(who):
     with started(scenario, WithSpare(scenario)) as (launcher, _):
         launcher.kill(who, signal.SIGSTOP)
         # Who has to connect with it notices it sooner.
-        heard = "nothing was heard of it for 30 s|did not answer in time"
+        heard = "no message from it for 30 s|did not answer in time"
         with pytest.raises(ExecutionError, match=rf"{who} (was lost|is gone).*({heard})"):
             launcher.play()
 

@@ -76,8 +76,8 @@ def test_the_environment_names_a_place() -> None:
         ({k: v for k, v in SLURM.items() if not k.startswith("MASTER")}, "lacks MASTER_ADDR, MASTER_PORT"),
         ({"SLURM_PROCID": "1"}, "lacks SLURM_NTASKS, MASTER_ADDR, MASTER_PORT"),
         ({**TORCHRUN, "RANK": "one"}, "RANK='one' is not a whole number"),
-        ({**TORCHRUN, "RANK": "5"}, "RANK=5, WORLD_SIZE=5, MASTER_PORT=29500 make no sense"),
-        ({**TORCHRUN, "MASTER_PORT": "0"}, "MASTER_PORT=0 make no sense"),
+        ({**TORCHRUN, "RANK": "5"}, "RANK=5, WORLD_SIZE=5, MASTER_PORT=29500 are inconsistent"),
+        ({**TORCHRUN, "MASTER_PORT": "0"}, "MASTER_PORT=0 are inconsistent"),
     ],
 )
 def test_what_is_missing_is_one_clear_error(environment, words) -> None:

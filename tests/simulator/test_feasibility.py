@@ -256,7 +256,7 @@ def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
     (text,) = (str(warning.message) for warning in caught)
     assert ("its queue grows under every policy" in text) == (area is None)
     assert ("where the layout puts them; here they walk" in text) == (area is not None)
-    assert ("while one is away its queue stands still" in text) == (area == "open")
+    assert ("while one is away its queue stays constant" in text) == (area == "open")
 
 
 def test_the_warning_says_in_which_share_of_the_episodes():

@@ -271,7 +271,7 @@ def test_several_text_columns_are_joined(tmp_path):
     assert read_labelled_texts(named, "head+2", "kind").texts == ("Old title A body", "Only body")
     with pytest.raises(DataError, match="no column 'haed' for text_column; did you mean 'head'"):
         read_labelled_texts(named, "haed+body", "kind")
-    with pytest.raises(DataError, match="column 1 is asked for both"):
+    with pytest.raises(DataError, match="column 1 is requested both"):
         read_labelled_texts(path, "1+2", 1)
 
 

@@ -20,7 +20,7 @@ from collapipe_env.evaluation.leaderboard.anchor_files import (
 from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults
 from collapipe_env.evaluation.leaderboard.season import SPLITS, Cell, Season, cell_of
 
-_REMEDY = "make them anew with collapipe leaderboard run"
+_REMEDY = "make them again with collapipe leaderboard run"
 
 
 def require_of_season(
@@ -101,7 +101,7 @@ def _anchor_fault(one: CellResults, season: Season, frozen: CellAnchors) -> str:
     if one.anchors is None:
         return ""
     if one.anchors.scenario_digest != frozen.scenario_digest:
-        return "its anchors are of another scenario than the frozen ones"
+        return "its anchors belong to another scenario than the frozen ones"
     if one.rounds != season.rounds:
         return ""
     for title, own, known in (

@@ -63,7 +63,7 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
     before, intact = read_board(run.board)
     same = ("season", "split", "name", "scheduler", "submission_sha256")
     if not intact or any(getattr(before, name) != getattr(results, name) for name in same):
-        print(f"note: {run.board} is of another submission, or was edited: its other cells are left out")
+        print(f"note: {run.board} belongs to another submission, or was edited: its other cells are left out")
         return results
     cells = {**before.cells, **results.cells}
     scored = results.scored and (before.scored or set(before.cells) <= set(results.cells))

@@ -238,7 +238,7 @@ def read_results(path: Path) -> tuple[BoardResults, bool]:
     Raises:
         DataError: If it is missing or malformed.
     """
-    remedy = "make it anew with collapipe leaderboard run"
+    remedy = "make it again with collapipe leaderboard run"
     content = read_json(path, remedy)
     if content.get("format") != FORMAT or content.get("format_version") != FORMAT_VERSION:
         raise DataError(

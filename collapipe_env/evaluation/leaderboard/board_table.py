@@ -166,9 +166,9 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
     unscored = [name for name, one in scores.items() if not one.counts]
     if unscored:
         below.append(
-            f"Unscored: {', '.join(unscored)}. A score counts over {season.rounds} rounds and all episodes "
-            f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), where the "
-            "anchors are frozen; here they played the same episodes."
+            f"Unscored: {', '.join(unscored)}. A score needs {season.rounds} rounds and all episodes "
+            f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), for which "
+            "the anchors are frozen; here the anchors played the same episodes."
         )
     title = f"{results.name}: leaderboard, season {results.season}, split {results.split}"
     return Page(title, below, heads, lines, ("score", "gate", "delay IQM"))

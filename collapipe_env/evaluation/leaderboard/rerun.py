@@ -132,7 +132,7 @@ class Rerun:
         found = (
             []
             if self.intact
-            else ["the digest of the results is not that of their numbers: they were edited"]
+            else ["the digest of the results does not match their numbers: they were edited"]
         )
         found += self._wrong_names()
         here = machine_fingerprint()

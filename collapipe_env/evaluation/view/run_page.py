@@ -205,8 +205,8 @@ def _notes(
     others = [name for name in run.scenarios if name != stored.scenario.name]
     if others:
         notes.append(
-            f"Rounds and charts are those of {stored.scenario.name}. The tables have "
-            f"{', '.join(others)}, too; --scenario shows the rounds of another."
+            f"Rounds and charts are those of {stored.scenario.name}. The tables also have "
+            f"{', '.join(others)}; --scenario shows the rounds of another."
         )
     return notes
 

@@ -334,7 +334,7 @@ def test_a_net_to_start_from_that_does_not_suit_is_refused(tmp_path):
 def test_the_best_version_only_plays(tmp_path):
     files = trained(tmp_path, 2, every=2).files
     files.latest.write_bytes(files.best.read_bytes())
-    with pytest.raises(CheckpointError, match=r"lacks what training needs of .*: it only plays"):
+    with pytest.raises(CheckpointError, match=r"lacks the training data of .*: it can only play"):
         GraphTraining(GraphPlan(support.SMALL, FEW, 4, 1, 2), files)
 
 
