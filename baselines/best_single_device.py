@@ -1,4 +1,4 @@
-"""Everything on the best device: a simple control without any cooperation (ours, [X])."""
+"""All blocks on the best device: a simple control without any cooperation (ours, [X])."""
 
 from __future__ import annotations
 

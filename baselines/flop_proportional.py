@@ -1,4 +1,4 @@
-"""FLOP-proportional split: a simple control that balances computing and nothing else (ours, [X])."""
+"""FLOP-proportional split: a simple control that balances only the computing (ours, [X])."""
 
 from __future__ import annotations
 

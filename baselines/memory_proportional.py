@@ -1,4 +1,4 @@
-"""Memory-proportional split: a simple control that fills all memories to the same part (ours, [X])."""
+"""Memory-proportional split: a simple control that fills all memories to the same fraction (ours, [X])."""
 
 from __future__ import annotations
 

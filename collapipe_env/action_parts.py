@@ -1,4 +1,4 @@
-"""Named parts of actions, and the check that all are there."""
+"""Named parts of actions, and the check that none is missing."""
 
 from __future__ import annotations
 

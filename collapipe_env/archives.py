@@ -1,4 +1,4 @@
-"""Zip archives from anyone, checked before they are unpacked.
+"""Zip archives from untrusted sources, checked before they are unpacked.
 
 A few bytes of an archive can list millions of members, or unpack to any number of bytes. So members are
 counted before Python reads their list, and sizes are added up before anything is unpacked.

@@ -1,4 +1,4 @@
-"""Numba's compiler for functions that only compiled code calls: optimising is left to the callers.
+"""Numba's compiler for functions that only compiled code calls; the callers are optimised instead.
 
 A caller's code contains that of all it calls, optimised and turned into machine code once more with it. For
 a chain of eight functions the innermost is thus compiled eight times, and all but the last are for nothing

@@ -1,4 +1,4 @@
-"""Postponing of Ctrl-C and SIGTERM while they would break something."""
+"""Postpone Ctrl-C and SIGTERM while they would break something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSSRA, the drift-plus-penalty scheduler of CollaPipe, and the solvers that it is made of."""
+"""DSSRA, the drift-plus-penalty scheduler of CollaPipe, and its solvers."""
 
 from .policy import DSSRA, DSSRABound
 from .pricing import PlanPrice, price_plan

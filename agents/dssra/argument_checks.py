@@ -1,4 +1,4 @@
-"""Checks of arguments: what is refused is named, with its caller, what is expected and the value."""
+"""Checks of arguments; errors name the caller, the argument, the expected value and the given one."""
 
 from __future__ import annotations
 

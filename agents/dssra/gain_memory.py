@@ -1,4 +1,4 @@
-"""Gains that a scheduler remembers: a round's gains are drawn towards what a link's have been so far ([X]).
+"""Gains that a scheduler remembers: a round's gains are shrunk towards the link's past gains ([X]).
 
 Gains that are seen late or with errors vary more than the true ones do, and a plan that trusts them in full
 chases errors. :class:`ShrunkGains` is the simplest remedy; a filter that knows how channels move has the same

@@ -1,4 +1,4 @@
-"""Hazards that a scheduler remembers: how likely each device is to leave, from how long it has stayed ([X]).
+"""Hazards that a scheduler remembers: each device's chance of leaving, from the length of its stay ([X]).
 
 Devices are of classes that nobody sees (`docs/churn.md`). What is seen is how long each has stayed, and how
 often it has left. With a constant hazard ``h`` in each class, ``m`` ends of stays in ``s`` seconds have the

@@ -1,4 +1,4 @@
-"""Noise plus interference of the device-to-device links under a plan: what couples the clusters' radios."""
+"""Noise plus interference of the device-to-device links under a plan, which couples the clusters' radios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments of moved blocks in DSSRA's costs: the price of a plan's difference to the round before ([X]).
+"""Moments of moved blocks in DSSRA's costs: the price of a change from the previous round's plan ([X]).
 
 ``inputs.held`` says who held which block; it has no blocks where a change of plan costs nothing. The formulas
 are those of ``collapipe_env.physics.migration`` for one plan of one cluster, in loops without arrays of

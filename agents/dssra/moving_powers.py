@@ -1,4 +1,4 @@
-"""Powers of nodes that send moments, searched one after the other by the cluster's whole cost ([X]).
+"""Powers of nodes that send moments, searched one after another by the cluster's whole cost ([X]).
 
 ``power_search`` knows a node's pipeline messages only. Few nodes send moments, and in few rounds, so a plain
 golden section of the true cost is good enough for them.

@@ -1,4 +1,4 @@
-"""Rule by which DSSRA+ decides who keeps replicas of what a cluster trains ([X]).
+"""Rule by which DSSRA+ places the replicas of a cluster's trained parts ([X]).
 
 Replicas cost airtime after every local step, and save local steps when a device fails. The rule prices both
 for a plan that is settled otherwise: to first order in the probabilities to fail, with failures at any time

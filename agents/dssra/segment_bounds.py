@@ -1,4 +1,4 @@
-"""Bounds of the search over segments: what partial plans can become at best, and a first plan ([R])."""
+"""Bounds of the search over segments: the best completion of partial plans, and a first plan ([R])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The segment problem of one cluster in a round: what blocks and hops cost at given powers and share.
+"""The segment problem of one cluster in a round: costs of blocks and hops at given powers and share.
 
 Times are those of the whole mini-batch, overheads of all ``M`` micro-batches included: every element's
 ``1 / M`` adds to the delay, and ``1 - 1 / M`` of the slowest one.

@@ -1,4 +1,4 @@
-"""DSSRA on the true system: what it would decide if everything were known ([X])."""
+"""DSSRA on the true system: its decisions if everything were known ([X])."""
 
 from __future__ import annotations
 

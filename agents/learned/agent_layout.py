@@ -1,4 +1,4 @@
-"""Names and shapes of what an agent reads and decides, and the check that a scenario has the same."""
+"""Names and shapes of an agent's inputs and decisions, and the check that a scenario has the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithms that agents are trained with, by name: how a checkpoint becomes an agent that plays.
+"""Training algorithms of agents, by name: how a checkpoint becomes an agent that plays.
 
 One entry an algorithm; commands, the zoo and ``load_agent`` know nothing else of it.
 """

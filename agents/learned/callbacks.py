@@ -1,4 +1,4 @@
-"""Callbacks beside learning: progress bar, the system's own curves, validations and checkpoints."""
+"""Callbacks during training: progress bar, the system's own curves, validations and checkpoints."""
 
 from __future__ import annotations
 

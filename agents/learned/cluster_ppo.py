@@ -1,4 +1,4 @@
-"""PPO in which every cluster learns from what it did itself ([X])."""
+"""PPO in which every cluster learns from its own contribution ([X])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of Stable-Baselines3 after training: what plays of them, and its scheduler."""
+"""Agents of Stable-Baselines3 after training: the part that plays, and its scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained policy as a scheduler: it reads the observation and answers with an action."""
+"""A trained policy as a scheduler, which maps the observation to an action."""
 
 from __future__ import annotations
 

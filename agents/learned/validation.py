@@ -1,4 +1,4 @@
-"""Validation of a policy while it learns, and the choice of the version that is kept as the best."""
+"""Validation of a policy while it learns, and the choice of the best version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contiguous partitions of the blocks over devices in index order, by dynamic programmes."""
+"""Contiguous partitions of the blocks over devices in index order, by dynamic programming."""
 
 from __future__ import annotations
 

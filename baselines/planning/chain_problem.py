@@ -1,4 +1,4 @@
-"""One cluster's pipeline as the planners of the published systems see it: what a plan would take.
+"""One cluster's pipeline as the planners of the published systems see it: the time of a plan.
 
 Planners that choose partition, placement and schedule leave powers and bandwidth open and get the common
 defaults: full power and equal shares. At full power the interference depends on no plan, so all times of a

@@ -1,4 +1,4 @@
-"""Baselines with a fixed number of micro-batches: what a system leaves open gets the common defaults.
+"""Baselines with a fixed number of micro-batches, and common defaults for everything a system leaves open.
 
 These are equal bandwidth, full power and the even split's number of micro-batches, so that a difference in
 delay to the even split is due to what the system decides.

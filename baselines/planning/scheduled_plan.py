@@ -1,4 +1,4 @@
-"""Plans of partition, placement and schedule, and the allocation they amount to."""
+"""Plans of partition, placement and schedule, and the resulting allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes: everything that moves from round to round, one file each.
+"""Processes: the parts of the system that change from round to round, one file each.
 
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """

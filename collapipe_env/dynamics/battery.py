@@ -1,4 +1,4 @@
-"""Battery: devices spend what they have, are charged now and then, and sit out while they are low."""
+"""Battery: devices spend their charge, are charged now and then, and sit out while it is low."""
 
 from __future__ import annotations
 

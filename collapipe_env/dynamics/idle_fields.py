@@ -1,4 +1,4 @@
-"""Idle fields: those of processes that were set and have no effect beside the others."""
+"""Idle fields: fields of processes that were set but have no effect with the values of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mobility: devices walk in their cluster's square, and the shadowing of their links walks with them."""
+"""Mobility: devices walk in their cluster's square, and the shadowing of their links changes with them."""
 
 from __future__ import annotations
 

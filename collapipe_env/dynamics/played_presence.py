@@ -1,4 +1,4 @@
-"""Presence that is played: devices come and go as clients of a file of availability did."""
+"""Presence from a file: devices come and go as the clients of an availability file did."""
 
 from __future__ import annotations
 

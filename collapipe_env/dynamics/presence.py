@@ -1,4 +1,4 @@
-"""Presence: devices leave and come back, announced or without a word."""
+"""Presence: devices leave and come back, announced or unannounced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migration: who holds which block's optimiser moments, from round to round."""
+"""Migration: holders of each block's optimiser moments, from round to round."""
 
 from __future__ import annotations
 

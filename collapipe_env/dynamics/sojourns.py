@@ -1,4 +1,4 @@
-"""Laws of the time that a device stays on, or off: quantiles, and what is left of it in the stationary law.
+"""Laws of the time that a device stays on, or off: quantiles, and residual times in the stationary law.
 
 A stay is cut by the moment at which an episode begins. What is left of it has the density ``S(t) / m`` with
 the survival function ``S`` and the mean ``m`` of the stay (equilibrium law of renewal theory).

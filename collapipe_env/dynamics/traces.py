@@ -1,4 +1,4 @@
-"""Traces: uplinks of clusters follow measured traces, or traces made like them."""
+"""Traces: uplinks of clusters follow measured traces, or synthetic traces that resemble them."""
 
 from __future__ import annotations
 

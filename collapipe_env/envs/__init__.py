@@ -1,1 +1,1 @@
-"""The seam to reinforcement learning: observations, rewards, single and vector environments, ids."""
+"""The interface to reinforcement learning: observations, rewards, single and vector environments, ids."""

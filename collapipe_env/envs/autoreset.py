@@ -1,4 +1,4 @@
-"""Episodes of a vector environment: seeds of rows, when they end, and which begin anew."""
+"""Episodes of a vector environment: seeds of rows, ends of episodes, and restarts."""
 
 from __future__ import annotations
 

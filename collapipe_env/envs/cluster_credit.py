@@ -1,4 +1,4 @@
-"""Rewards of a round told apart by clusters, where the reward and the scenario allow it."""
+"""Rewards of a round split by cluster, where the reward and the scenario allow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reward of an environment that is made without one, and the loss that ``time_to_target`` counts to then."""
+"""Default reward of an environment, and the default target loss of ``time_to_target``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FALL = 0.9
 def default_reward(scenario: Scenario) -> str:
     """Return the name of the reward that suits a scenario.
 
-    Where it leaves open who takes part in a round, or for how many local steps, a round's delay says little:
-    the shortest round trains least. ``time_to_target`` is the reward there, else ``lyapunov``.
+    Where it opens participation or local steps, a round's delay says little, because the shortest round
+    trains least: the reward is ``time_to_target`` there, otherwise ``lyapunov``.
 
     Args:
         scenario: The scenario.

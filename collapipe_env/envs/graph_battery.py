@@ -1,4 +1,4 @@
-"""Features of the graph observation that a scenario whose devices have batteries adds."""
+"""Features of the graph observation for scenarios in which devices have batteries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of the graph observation that a scenario whose devices move adds."""
+"""Features of the graph observation for scenarios in which devices move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph observation: control units, devices and hops of any system, in features free of its size.
+"""The graph observation: control units, devices and hops of any system, in features independent of its size.
 
 Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled
 by constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are

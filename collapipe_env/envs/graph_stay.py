@@ -1,4 +1,4 @@
-"""Features of the graph observation that a scenario whose devices come and go adds."""
+"""Features of the graph observation for scenarios in which devices come and go."""
 
 from __future__ import annotations
 

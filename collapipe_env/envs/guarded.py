@@ -1,4 +1,4 @@
-"""Records of arrays as the user's code may see them: each array guarded from being written to."""
+"""Records of arrays for a user's code, with every array protected from writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of observation by name, ``"flat"`` and ``"graph"``, and rows of either. Imports next to nothing."""
+"""Kinds of observation by name, ``"flat"`` and ``"graph"``, and rows of either; light to import."""
 
 from __future__ import annotations
 

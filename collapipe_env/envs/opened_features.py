@@ -1,4 +1,4 @@
-"""Features of the observation that opened decisions about schedules, orders and clocks of devices need."""
+"""Features of the observation for opened decisions about schedules, orders and clocks of devices."""
 
 from __future__ import annotations
 

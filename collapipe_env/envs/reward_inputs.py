@@ -1,4 +1,4 @@
-"""Arrays of a round that rewards are made of, also as the one argument that rewards took before."""
+"""Arrays of a round from which rewards are computed, also as the single argument of old rewards."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Comparing schedulers: the same held-out episodes for all, statistics, one table and pictures."""
+"""Comparison of schedulers: the same held-out episodes for all, statistics, one table and pictures."""

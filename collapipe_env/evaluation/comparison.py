@@ -20,7 +20,7 @@ from collapipe_env.evaluation.statistics import (
 )
 
 REFERENCE = "dssra"
-"""Scheduler with which the others are compared by default."""
+"""Default scheduler to which the others are compared."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class ScenarioComparison:
     """Result of a comparison on one scenario.
 
     Attributes:
-        plan: What was played.
-        results: Each scheduler's episodes, of those that could play, in the order asked.
-        impossible: Why each of the others could not.
-        reference: Name of the scheduler with which the others are compared.
+        plan: The plan that was played.
+        results: Each scheduler's episodes, for those that could play, in the requested order.
+        impossible: Reasons why the others could not play.
+        reference: Name of the scheduler to which the others are compared.
         summaries: A summary of each, shortest mean round delay (or time per unit of progress) first; those
-            that do not pass the energy gate come last.
+            that fail the energy gate come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about it.
     """
@@ -53,7 +53,7 @@ class ScenarioComparison:
 
     @property
     def as_asked(self) -> list[Summary]:
-        """The summaries in the order in which the schedulers were asked for."""
+        """The summaries in the requested order of the schedulers."""
         found = {summary.scheduler: summary for summary in self.summaries}
         return [found[name] for name in self.results]
 
@@ -72,7 +72,7 @@ class Overall:
     """One scheduler over all scenarios that it could play with the reference.
 
     Attributes:
-        scheduler: Name it was asked for by.
+        scheduler: Its requested name.
         title: Its own name.
         scenarios: Names of these scenarios.
         difference: Interquartile mean, over episodes of all of them, of the mean round delay (or time per
@@ -81,8 +81,8 @@ class Overall:
         rank: Mean rank over scenarios, every scenario counting alike; NaN if it fails the energy gate in one.
         excess: Largest energy excess of its scenarios: worst node's time-average energy over its budget,
             less 1.
-        server_blocks: Most encoder blocks that the edge server ran for a cluster in any of them.
-        runs: Training runs that it stands for, at most.
+        server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any of them.
+        runs: Largest number of its training runs.
         failed: Whether it fails the energy gate in any of them.
     """
 
@@ -107,7 +107,7 @@ class Overall:
 
 
 def reference_of(schedulers: Iterable[str]) -> str:
-    """Name of the reference scheduler where none is asked for: DSSRA if it plays, else the first."""
+    """Name of the default reference scheduler: DSSRA if it plays, otherwise the first."""
     names = list(schedulers)
     return REFERENCE if REFERENCE in names else names[0]
 
@@ -118,9 +118,9 @@ def summarise_scenario(
     """Summarise one scenario.
 
     Args:
-        plan: What was played.
-        outcome: What came of it.
-        reference: Name of the scheduler with which the others are compared; by default :func:`reference_of`.
+        plan: The plan that was played.
+        outcome: Its outcome.
+        reference: Name of the scheduler to which the others are compared; by default :func:`reference_of`.
     """
     results = outcome.results
     reference = reference_of(plan.schedulers) if reference is None else reference

@@ -1,4 +1,4 @@
-"""The figure that learning has to beat: an answer that is always the same."""
+"""The baseline that learning has to beat: a constant answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collapipe_env.tasks.base import task_spec
 
 
 def constant_answer_notes(plan: EvaluationPlan) -> list[str]:
-    """A sentence about the best constant answer to the task; none where no model is trained or none is known.
+    """A sentence about the best constant answer to the task; empty if no model is trained or none is known.
 
     Args:
-        plan: What was played.
+        plan: The plan that was played.
     """
     if plan.learner != "real":
         return []

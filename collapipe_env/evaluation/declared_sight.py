@@ -1,4 +1,4 @@
-"""Sight of schedulers: they get what is known of a system, oracles that say so the system itself."""
+"""Sight of schedulers: they receive estimates of a system; only declared oracles receive the true system."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def sees_truth(scheduler: object) -> bool:
     """Whether a scheduler declares with its attribute ``sees`` that it is an oracle.
 
     Args:
-        scheduler: The scheduler; one without a text of that name sees what all see.
+        scheduler: The scheduler; without the attribute it sees what all schedulers see.
 
     Raises:
-        SchedulerError: If there is no such value.
+        SchedulerError: If the attribute has an unknown value.
     """
     try:
         sees = getattr(scheduler, "sees", None)
@@ -36,17 +36,17 @@ def sees_truth(scheduler: object) -> bool:
 
 
 def seen_by(env: CollaPipeVectorEnv, *, oracle: bool) -> SystemState:
-    """State that a scheduler decides from (E, ...): what is known of the system, for oracles the system.
+    """State from which a scheduler decides (E, ...): an estimate, or for oracles the true system.
 
     Args:
         env: The environment.
-        oracle: Whether the scheduler says that it sees the truth.
+        oracle: Whether the scheduler declares that it sees the truth.
     """
     return env.truth if oracle else env.state
 
 
 def hides_truth(scenario: Scenario) -> bool:
-    """Whether schedulers of a scenario get an estimate in place of the system.
+    """Whether schedulers of a scenario receive an estimate instead of the true system.
 
     Args:
         scenario: The scenario.
@@ -57,11 +57,11 @@ def hides_truth(scenario: Scenario) -> bool:
 
 
 def title_of(scheduler: Scheduler, scenario: Scenario) -> str:
-    """Name of a scheduler for tables, which says of an oracle that it sees more than others do.
+    """Name of a scheduler for tables, which marks an oracle that sees more than the others.
 
     Args:
         scheduler: The scheduler.
-        scenario: What it schedules.
+        scenario: The scenario that it schedules.
     """
     more = sees_truth(scheduler) and hides_truth(scenario)
     return f"{scheduler.name} ({MARK})" if more else scheduler.name

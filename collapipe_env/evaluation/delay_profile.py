@@ -1,4 +1,4 @@
-"""Performance profile of a comparison: who is within which factor of the reference, in how many episodes."""
+"""Performance profile of a comparison: share of episodes within each factor of the reference's delay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 161
-"""Steps of a curve, at most."""
+"""Largest number of steps of a curve."""
 CUT = 2.0
 """Largest ratio that is shown over the middle one of the schedulers."""
 MARGIN = 1.02
@@ -35,20 +35,20 @@ MARGIN = 1.02
 SIZE = (6.2, 4.3)
 """Width and height without the legend [inch]."""
 COMPARED = {False: "mean round delay", True: "time per progress"}
-"""Names of what is compared, by whether a scenario leaves open who takes part or their local steps."""
+"""Name of the compared quantity, by whether a scenario opens participation or local steps."""
 
 Ratios = list[npt.NDArray[np.float64]]
 """Ratios to the reference in the same episodes, (R, E) for each scenario."""
 
 
 def delay_profile(comparisons: Comparisons) -> Figure:
-    """Share of the episodes of all scenarios with at most so many times the reference's mean round delay.
+    """Draw the share of all episodes with a mean round delay within each factor of the reference's.
 
-    Where a scenario leaves open who takes part or how many local steps they take, it is the simulated time
-    per unit of progress.
+    Where a scenario opens participation or local steps, the simulated time per unit of progress replaces the
+    delay.
 
-    A scenario that a scheduler cannot play, or where it fails the energy gate, counts as one where it is
-    within no factor; who has no other is left out.
+    A scenario that a scheduler cannot play, or where it fails the energy gate, counts as outside every
+    factor. A scheduler without other scenarios is left out.
 
     Args:
         comparisons: One for each scenario, in all of which the reference played.

@@ -1,4 +1,4 @@
-"""One scheduler on one held-out episode, and everything that is kept of it."""
+"""One scheduler on one held-out episode, and the results that are kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
 HEADER_BYTES = 16 * 1024
-"""Bytes before the numbers of an array in a file, at most; NumPy reads no longer ones."""
+"""Largest size of the header of an array in a file [byte]; NumPy reads no longer ones."""
 NUMBER_BYTES = 16
 """Bytes of NumPy's largest real numbers."""
 HELD_OUT_SEED = 1_300_000_000
@@ -67,8 +67,8 @@ def play_episode(
     A target loss of the scenario does not end it: all schedulers play all rounds.
 
     Args:
-        name: Name that the scheduler was asked for by.
-        scheduler: Who decides.
+        name: Requested name of the scheduler.
+        scheduler: The scheduler.
         scenario: The scenario.
         episode: Number of the episode, from 0.
         rounds: Rounds to play, at most the scenario's.
@@ -78,7 +78,7 @@ def play_episode(
         samples: Continuations that the trained model writes at the end; above 0 with ``"real"`` only.
         model: New folder for the trained model in Hugging Face format, with ``"real"`` only; None keeps none.
         seed: Seed of the episode; by default that of its number.
-        blind: The scheduler gets no state, ``None`` in its place, and decides from the observation alone.
+        blind: The scheduler receives ``None`` instead of the state, and decides from the observation alone.
     """
     seed = HELD_OUT_SEED + episode if seed is None else seed
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
@@ -152,7 +152,7 @@ def play_episode(
 
 
 def _written(learner: Learner, count: int) -> list[dict[str, str]]:
-    """Samples of what a learner has trained."""
+    """Samples of the trained model's text."""
     if not isinstance(learner, WritesSamples):
         raise ScenarioError(f"the learner {type(learner).__name__} writes no samples: use 'real'")
     return learner.written_samples(count)
@@ -179,13 +179,13 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
     """The full record of one round of an episode that was played before.
 
-    The learner changes nothing of the system's trajectory, so the surrogate replays it in no time.
+    The learner does not affect the system's trajectory, so the surrogate replays it quickly.
 
     Args:
         scenario: The scenario.
         episode: Number of the episode.
         allocations: Its decisions.
-        until: Index of the round wanted, from 0.
+        until: Index of the round, from 0.
     """
     *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
     return record
@@ -225,10 +225,10 @@ def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any
 
 
 def packed_bytes(scenario: Scenario, rounds: int) -> int:
-    """Return the bytes that packed decisions may have, at most.
+    """Return the largest size of packed decisions [byte].
 
     Args:
-        scenario: What was scheduled.
+        scenario: The scenario that was scheduled.
         rounds: Rounds that were played.
     """
     devices = scenario.clusters * scenario.cluster.max_devices
@@ -244,7 +244,7 @@ def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> l
 
     Raises:
         ValueError: If an array has another number of rounds.
-        TypeError: If they are not those of an allocation.
+        TypeError: If the names are not those of an allocation.
     """
     for name, array in arrays.items():
         if array.shape[:1] != (rounds,):

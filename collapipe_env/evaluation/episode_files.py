@@ -35,10 +35,10 @@ _PLAIN = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def file_stem(scheduler: str) -> str:
-    """A scheduler's name as part of a file's name, on every system and different for different names.
+    """A scheduler's name as part of a file name: valid on every system, and different for different names.
 
-    Names of registered schedulers stay as they are. Of others, such as ``path/to/file.py:Name``, the end is
-    kept, with a digest of the whole.
+    Names of registered schedulers are unchanged. Others, such as ``path/to/file.py:Name``, become their end
+    with a digest of the whole.
     """
     if _PLAIN.fullmatch(scheduler):
         return scheduler
@@ -51,8 +51,8 @@ class EpisodeFiles:
     """The files of one scheduler's episode.
 
     Attributes:
-        folder: Where they are.
-        scheduler: Name that the scheduler was asked for by.
+        folder: Their folder.
+        scheduler: Requested name of the scheduler.
         episode: Number of the episode.
         run: Training run of a learned scheduler, from 0.
     """
@@ -83,7 +83,7 @@ class EpisodeFiles:
         return self.folder / f"{self._stem}-model.part"
 
     def remove_unfinished_model(self) -> None:
-        """Remove what an interrupted episode left of a model.
+        """Remove an incomplete model of an interrupted episode.
 
         Raises:
             DataError: If the folder cannot be removed.
@@ -95,7 +95,7 @@ class EpisodeFiles:
             raise self._in_the_way(error) from None
 
     def keep_model(self) -> None:
-        """Give the new model its name, whole as it is, in place of an earlier episode's.
+        """Give the complete new model its name, replacing that of an earlier episode.
 
         Raises:
             DataError: If a folder cannot be removed or renamed.
@@ -140,7 +140,7 @@ class EpisodeFiles:
         write_json(self.figures, {**figures, "checksum": json_digest(figures)})
 
     def is_finished(self, key: str) -> bool:
-        """Whether the episode is stored whole, and depends on what the key says.
+        """Whether the episode is stored completely, under the same key.
 
         Raises:
             DataError: If it is stored, but damaged.
@@ -171,11 +171,11 @@ class EpisodeFiles:
         """The decisions, one for each round.
 
         Args:
-            scenario: What was scheduled.
+            scenario: The scenario that was scheduled.
             rounds: Rounds that were played.
 
         Raises:
-            DataError: If the file is missing, damaged or of another length, or unpacks to more than so many
+            DataError: If the file is missing, damaged or of another length, or unpacks to more than these
                 decisions can need.
         """
         try:

@@ -1,4 +1,4 @@
-"""The seam between a command's whole tasks and the engine that does them: here, on Ray, or through Slurm."""
+"""Interface between a command's tasks and the engine that runs them: this machine, Ray or Slurm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from collapipe_env.errors import (
 )
 
 TRIES = 3
-"""Times that a task is begun, where its worker is lost each time."""
+"""Number of times that a task is started if its worker is lost each time."""
 Work = Callable[[Any, Callable[[], None]], Any]
 """Does one task and returns its result; calls its second argument at every bit of progress.
 
@@ -34,7 +34,7 @@ Importable, and the task and the result can be pickled.
 
 
 def _ignore(*_: object) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 def _raise(_: object, error: CollaPipeError) -> None:
@@ -47,15 +47,15 @@ def _always(_: object) -> bool:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that an executor calls in the process that asked for the tasks.
+    """Functions that an executor calls in the process that submitted the tasks.
 
     Attributes:
         done: Called with each finished task and its result.
         progress: Called with the task for every bit of its progress; not by engines on other machines.
-        failed: Called with a task that raised and its error; the others go on unless it raises. By default
-            the first failure ends everything.
-        again: Called with a task whose worker was lost and the reason, before the task is begun anew.
-        wanted: Asked right before a task would begin; one that is no longer wanted is left out.
+        failed: Called with a task that raised and its error; the others continue unless this function raises.
+            By default the first failure ends everything.
+        again: Called with a task whose worker was lost and the reason, before the task is restarted.
+        wanted: Called right before a task would start; a task that is no longer wanted is skipped.
     """
 
     done: Callable[[Any, Any], None] = _ignore
@@ -66,23 +66,23 @@ class Hooks:
 
 
 class Executor(Protocol):
-    """Does whole tasks somewhere, and hands back each result as it comes.
+    """Runs tasks on an engine, and returns each result as it arrives.
 
-    A task whose worker is lost (killed, out of memory, its machine gone) is done again, up to :data:`TRIES`
-    times. Ctrl-C stops what is under way; what was handed back before is the caller's to keep.
+    A task whose worker is lost (killed, out of memory, its machine gone) is repeated, up to :data:`TRIES`
+    times. Ctrl-C stops running tasks; results returned before stay with the caller.
     """
 
     @property
     def jobs(self) -> int:
-        """Tasks at once, at most."""
+        """Largest number of simultaneous tasks."""
 
     @property
     def apart(self) -> bool:
-        """Whether workers may lie where the files of this process are not: tasks and results carry them."""
+        """Whether workers may lack access to this process's files; tasks and results then carry them."""
 
     @property
     def scratch(self) -> Path | None:
-        """Folder that this process and all workers see, and that outlives a worker; ``None`` without one."""
+        """Folder that this process and all workers share and that outlives a worker; ``None`` without one."""
 
     @property
     def where(self) -> str:
@@ -92,9 +92,9 @@ class Executor(Protocol):
         """Do all tasks.
 
         Args:
-            work: Does a task.
-            tasks: What to do, in order; ``str`` of a task names it in errors.
-            hooks: Whom to tell what.
+            work: Runs a task.
+            tasks: The tasks, in order; ``str`` of a task names it in errors.
+            hooks: Functions to call on events.
 
         Raises:
             CollaPipeError: If a task fails and ``hooks.failed`` raises, a task's worker is lost for the last
@@ -107,8 +107,8 @@ class Losses:
     """Counts how often each task's worker was lost.
 
     Args:
-        hooks: Whom to tell of it.
-        remedy: What to do about a task that is lost again and again, for the error.
+        hooks: Functions to call on events.
+        remedy: Remedy for a task that is lost repeatedly, for the error.
     """
 
     def __init__(self, hooks: Hooks, remedy: str) -> None:
@@ -116,12 +116,12 @@ class Losses:
         self._counts: Counter[int] = Counter()
 
     def note(self, number: int, task: Any, reason: str) -> None:
-        """Count a loss; returns if the task is to be begun again.
+        """Count a loss; returns if the task should be restarted.
 
         Args:
             number: Place of the task among all.
             task: The task.
-            reason: What happened to its worker, as a clause: ``"a worker process ended with exit code -9"``.
+            reason: Fate of its worker, as a clause: ``"a worker process ended with exit code -9"``.
 
         Raises:
             CollaPipeError: After the last try.
@@ -141,8 +141,8 @@ class Errand:
     Attributes:
         work: Does the task.
         task: The task.
-        version: Version of this package that asks for it.
-        folder: Working directory of the process that asks, where the worker has one of that name, too.
+        version: Version of this package that submitted it.
+        folder: Working directory of the submitting process, used if the worker has a folder of that name.
     """
 
     work: Work
@@ -158,7 +158,7 @@ class Reply:
     Attributes:
         kind: ``"done"``, ``"failed"`` by an error of this package, or ``"broken"`` by any other one.
         content: The result, the error, or the traceback as text.
-        warnings: Texts of the warnings that came up, with module and name of their category.
+        warnings: Texts of the warnings raised, with module and name of their category.
     """
 
     kind: Literal["done", "failed", "broken"]
@@ -167,11 +167,11 @@ class Reply:
 
 
 def run_errand(errand: Errand, through: type[Exception] | tuple[type[Exception], ...] = ()) -> Reply:
-    """Do a task in a worker; what goes wrong in it is part of the answer, so that engines do not retry it.
+    """Run a task in a worker; its errors are part of the answer, so that engines do not retry it.
 
     Args:
         errand: The task.
-        through: Exceptions of the engine's own, which pass.
+        through: The engine's own exceptions, which are passed on.
     """
     if errand.version != collapipe_env.__version__:
         return Reply(
@@ -204,7 +204,7 @@ class Replies:
     """Passes workers' answers on.
 
     Args:
-        hooks: Whom to tell.
+        hooks: Functions to call on events.
     """
 
     def __init__(self, hooks: Hooks) -> None:
@@ -212,7 +212,7 @@ class Replies:
         self._warned: set[tuple[str, tuple[str, str]]] = set()
 
     def take(self, task: Any, reply: Reply) -> None:
-        """Raise its warnings, each once, and tell how the task ended.
+        """Raise its warnings, each once, and report the end of the task.
 
         Raises:
             CollaPipeError: If anything broke in the worker; the traceback is on standard error.

@@ -1,20 +1,21 @@
-"""Gate on energy: who may count as fast.
+"""Energy gate: the condition under which a scheduler's delay counts.
 
-A scheduler that overdraws its energy budgets is faster for it, so its delay says nothing beside those that
-keep them. In the long run a budget is kept if its queue does not grow without end. Over an episode of T
-rounds two things are asked of the worst node [X]:
+A scheduler that overdraws its energy budgets is faster because of it, so its delay cannot be compared with
+those of schedulers that keep them. In the long run a budget is kept if its queue does not grow without bound.
+Over an episode of T rounds the worst node must meet two conditions [X]:
 
 * its time-average energy is at most 2 % above its budget. Episodes begin with empty queues, and filling them
-  to where they stay costs a few budgets once, which weighs as 1 / T;
+  to their steady level costs a few budgets once, which weighs as 1 / T;
 * the largest queue of any node has stopped growing: over the last half of the episode, its slope by least
   squares is at most 0.005 budgets a round.
 
-It is the largest queue of all nodes, round by round, and not the largest slope of any node's queue: where
-queues are steady, the slope of the former is zero on average, of the latter the larger the more nodes there
-are. A queue that grows for ever is the largest in the end. A mean over nodes would hide one of many.
+The second condition uses the largest queue of all nodes, round by round, rather than the largest slope of any
+node's queue. Where queues are steady, the slope of the former is zero on average, whereas the latter grows
+with the number of nodes. A queue that grows for ever becomes the largest in the end. A mean over nodes would
+hide one of many.
 
-Each condition is put to the mean over the held-out episodes, of the worst training run where there are
-several: who uses a learned scheduler uses one run of it.
+Each condition applies to the mean over the held-out episodes, of the worst training run where there are
+several, because a user of a learned scheduler uses one run of it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 FROM_ROUNDS = 500
-"""Rounds from which on the gate is applied; in shorter episodes the queues are still filling."""
+"""Smallest number of rounds to which the gate applies; in shorter episodes the queues are still filling."""
 MOST_EXCESS = 0.02
-"""Worst node's time-average energy over its budget, less 1, at most."""
+"""Largest allowed excess of the worst node: time-average energy over its budget, less 1."""
 MOST_SLOPE = 0.005
-"""Growth of the largest queue over the last half of an episode, at most [budgets a round]."""
+"""Largest allowed growth of the largest queue over the last half of an episode [budgets a round]."""
 BELOW_LINE = ("below the line:", "over its energy budget")
-"""Heading of those that do not count, in two lines."""
+"""Heading of the schedulers that do not count, in two lines."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Gate:
         energy_excess: Worst node's time-average energy over its budget, less 1: mean over episodes of the run
             where it is largest.
         backlog_slope: Growth of the largest queue over the last half of an episode [budgets a round], in the
-            same way; NaN where episodes of an earlier version do not say.
+            same way; NaN for episodes of an earlier version.
         verdict: ``"passed"``, ``"failed"``, ``"too short"`` (not applied) or ``"not known"``.
     """
 
@@ -60,12 +61,12 @@ class Gate:
 
 
 def judge(rounds: int, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLike) -> Gate:
-    """Put a scheduler to the gate.
+    """Apply the gate to a scheduler.
 
     Args:
         rounds: Rounds of an episode.
-        energy_excess: Of each training run and episode, (R, E).
-        backlog_slope: Likewise, [budgets a round]; NaN where not known.
+        energy_excess: Excess of each training run and episode, (R, E).
+        backlog_slope: Slope of each, [budgets a round], (R, E); NaN where not known.
     """
     # A mean with NaN is NaN, and so is the largest of means with one.
     excess, slope = (
@@ -82,7 +83,7 @@ def judge(rounds: int, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLik
 
 
 def late_slope(values: Sequence[float]) -> float:
-    """Slope by least squares over the last half of a list, of which an odd number's middle is a part.
+    """Slope by least squares over the last half of a list, including the middle of an odd number.
 
     Args:
         values: One a round.
@@ -98,7 +99,7 @@ def late_slope(values: Sequence[float]) -> float:
 
 
 def gate_note(rounds: int) -> str:
-    """The gate in a sentence, and whether it is applied to episodes of so many rounds."""
+    """The gate in a sentence, and whether it is applied to episodes of this many rounds."""
     rule = (
         f"worst node's mean energy at most {100.0 * MOST_EXCESS:g} % over its budget, and the largest queue "
         f"grows by at most {100.0 * MOST_SLOPE:g} % of a budget a round in the last half"

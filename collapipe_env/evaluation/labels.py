@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.statistics import Summary
 
 SERVER_MARK = "†"
-"""Behind the name of a scheduler whose plans put encoder blocks on the edge server."""
+"""Mark after the name of a scheduler whose plans put encoder blocks on the edge server."""
 SERVER_NOTE = (
     f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy no budget counts; under "
     "the others the server trains the head or decoder alone."
@@ -39,8 +39,8 @@ def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
 
     Args:
         title: Its own name.
-        server_blocks: Most encoder blocks that its plans put on the server.
-        runs: Training runs that it stands for; one is not named.
+        server_blocks: Largest number of encoder blocks that its plans put on the server.
+        runs: Number of its training runs; a single run is not mentioned.
     """
     named = f"{title} ({runs} runs)" if runs > 1 else title
     return f"{named} {SERVER_MARK}" if server_blocks > 0 else named

@@ -33,11 +33,11 @@ FORMS = {
     "perplexity": MetricForm("perplexity", "", 1.0, ".2f", lower_is_better=True),
     "bits_per_byte": MetricForm("bits per byte", "bit", 1.0, ".3f", lower_is_better=True),
 }
-"""Forms of metrics that are no share of one, or write their names in a way of their own."""
+"""Forms of metrics that are not shares of one, or have names of their own."""
 
 
 def metric_form(name: str) -> MetricForm:
-    """Return the form of a metric: a share of one, of which more is better, unless :data:`FORMS` knows it."""
+    """Return the form of a metric: unless :data:`FORMS` has it, a share of one of which more is better."""
     return FORMS.get(name) or MetricForm(name.replace("_", " "))
 
 

@@ -1,7 +1,7 @@
-"""Modules beside a user's file: importable by their plain names while its code runs, and only then.
+"""Modules beside a user's file: importable by their plain names, but only while its code runs.
 
-They are compiled from their source, always. Python's caches of compiled files may hold other code than the
-source, which is what people read and what digests count; they are neither read nor written in these folders.
+They are always compiled from their source. Python's caches of compiled files may hold other code than the
+source, which people read and digests cover; they are neither read nor written in these folders.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _UNCACHED: set[Path] = set()
 class Neighbours:
     """Lets the code of one folder import its neighbours, as a script in that folder could.
 
-    Two schedulers in different folders may each have a ``helper.py``: each gets its own, and nobody else
-    meets either of them under that name.
+    Two schedulers in different folders may each have a ``helper.py``: each imports its own, and no other code
+    finds either of them under that name.
 
     Args:
         folder: The folder of the user's file.
@@ -108,7 +108,7 @@ def _finder(path: str) -> FileFinder:
     """Find modules in a folder, for Python's :data:`sys.path_hooks`.
 
     Raises:
-        ImportError: If it is none of the folders whose caches are left alone; others find its modules.
+        ImportError: If the folder's caches are not left alone; other hooks then find its modules.
     """
     if not _is_uncached(path) or not Path(path or ".").is_dir():
         raise ImportError(f"{path}: not beside the user's own file")

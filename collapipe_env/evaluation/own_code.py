@@ -1,7 +1,6 @@
-"""Code of the user's own, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
+"""A user's own code, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
 
-Whoever names code so asks for it to be run: it is imported. That holds for nothing else; no data file is ever
-executed.
+Naming code in this way requests its import, so it is run. Nothing else is; no data file is ever executed.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ class OwnCode:
 
     Attributes:
         factory: Makes the scheduler.
-        digest: Of its source, see :func:`source_digest`; ``None`` if that does not say all that it does.
-        file: Its source file; ``None`` for what has none.
+        digest: Digest of its source, see :func:`source_digest`; ``None`` if the source does not define it
+            fully.
+        file: Its source file; ``None`` without one.
         neighbours: Modules beside it, for a file that was named by its path.
     """
 
@@ -45,7 +45,7 @@ class OwnCode:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """The surroundings that its code expects, and in which it cannot end the process."""
+        """The context in which its code runs and cannot end the process."""
         with no_sudden_end():
             if self.neighbours is None:
                 yield
@@ -83,7 +83,7 @@ _MODULES: dict[str, str] = {}
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name refers to code of the user's own."""
+    """Whether a name refers to a user's own code."""
     return ":" in name or name.endswith(".py")
 
 
@@ -92,7 +92,7 @@ def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnC
 
     Args:
         reference: ``package.module:Name`` or ``path/to/file.py:Name``.
-        registry: Where a thing of its kind would be registered: says what it is called and how it is used.
+        registry: Registry of things of its kind, which knows their name and use.
 
     Raises:
         CollaPipeError: Of the registry's class, if there is no such file, module or name, it cannot be
@@ -115,7 +115,7 @@ def blame(error: BaseException, file: str | None) -> str:
 
     Args:
         error: The error.
-        file: The user's file; its last line that took part is named, else the last line outside this package.
+        file: The user's file; its last line in the traceback is named, or the last line outside this package.
     """
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
@@ -138,15 +138,15 @@ def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameS
 
 
 def python_code(factory: Factory, source: object) -> OwnCode:
-    """The same for a factory that was handed over in Python.
+    """The same for a factory given as a Python object.
 
     Args:
         factory: Makes the scheduler.
-        source: Class or function that says where its code is.
+        source: Class or function whose code is used.
 
     Returns:
-        The code; without a digest unless the factory stands at the top level of a file, because only then its
-        source says all that it does.
+        The code; without a digest unless the factory is at the top level of a file, because only then its
+        source defines it fully.
     """
     module = sys.modules.get(getattr(source, "__module__", ""))
     name = getattr(source, "__qualname__", "<unknown>")

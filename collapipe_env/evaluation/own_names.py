@@ -1,4 +1,4 @@
-"""Names on a command line: registered ones, and code of the user's own, which is registered under a name."""
+"""Names on a command line: registered ones, and a user's own code, which is registered under a name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collapipe_env.registry import Registry
 
 
 def registered_name(registry: Registry[Any], text: str) -> str:
-    """Return the name under which a registry has what was named on a command line.
+    """Return the registered name of a thing that was named on a command line.
 
-    Code of the user's own is imported and registered. Its name ends in a digest of its source, so results of
+    A user's own code is imported and registered. Its name ends in a digest of its source, so results of
     another version are not taken for its own.
 
     Args:
-        registry: Of rewards or learners, say.
+        registry: A registry, for instance of rewards or learners.
         text: A registered name, ``package.module:Name`` or ``path/to/file.py:Name``.
 
     Raises:
@@ -38,14 +38,14 @@ def registered_name(registry: Registry[Any], text: str) -> str:
 
 
 def register_learner_again(name: str, own: object) -> None:
-    """Register a learner of the user's own in another process.
+    """Register a user's own learner in another process.
 
     Args:
         name: Its name.
         own: Its factory, or its place in a file or module.
 
     Raises:
-        CollaPipeError: If it cannot be imported, or was edited since it got its name.
+        CollaPipeError: If it cannot be imported, or was edited after it was named.
     """
     if not isinstance(own, str):
         LEARNERS.register(name, own)
@@ -57,7 +57,7 @@ def register_learner_again(name: str, own: object) -> None:
 
 
 def learner_identity(own: Any) -> str:
-    """Return a text that changes with a learner of the user's own: results of another are not its own.
+    """Return a text that identifies a user's own learner, to keep results of different learners apart.
 
     Args:
         own: As for :func:`register_learner_again`; one that was named by its place has a digest in its name.

@@ -1,4 +1,4 @@
-"""A scheduler of the user's own while it plays: whatever goes wrong in it names it, the file and the line."""
+"""A user's own scheduler while it plays: its errors name the scheduler, the file and the line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.state import SystemState
 
 LONGEST_NAME = 60
-"""Characters of a scheduler's name that tables and figures have room for."""
+"""Longest scheduler name for which tables and figures have room."""
 
 
 class OwnScheduler:
     """A scheduler that this package did not write.
 
     Args:
-        label: What the user calls it.
-        code: Makes it.
-        scenario: What it is to schedule.
+        label: Name that the user gave it.
+        code: Code that makes it.
+        scenario: The scenario to schedule.
 
     Raises:
-        SchedulerError: If it cannot be built, or what is built is not a scheduler.
+        SchedulerError: If it cannot be built, or the result is not a scheduler.
     """
 
     def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
@@ -68,9 +68,9 @@ class OwnScheduler:
         """The error for a decision that cannot be played.
 
         Args:
-            decision: What ``act`` returned.
+            decision: Result of ``act``.
             expected: Shape of actions.
-            error: What playing it raised.
+            error: Error raised when playing it.
         """
         return SchedulerError(
             f"scheduler {self._label!r}: act returned {_described(decision)}, which cannot be played "
@@ -78,7 +78,7 @@ class OwnScheduler:
         )
 
     def fingerprint(self) -> str:
-        """Digest of everything besides its source that its decisions depend on, say a policy's weights.
+        """Digest of everything besides its source on which its decisions depend, such as a policy's weights.
 
         Empty if the scheduler has no method of this name.
         """

@@ -1,4 +1,4 @@
-"""Panels of a comparison's pictures: one for each scenario, one legend, one look of each scheduler."""
+"""Panels of a comparison's pictures: one for each scenario, one legend, one look for each scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few worker processes that take tasks, report progress and can be stopped at once."""
+"""A few worker processes that run tasks, report progress and can be stopped at once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ REMEDY = (
 def leave_unless_guarded() -> None:
     """End this process if it is a worker that is still reading the user's script.
 
-    Starting, a worker imports the script that started it. One without ``if __name__ == "__main__":`` comes to
-    its own start of workers again, which Python refuses at length; :func:`run_tasks` says it in the first
-    process.
+    When it starts, a worker imports the script that started it. A script without ``if __name__ ==
+    "__main__":`` would start workers again, which Python refuses with a long error; :func:`run_tasks` reports
+    it in the first process.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SystemExit(UNGUARDED)
@@ -40,10 +40,10 @@ def leave_unless_guarded() -> None:
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Does tasks on this machine; see :func:`run_tasks`.
+    """Runs tasks on this machine; see :func:`run_tasks`.
 
     Attributes:
-        jobs: Processes at once, at least 1; with 1 the tasks are done in this one.
+        jobs: Simultaneous processes, at least 1; with 1 the tasks run in this process.
     """
 
     jobs: int = 1
@@ -69,20 +69,20 @@ class LocalExecutor:
 
 
 def run_tasks(work: Work, tasks: Sequence[Any], processes: int, hooks: Hooks) -> None:
-    """Do all tasks, in this process if one is asked for, else in that many others.
+    """Run all tasks, in this process for ``processes = 1``, otherwise in that many others.
 
-    Processes are spawned, not forked: libraries with threads of their own survive that. They ignore Ctrl-C;
-    it reaches this process, which stops them. Their warnings are raised here, with their
-    category where this process knows it. A process that is killed is replaced, and its task done again.
+    Processes are spawned, not forked, which libraries with threads of their own survive. They ignore Ctrl-C;
+    it reaches this process, which stops them. Their warnings are raised here, with their category if this
+    process knows it. A killed process is replaced, and its task repeated.
 
     Args:
-        work: Does a task; importable, as the tasks are, where several processes are asked for.
-        tasks: What to do, in order.
-        processes: How many at once, at least 1.
-        hooks: Whom to tell what.
+        work: Runs a task; importable, like the tasks, if there are several processes.
+        tasks: The tasks, in order.
+        processes: Number of simultaneous processes, at least 1.
+        hooks: Functions to call on events.
 
     Raises:
-        CollaPipeError: If a task fails, with its message, or its process dies again and again.
+        CollaPipeError: If a task fails, with its message, or its process dies repeatedly.
         KeyboardInterrupt: If the user interrupts; tasks under way are lost.
     """
     if processes == 1 or len(tasks) <= 1:

@@ -1,4 +1,4 @@
-"""With which versions the results in a run's folder came about."""
+"""Versions with which the results in a run's folder were made."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def started(
 
     Args:
         run: The folder.
-        command: What this run is, for others to read.
-        asked: What decides the results; see :meth:`RunDirectory.open`.
+        command: Command of this run, for other readers.
+        asked: Options that decide the results; see :meth:`RunDirectory.open`.
         fresh: Start over.
         how: Further options of :meth:`RunDirectory.open`.
 
@@ -48,7 +48,7 @@ def started(
 
 
 def _note_versions(run: RunDirectory) -> None:
-    """Add the present versions to those that worked in a folder before, if they are others.
+    """Add the present versions to those recorded in a folder, if they differ.
 
     Episodes of another version or of other fits are measured again, since their digests differ; a trained
     agent is kept, so a warning says what changed.
@@ -83,7 +83,7 @@ def _note_versions(run: RunDirectory) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the package, the surrogate's fits, Python and the libraries that results may depend on."""
+    """Versions of the package, the surrogate's fits, Python and the libraries on which results may depend."""
     names = ["numpy", "scipy", "numba", "torch", "gymnasium", "stable-baselines3"]
     names += ["tokenizers", "sacrebleu", "nervaluate"]
     names += [name for name in ("cma", "ortools") if find_spec(name) is not None]

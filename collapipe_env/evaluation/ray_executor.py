@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, or on a Ray that is started here for the time of a command."""
+"""Tasks on a Ray cluster, or on a local Ray that is started for one command."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Length of episodes: the scenario's rounds, or more where more are asked for."""
+"""Length of episodes: the scenario's rounds, or more on request."""
 
 from __future__ import annotations
 
 from collapipe_env.scenario import Scenario
 
 LARGEST_ROUNDS = 1_000_000
-"""Rounds that an episode may be asked for."""
+"""Largest number of rounds of an episode."""
 
 
 def lasting(scenario: Scenario, rounds: int | None) -> Scenario:
-    """Return the scenario with episodes of at least the rounds asked for.
+    """Return the scenario with episodes of at least the requested rounds.
 
     Args:
         scenario: The scenario.
-        rounds: Rounds of an episode; ``None`` asks for none.
+        rounds: Rounds of an episode; ``None`` for the scenario's own.
     """
     if rounds is None or rounds <= scenario.dynamics.rounds:
         return scenario

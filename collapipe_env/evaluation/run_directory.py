@@ -1,4 +1,4 @@
-"""Folder of one run: its request, its finished work and its results."""
+"""Folder of one run: its options, its finished work and its results."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class RunDirectory:
 
     Attributes:
         path: The folder.
-        out_option: What it was asked for by, for errors.
-        fresh_option: What starts over in it, for errors.
+        out_option: Option that names the folder, for errors.
+        fresh_option: Option that starts over in it, for errors.
     """
 
     path: Path
@@ -124,7 +124,7 @@ class RunDirectory:
     def episodes_of(self, learner: str, rounds: int) -> Path:
         """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
 
-        One that an earlier version made under the learner's former name is gone on with.
+        A folder that an earlier version made under the learner's former name is continued.
 
         Args:
             learner: Its name.
@@ -162,11 +162,11 @@ class RunDirectory:
         growing: str | None = None,
         deciding: Collection[str] | None = None,
     ) -> bool:
-        """Make the folder, or go on in one that was made for the same.
+        """Make the folder, or continue in one that was made with the same options.
 
         Args:
-            asked: What decides the trained agent, as plain data.
-            fresh: Start over: remove what an earlier run left, and nothing else.
+            asked: Options that decide the trained agent, as plain data.
+            fresh: Start over: remove the files of an earlier run, and nothing else.
             growing: Name of a number in ``asked`` that may be larger than it was.
             deciding: Entries of ``asked`` that have to agree with an earlier run's, whose others stay as they
                 are; all by default.
@@ -175,7 +175,7 @@ class RunDirectory:
             Whether an earlier run is continued.
 
         Raises:
-            DataError: If the folder belongs to something else or to a run that was asked for other things.
+            DataError: If the folder belongs to something else or to a run with other options.
         """
         occupied = self._occupied()
         if occupied and fresh:

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: a lock that the operating system drops with the process that holds it."""
+"""One run at a time in a folder: a lock that the operating system releases when its process ends."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
 
     Args:
         folder: The folder, which exists.
-        command: What this run is, for others to read.
-        out_option: What the folder was asked for by, for errors.
+        command: Command of this run, for other readers.
+        out_option: Option that names the folder, for errors.
 
     Raises:
-        DataError: If another process works there, naming it, the folder cannot be written to, or the lock is
-            no regular file.
+        DataError: If another process works there (the message names it), the folder cannot be written to, or
+            the lock is not a regular file.
     """
     descriptor = _opened(folder / LOCK_NAME, out_option)
     try:

@@ -1,4 +1,4 @@
-"""Evaluates schedulers on the same held-out episodes, in parallel, and picks up where it was stopped."""
+"""Evaluation of schedulers on the same held-out episodes, in parallel and resumable."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class EvaluationPlan:
         learner: ``"real"``, ``"surrogate"`` or a registered name.
         folder: Where finished episodes are kept.
         threads: Threads of PyTorch in each process.
-        factories: Schedulers that were handed over in Python, by name.
-        own_learner: Where a learner of the user's own is registered in other processes from: its factory,
-            or its place in a file or module.
+        factories: Schedulers given as Python objects, by name.
+        own_learner: Source of a user's own learner, from which other processes register it: its factory, or
+            its place in a file or module.
         samples: Continuations that each trained model writes at the end of the first episode; only of a task
             that writes text, with the learner ``"real"``.
         save_models: Keep the trained language model of each first episode as a folder in Hugging Face format;
             with the learner ``"real"`` only.
         seeds: Seed of each episode; by default those of the held-out episodes of these numbers.
-        blind: The schedulers get no state, and decide from the observation alone.
+        blind: The schedulers receive no state, and decide from the observation alone.
     """
 
     scenario: Scenario
@@ -106,13 +106,13 @@ class Unit:
     """One scheduler, or a training run of it, on one episode.
 
     Attributes:
-        plan: What it belongs to.
+        plan: The plan to which it belongs.
         scheduler: Name of the scheduler.
         run: Its training run, from 0.
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
-        source: Digest of the source of a scheduler of the user's own, if it has one.
-        title: Title of a scheduler of the user's own.
+        source: Digest of the source of a user's own scheduler, if it has one.
+        title: Title of a user's own scheduler.
     """
 
     plan: EvaluationPlan
@@ -150,11 +150,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Episodes of a plan, and who could not play.
+    """Episodes of a plan, and schedulers that could not play.
 
     Attributes:
-        results: Each scheduler's episodes, run by run and in order, of those that could play them all.
-        impossible: Why each of the others could not.
+        results: Each scheduler's episodes, run by run and in order, for those that could play them all.
+        impossible: Reasons why the others could not play.
     """
 
     results: dict[str, list[EpisodeResult]]
@@ -164,16 +164,16 @@ class Outcome:
 def evaluate_all(
     plans: Sequence[EvaluationPlan], workers: int | Executor, *, tolerant: bool = False, lines: bool = True
 ) -> list[Outcome]:
-    """Play whatever of several plans is not finished yet, episode by episode, with one progress bar.
+    """Play the unfinished episodes of several plans, one by one, with one progress bar.
 
     An episode whose files are damaged is measured again, with a note on standard error.
 
     Args:
-        plans: What to evaluate, each in a folder of its own.
+        plans: Plans to evaluate, each in a folder of its own.
         workers: Processes on this machine, or the executor that plays the episodes.
-        tolerant: A scheduler that cannot play a scenario is left out there, and the rest goes on. Nothing is
-            stored of that, so the next run tries again. Data and files that cannot be used still end
-            everything, but an agent of the zoo that does not fit a scenario does not.
+        tolerant: Leave out a scheduler in a scenario that it cannot play, and continue with the rest. This is
+            not stored, so the next run tries again. Data and files that cannot be used still end everything,
+            but an agent of the zoo that does not fit a scenario does not.
         lines: Print a line for each episode that ends.
 
     Returns:
@@ -257,7 +257,7 @@ def _outcome(
 
 
 def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 0) -> list[Allocation]:
-    """The decisions of a finished episode, of a training run of a learned scheduler.
+    """The decisions of a finished episode; of one training run for a learned scheduler.
 
     Raises:
         DataError: If their file is missing or damaged.
@@ -266,12 +266,12 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
 
 
 def _own_processes(scenario: Scenario) -> tuple[str, ...]:
-    """Names of the user's own processes that are on in a scenario, also of those that it does not name."""
+    """Names of the user's own processes that are on in a scenario, including those that it does not name."""
     return tuple(p.name for p in active_processes(scenario) if p.name in PROCESSES.added())
 
 
 def _process_identity(name: str) -> str:
-    """Text that changes with the source of a process of the user's own, so that it is measured again."""
+    """Text that changes with the source of a user's own process, so that episodes are measured again."""
     process: Any = PROCESSES.get(name)
     return f"{name} {python_code(process, process).digest or secrets.token_hex(16)}"
 
@@ -314,7 +314,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
 
 
 def _unusual(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
-    """Part of an episode's key: where all is as usual there is none, so that earlier results count."""
+    """Part of an episode's key for unusual options; empty otherwise, so that earlier results stay valid."""
     count, seed = plan.samples_of(episode), plan.seed_of(episode)
     samples = ("samples", count) if count else ()
     other_seed = ("seed", seed) if seed != HELD_OUT_SEED + episode else ()
@@ -322,7 +322,7 @@ def _unusual(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
-    """Everything that a scheduler's decisions depend on besides its name and the package's version."""
+    """Everything on which a scheduler's decisions depend besides its name and the package's version."""
     if code is None:
         shipped = is_shipped(name)
         file = agent_path(name) if shipped else plan.agent_of(run) if name == LEARNED else None

@@ -1,4 +1,4 @@
-"""Schedulers built from their names: the package's own, registered ones, code of the user's, saved agents."""
+"""Schedulers built from their names: the package's own, registered ones, users' own code, saved agents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
-"""Schedulers that are handed over in Python, where there are none."""
+"""Empty mapping of schedulers given as Python objects."""
 
 
 def known_names() -> tuple[str, ...]:
@@ -49,12 +49,12 @@ def known_names() -> tuple[str, ...]:
 
 
 def full_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of schedulers in full: ``graph`` is ``zoo:graph``, and so with every agent of the zoo.
+    """Return full names of schedulers: ``graph`` becomes ``zoo:graph``, as does every agent of the zoo.
 
-    A scheduler of that very name comes first, also one that was registered in this process.
+    A scheduler of exactly that name takes precedence, including one registered in this process.
 
     Args:
-        names: Names as they were asked for; what is no agent of the zoo stays as it is.
+        names: Requested names; those that are not agents of the zoo stay unchanged.
 
     Raises:
         DataError: If the index of the zoo is missing or damaged.
@@ -71,12 +71,12 @@ def _full_name(name: str) -> str:
 
 
 def registered(names: tuple[str, ...]) -> dict[str, Factory]:
-    """Return the factories of those names that were registered in this process."""
+    """Return the factories of the names that were registered in this process."""
     return {name: SCHEDULERS.get(name) for name in names if name in SCHEDULERS.added()}
 
 
 def package_title(name: str) -> str:
-    """Return the title of one of the package's own schedulers or agents, which is not built for that."""
+    """Return the title of one of the package's own schedulers or agents, without building it."""
     if is_shipped(name):
         return name.removeprefix(PREFIX)
     return str(getattr(SCHEDULERS.get(name), "name", name))
@@ -113,11 +113,11 @@ def make_scheduler(
 
 
 def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnCode | None:
-    """Return the code of a scheduler of the user's own; ``None`` for the package's own and for other names.
+    """Return the code of a user's own scheduler; ``None`` for the package's own and for other names.
 
     Args:
         name: Its name.
-        factories: Those that were handed over in Python, by name.
+        factories: Schedulers given as Python objects, by name.
 
     Raises:
         SchedulerError: If it cannot be imported.
@@ -162,15 +162,15 @@ def _agent(source: str | Path, scenario: Scenario) -> Scheduler:
 
 
 def require_scheduler(name: str, *, learned: bool = False) -> None:
-    """Refuse a name that is not known, and code of the user's own that cannot be imported.
+    """Refuse an unknown name, and a user's own code that cannot be imported.
 
     Args:
         name: The name.
-        learned: Whether ``"agent"`` is allowed, too.
+        learned: Whether ``"agent"`` is also allowed.
 
     Raises:
         ScenarioError: Names the nearest one.
-        SchedulerError: If code of the user's own cannot be imported.
+        SchedulerError: If a user's own code cannot be imported.
         CheckpointError: If the zoo has no such agent.
     """
     name = _full_name(name)
@@ -183,7 +183,7 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
 
 
 class ReadyMade:
-    """A factory that hands out a scheduler that was built already.
+    """A factory that returns an existing scheduler.
 
     Args:
         scheduler: The scheduler.

@@ -15,35 +15,34 @@ from collapipe_env.errors import CollaPipeError, DataError
 from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
 
 LARGEST_ARRAY = 500
-"""Jobs that are handed to Slurm at once; clusters take arrays of 1,001 by default."""
+"""Jobs submitted to Slurm at once; clusters accept arrays of 1,001 by default."""
 TIMEOUTS = 10
-"""Times that a job that keeps what it did is put back into the queue at its time limit."""
+"""Number of times that a resumable job is put back into the queue at its time limit."""
 NO_REQUEUE = "Job not requeued because"
-"""Beginning of submitit's words on a job that ran into its time limit for the last time."""
+"""Beginning of submitit's message about a job that reached its time limit for the last time."""
 ENDED_BY = {
     "TIMEOUT": "it reached the time limit of {minutes} minutes: give more with --slurm-minutes",
     "OUT_OF_MEMORY": "it needed more than its {memory:g} GB of memory: give more with --slurm-memory",
     "CANCELLED": "it was cancelled: run the same command to continue",
 }
-"""Reasons, by state of Slurm, of jobs that ended in one in which doing them again would not help."""
+"""Reasons, by Slurm state, for ends of jobs after which repeating them would not help."""
 
 
 @dataclass(frozen=True)
 class SlurmExecutor:
-    """Does each task in a Slurm job of its own, submitted as arrays.
+    """Runs each task in a Slurm job of its own, submitted as arrays.
 
     Attributes:
-        folder: Where submitit keeps tasks, results and logs: on a disk that all machines share.
-        jobs: Jobs at once, at most.
+        folder: Folder of submitit's tasks, results and logs, on a disk that all machines share.
+        jobs: Largest number of simultaneous jobs.
         partition: Partition of the cluster; its default one otherwise.
         minutes: Time limit of a job [min].
         cpus: CPUs of a job.
         memory: Memory of a job [GB].
-        cluster: ``"slurm"``, or ``"local"`` for processes on this machine, with which the way through
-            submitit is tried where there is no Slurm.
-        resumes: Whether a task goes on, when it is begun again, from what it left in ``scratch``. Such a job
-            goes back into the queue at its time limit.
-        poll_s: Seconds between two looks at the jobs [s].
+        cluster: ``"slurm"``, or ``"local"`` for processes on this machine, to try submitit without Slurm.
+        resumes: Whether a restarted task continues from its work in ``scratch``. Such a job goes back into
+            the queue at its time limit.
+        poll_s: Interval between checks of the jobs [s].
         setup: Lines that each job's script begins with.
     """
 
@@ -116,7 +115,7 @@ class SlurmExecutor:
 
 
 class Resumable:
-    """A job's function: a task that a preempted job does again, from what it left if it left anything."""
+    """A job's function: a task that a preempted job repeats, continuing from its earlier work if any."""
 
     def __call__(self, errand: Errand) -> Reply:
         """Do a task."""

@@ -1,4 +1,4 @@
-"""A digest of Python source: a scheduler whose code was edited is measured again."""
+"""Digest of Python source, by which a scheduler is measured again after its code was edited."""
 
 from __future__ import annotations
 

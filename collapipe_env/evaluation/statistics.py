@@ -1,8 +1,8 @@
 """The summary of each scheduler's episodes.
 
 Every scheduler plays the same held-out episodes, with the same channels, loads and data. Differences and
-ranks are therefore taken episode by episode, where what the schedulers share cancels, and only then averaged.
-A learned scheduler may be several training runs, each of which plays all episodes.
+ranks are therefore taken episode by episode, where the shared effects cancel, and only then averaged. A
+learned scheduler may be several training runs, each of which plays all episodes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TargetTime:
     Attributes:
         reached: Episodes that reached the target.
         episodes: Episodes in all; one that did not reach it is censored at its end.
-        seconds: Mean time of the episodes if all reached it, else NaN: a mean over those that did would
-            favour schedulers that seldom do.
+        seconds: Mean time of the episodes if all reached it, otherwise NaN: a mean over those that did would
+            favour schedulers that rarely do.
     """
 
     reached: int
@@ -56,7 +56,7 @@ class Summary:
     """One scheduler's line of the table; every estimate is over training runs and episodes.
 
     Attributes:
-        scheduler: Name it was asked for by.
+        scheduler: Its requested name.
         title: Its own name.
         delay_mean: Mean round delay [s].
         seconds_per_progress: Simulated time per unit of progress under the surrogate's fitted law [s]; NaN
@@ -74,16 +74,16 @@ class Summary:
         energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
             are met.
         backlog_slope: Growth of the largest energy queue over the last half of the episode [budgets a round];
-            NaN where episodes of an earlier version do not say.
+            NaN for episodes of an earlier version.
         final_backlog: Sum of the energy queues at the end.
-        peak_memory_bytes: Most memory that any device needed [byte].
+        peak_memory_bytes: Largest memory that any device needed [byte].
         final_loss: Smoothed evaluation loss at the end [nat].
         metric: The task's headline metric at the end, in [0, 1].
         metrics: All of the task's metrics at the end by name; empty where there are none.
         decision_s: Median wall-clock time of a decision [s].
         gate: Result of the energy gate.
-        runs: Training runs that it stands for.
-        server_blocks: Most encoder blocks that the edge server ran for a cluster in any round.
+        runs: Number of its training runs.
+        server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any round.
     """
 
     scheduler: str
@@ -148,8 +148,8 @@ def mean_delay(result: EpisodeResult) -> float:
 def yardstick(result: EpisodeResult) -> float:
     """Number by which schedulers are compared [s], the lower the better.
 
-    The mean round delay; where a scenario leaves open who takes part or how many local steps they take, the
-    simulated time per unit of progress, as the shortest rounds train least there.
+    The mean round delay; where a scenario opens participation or local steps, the simulated time per unit of
+    progress, because the shortest rounds train least there.
     """
     own = result.seconds_per_progress
     return mean_delay(result) if math.isnan(own) else own

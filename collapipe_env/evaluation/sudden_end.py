@@ -1,4 +1,4 @@
-"""Keeps code of the user's own from ending the process without a word."""
+"""Keep a user's own code from ending the process silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Titles of the user's own schedulers in tables and progress lines: never two of them alike."""
+"""Unique titles of the user's own schedulers in tables and progress lines."""
 
 from __future__ import annotations
 

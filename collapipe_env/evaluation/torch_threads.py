@@ -1,4 +1,4 @@
-"""Threads of PyTorch, without importing it: most schedulers play without, and it takes a second or two."""
+"""Threads of PyTorch, set without importing it: most schedulers do not need it, and importing takes time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes played where this process's files are not: what they need travels, and what they write."""
+"""Episodes played without access to this process's files: their inputs and outputs travel with the task."""
 
 from __future__ import annotations
 

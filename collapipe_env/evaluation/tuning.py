@@ -1,4 +1,4 @@
-"""Tuning of DSSRA+: candidates play the same episodes, and what they cost is kept in files."""
+"""Tuning of DSSRA+: candidates play the same episodes, and their costs are kept in files."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Trial:
         scalars: Its scalars by name.
         delay: Mean delay of a round in each episode (E,) [s].
         priced: The same with the energy queues that are left at the end, ``(V sum T + L(end)) / (V rounds)``
-            (E,) [s]: what DSSRA's objectives of all rounds sum up to. Delay that was bought with energy
-            over budget is no gain in it.
+            (E,) [s]: the sum of DSSRA's objectives over all rounds. Delay saved with energy over budget is no
+            gain in it.
         energy_excess: Worst node's time-average energy over its budget, less 1 (E,).
         backlog_slope: Growth of the largest queue over the last half (E,) [budgets a round].
         rounds: Rounds of an episode.
@@ -71,7 +71,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Mean priced delay [s]; those that fail the energy gate come behind all others."""
+        """Mean priced delay [s]; candidates that fail the energy gate rank after all others."""
         return float(np.mean(self.priced)) + (OVER_BUDGET if self.gate.failed else 0.0)
 
     def against(self, other: Trial) -> Estimate:
@@ -93,7 +93,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """Search for scalars: which ones, and on which episodes they are tried.
+    """Search for scalars: the scalars, and the episodes on which they are tried.
 
     Attributes:
         scenario: The scenario, long enough for the rounds.
@@ -103,8 +103,8 @@ class TuningPlan:
         episodes: Episodes that each plays.
         check_episodes: Fresh episodes for the best one.
         rounds: Rounds of an episode.
-        seed: Of the draws and of the episodes.
-        folder: Where finished candidates are kept.
+        seed: Seed of the draws and of the episodes.
+        folder: Folder of finished candidates.
     """
 
     scenario: Scenario
@@ -144,7 +144,7 @@ class Tuned:
 
     @property
     def chosen(self) -> Scalars:
-        """Scalars to write down: the best one's, unless fresh episodes speak for the neutral ones."""
+        """Scalars to write down: the best candidate's, unless fresh episodes favour the neutral ones."""
         kept = self.check is not None and self.check[0].score < self.check[1].score
         return self.trials[self.best if kept else 0].scalars
 
@@ -191,23 +191,22 @@ def tune(
     """Search for scalars, and check the best ones; finished candidates are read from the plan's folder.
 
     Args:
-        plan: What to search.
-        on_round: Called after each round that is played, of all episodes at once; not by engines on other
-            machines.
+        plan: The search.
+        on_round: Called after each round of all episodes at once; not by engines on other machines.
         on_trial: Called with each candidate's place (``"candidate 3"``, ``"check of the best"``), the
             candidate, and whether it was finished before.
-        executor: Plays the candidates of a generation; by default this process, one after the other.
-        on_again: Called with the place of a candidate that is begun anew, and the reason.
+        executor: Plays the candidates of a generation; by default this process, one after another.
+        on_again: Called with the place of a restarted candidate, and the reason.
 
     Raises:
-        CollaPipeError: The scheduler cannot play, or a file cannot be read or written.
+        CollaPipeError: If the scheduler cannot play, or a file cannot be read or written.
     """
     identity = _identity(plan)
 
     where = executor or LocalExecutor(1)
 
     def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
-        """The candidates by place; those that are not known yet are played, side by side where possible."""
+        """The candidates by place; missing ones are played, in parallel where possible."""
         found: dict[str, Trial] = {}
         missing = []
         keys = {place: _key(plan, identity, scalars, seed, episodes) for place, scalars in asked.items()}
@@ -273,7 +272,7 @@ def play_candidate(
         on_round: Called after each round.
 
     Raises:
-        SchedulerError: The delays or energies are not finite.
+        SchedulerError: If the delays or energies are not finite.
     """
     decides = load_scheduler(scheduler, scenario, None)
     env = CollaPipeVectorEnv(
@@ -346,13 +345,13 @@ def _file(plan: TuningPlan, place: str) -> Path:
 
 
 def _identity(plan: TuningPlan) -> str:
-    """Digest of the source of a scheduler of the user's own; nothing for the package's."""
+    """Digest of the source of a user's own scheduler; empty for the package's."""
     code = own_code(plan.scheduler)
     return "" if code is None else str(code.digest)
 
 
 def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes: int) -> str:
-    """Digest of everything that a candidate's result depends on."""
+    """Digest of everything on which a candidate's result depends."""
     parts = (
         collapipe_env.__version__,
         scenario_digest(plan.with_scalars(scalars)),
@@ -366,7 +365,7 @@ def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes:
 
 
 def _read(file: Path, key: str, episodes: int) -> Trial | None:
-    """A finished candidate; ``None`` if there is none, or one of something else."""
+    """A finished candidate; ``None`` if there is none, or it belongs to another search."""
     if not file.is_file():
         return None
     remedy = "delete it, and the candidate is measured again"

@@ -12,9 +12,9 @@ from collapipe_env.evaluation.table import Cell, Page, cell
 from collapipe_env.evaluation.tuning import Trial, Tuned, TuningPlan, ranked
 
 SHOWN = 10
-"""Candidates in the table, the best ones; the neutral one besides."""
+"""Number of candidates in the table: the best ones, in addition to the neutral one."""
 FEWEST = 5
-"""Episodes from which on a check says whether a difference is due to chance."""
+"""Smallest number of episodes with which a check judges whether a difference is due to chance."""
 CAPTION = (
     "Priced delay: mean delay of a round with the energy queues left at the end, (V sum T + L(end)) / (V "
     "rounds), by which candidates are ranked. Differences are to the neutral scalars (candidate 0) in the "

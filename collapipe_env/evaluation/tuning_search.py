@@ -13,7 +13,7 @@ from collapipe_env.errors import DataError
 from collapipe_env.evaluation.tuning_space import coordinates_of, neutral_scalars, scalars_at
 
 RANDOM_SHARE = 3
-"""One candidate in so many is drawn at random, rounded up."""
+"""One in this many candidates is drawn at random, rounded up."""
 SPREAD = 0.2
 """Standard deviation with which CMA-ES begins, of ranges of length 1."""
 
@@ -25,15 +25,15 @@ class Search:
     """Proposes candidates, generation by generation; the same for the same seed and scores.
 
     The first generation holds the neutral scalars and, to a third of all candidates, uniform draws in the
-    coordinates of :mod:`~collapipe_env.evaluation.tuning_space`. CMA-ES goes on from the best of them.
+    coordinates of :mod:`~collapipe_env.evaluation.tuning_space`. CMA-ES continues from the best of them.
 
     Args:
         names: Scalars to search.
-        candidates: How many in all, >= 1.
-        seed: Of the draws.
+        candidates: Number of candidates, >= 1.
+        seed: Seed of the draws.
 
     Raises:
-        DataError: The package ``cma`` is missing.
+        DataError: If the package ``cma`` is missing.
     """
 
     def __init__(self, names: Sequence[str], candidates: int, seed: int) -> None:
@@ -46,7 +46,7 @@ class Search:
         self._points: list[FloatArray] = []
 
     def generations(self) -> Iterator[tuple[list[Scalars], list[float]]]:
-        """Yield candidates of a generation with an empty list, which is to hold their scores afterwards.
+        """Yield candidates of a generation with an empty list, which the caller fills with their scores.
 
         Smaller scores are better; all are finite.
         """

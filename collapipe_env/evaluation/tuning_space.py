@@ -1,4 +1,4 @@
-"""Scalars of DSSRA+ that a scenario gives a meaning, and the coordinates in which they are searched."""
+"""Scalars of DSSRA+ that have an effect in a scenario, and the coordinates in which they are searched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import NEUTRAL
 
 DIGITS = 4
-"""Significant digits of a candidate's scalars, so that what is played is what can be written down."""
+"""Significant digits of a candidate's scalars, so that the played values can be written down exactly."""
 UNTRUE = frozenset({"delayed", "noisy", "quantised"})
 """Modes of the process ``channel_knowledge`` in which a round's gains differ from what schedulers see."""
 
@@ -24,8 +24,8 @@ class Range(NamedTuple):
     """Range in which a scalar is searched.
 
     Attributes:
-        low: Least value, above 0.
-        high: Greatest value; below 1 for a share.
+        low: Smallest value, above 0.
+        high: Largest value; below 1 for a share.
         share: Whether it is a share, searched in its log-odds; others are searched in their logarithm.
     """
 
@@ -63,13 +63,13 @@ RANGES: Mapping[str, Range] = MappingProxyType(
 
 
 def tunable(scenario: Scenario) -> tuple[str, ...]:
-    """Return the names of the scalars that mean something in a scenario.
+    """Return the names of the scalars that have an effect in a scenario.
 
     Args:
         scenario: The scenario.
 
     Raises:
-        ScenarioError: None of them does.
+        ScenarioError: If none of them has.
     """
     processes = dict(scenario.dynamics.processes)
     migration = processes.get("migration")
@@ -113,7 +113,7 @@ def coordinates_of(scalars: Mapping[str, float]) -> FloatArray:
 
 
 def neutral_scalars(names: Sequence[str]) -> dict[str, float]:
-    """Return the values with which DSSRA+ is DSSRA.
+    """Return the values with which DSSRA+ equals DSSRA.
 
     Args:
         names: Names of the scalars.

@@ -1,4 +1,4 @@
-"""Typical rounds of several schedulers on one page, on one scale of time."""
+"""Typical rounds of several schedulers on one page, on one time scale."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_WIDTH = 0.2
 
 
 def chosen(comparison: ScenarioComparison, asked: Sequence[str]) -> list[str]:
-    """Schedulers whose rounds are drawn: those asked for that played, else the best few, shortest first."""
+    """Schedulers whose rounds are drawn: the requested ones that played, or the best few, shortest first."""
     reference = comparison.reference
     ordered = [summary.scheduler for summary in comparison.summaries]
     wanted = set(asked) or {reference, LEARNED, *[n for n in ordered if n not in (reference, LEARNED)][:BEST]}

@@ -44,7 +44,7 @@ class UnitProgress:
         self._bar.update(1)
 
     def again(self, unit: Unit, reason: str) -> None:
-        """Take back the rounds of a unit that is begun anew, and say why."""
+        """Take back the rounds of a restarted unit, and print the reason."""
         self._bar.update(-self._rounds.pop(unit.key, 0))
         self._bar.write(f"{self._place(unit)}{unit.scheduler:>12}  {unit.place}  again, since {reason}")
 

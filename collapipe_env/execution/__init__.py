@@ -1,1 +1,1 @@
-"""Execution: plans played by processes that train, one a role, by priced times or in real time ([X])."""
+"""Execution of plans by processes that train, one for each role, with priced times or in real time ([X])."""

@@ -1,4 +1,4 @@
-"""Fit of a machine's constants to what processes measured on it ([X]).
+"""Fit of a machine's constants to measurements of processes on it ([X]).
 
 The law is that of the simulator. A forward pass of ``d`` blocks over ``b`` samples takes
 ``d (o + b F / v)`` and a backward pass twice that; a message of ``n`` bits arrives after ``l + n / r``. Both

@@ -1,4 +1,4 @@
-"""Plans of a calibration: those that constants are fitted to, and others that check them ([X])."""
+"""Plans of a calibration: plans for the fit of constants, and others that check them ([X])."""
 
 from __future__ import annotations
 

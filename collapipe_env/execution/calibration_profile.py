@@ -1,4 +1,4 @@
-"""Profile of a calibrated machine: a scenario that has its constants, and what it says of plans ([X])."""
+"""Profile of a calibrated machine: a scenario with its constants, and the times that it predicts ([X])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report of a calibration: each plan's local step, measured and by the profile ([X])."""
+"""Report of a calibration: each plan's local step, measured and predicted by the profile ([X])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed rounds: what an execution keeps after every round, so that it can go on after whatever ends it.
+"""Committed rounds: the state kept after every round, from which an interrupted execution continues.
 
 The server's report of each round is a file of its own. One file holds the state after the last round that
 counts; it is replaced last and at once, so that a round is either committed as a whole or was never played.

@@ -1,4 +1,4 @@
-"""Table of executed rounds beside their prices: a row for every cluster and round."""
+"""Table of executed rounds and their prices: a row for every cluster and round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control unit: data and embedding of a cluster, keeper of its model, and watch over its devices."""
+"""Control unit: holds a cluster's data, embedding and model, and watches over its devices."""
 
 from __future__ import annotations
 

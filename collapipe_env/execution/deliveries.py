@@ -1,4 +1,4 @@
-"""Deliveries: messages are handed out when their priced transfers end, by a reading of the clock ([X]).
+"""Deliveries: messages are delivered when their priced transfers end by the clock ([X]).
 
 A message is sent at once and carries the time at which it arrives by its price. By the wall clock its
 receiver keeps it until then, so that nobody can use what has not arrived yet. The time at which it is handed

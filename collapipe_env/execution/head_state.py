@@ -1,4 +1,4 @@
-"""State of a head, to go back to when a local step is taken once more."""
+"""State of a head, restored when a local step is repeated."""
 
 from __future__ import annotations
 

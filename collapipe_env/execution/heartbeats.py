@@ -1,4 +1,4 @@
-"""Heartbeats: processes say that they are alive, and others notice those that no longer do ([X]).
+"""Heartbeats: processes signal that they are alive, and others notice when the signal stops ([X]).
 
 Control units listen to their devices, and the launcher to control units and the server.
 """

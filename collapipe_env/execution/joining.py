@@ -1,4 +1,4 @@
-"""Joining of an execution: a process tells the launcher its name, hears what it is, and plays its role."""
+"""Joining an execution: a process tells the launcher its name, receives its role, and plays it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launcher: lets the processes of an execution play rounds, and collects what came of them."""
+"""Launcher: runs the rounds of an execution's processes, and collects the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines: links as their senders keep them, one transfer after the other, and the times that they take."""
+"""Lines: links as their senders see them, with one transfer after another and its time."""
 
 from __future__ import annotations
 

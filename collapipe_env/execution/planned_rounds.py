@@ -1,4 +1,4 @@
-"""Rounds to execute: a scheduler plays the environment, and what it plays is trained elsewhere."""
+"""Rounds to execute: a scheduler plays the environment, and its plans are trained elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted timelines: what the simulator says of a round that is executed."""
+"""Predicted timelines: the simulator's times of an executed round."""
 
 from __future__ import annotations
 

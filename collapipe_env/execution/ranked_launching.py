@@ -1,4 +1,4 @@
-"""Launcher of ranks: processes that torchrun or Slurm has started play the roles."""
+"""Launcher of ranks: processes started by torchrun or Slurm play the roles."""
 
 from __future__ import annotations
 

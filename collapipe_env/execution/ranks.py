@@ -1,4 +1,4 @@
-"""Ranks: processes that torchrun or Slurm has started, and how they find each other ([X]).
+"""Ranks: processes started by torchrun or Slurm, and how they find each other ([X]).
 
 Rank 0 is the launcher, the others take the roles in their fixed order. They meet in a store of
 torch.distributed, which torchrun's agent holds, or else rank 0. It carries the launcher's address, the token,

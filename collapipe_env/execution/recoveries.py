@@ -1,4 +1,4 @@
-"""Recoveries of the present round: plans of what is left, on request of the control units."""
+"""Recoveries of the present round: plans for the remaining work, on request of the control units."""
 
 from __future__ import annotations
 

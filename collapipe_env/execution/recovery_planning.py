@@ -1,4 +1,4 @@
-"""Planning of recoveries: scripts with which a cluster goes on after it has lost devices ([R], [X]).
+"""Planning of recoveries: scripts with which a cluster continues after it has lost devices ([R], [X]).
 
 Plans that are left, moves and credited local steps are the simulator's
 (:mod:`collapipe_env.simulator.plans_left`). It counts the first failure of a cluster in a round alone. A

@@ -1,4 +1,4 @@
-"""Role: an endpoint with a mailbox, a clock, and the record of what was done when."""
+"""Role: an endpoint with a mailbox, a clock, and a record of its operations and their times."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Stopped(Exception):  # noqa: N818 - no error: the work is done
 
 
 class PeerGoneError(CollaPipeError):
-    """Another role is gone without which this one cannot go on."""
+    """Another role is gone without which this one cannot continue."""
 
 
 class Connects(Protocol):

@@ -1,4 +1,4 @@
-"""The server's reports of rounds, as they are read from files: checked before anything is made of them."""
+"""The server's reports of rounds, checked when they are read from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay of a cluster's script: when everybody does what, from the script alone ([X]).
+"""Replay of a cluster's script: times of all operations, from the script alone ([X]).
 
 Each stage runs its own list and each link serves its only sender first come, first served. A time follows
 from when the one before on the same stage or link has ended and when the input has arrived. So processes

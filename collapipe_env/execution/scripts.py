@@ -1,4 +1,4 @@
-"""Scripts: plain data of what server, control units and devices do in a round, with priced times ([X]).
+"""Scripts: the work of server, control units and devices in a round as plain data, with priced times ([X]).
 
 A script says all that a role needs: which blocks it holds, in which order it works on which micro-batch, and
 how long each operation and each transfer takes. No role reads the scenario or the plan. Clusters are

@@ -1,4 +1,4 @@
-"""Setting of an execution: what each process needs of a scenario, and which scenarios can be executed."""
+"""Setting of an execution: the parts of a scenario that each process needs, and executable scenarios."""
 
 from __future__ import annotations
 

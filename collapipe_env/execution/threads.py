@@ -1,4 +1,4 @@
-"""Execution with a thread a role, in one process: the same roles and frames, without processes."""
+"""Execution with a thread for each role, in one process: the same roles and frames, without processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that stay because the encoder would not fit those who are left, cluster by cluster."""
+"""Devices that stay because the encoder would not fit on the remaining ones, cluster by cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fit the surrogate's constants to runs of the real learner; the command that made the shipped fits.
+"""Fit the surrogate's constants to runs of the real learner: the command that made the shipped fits.
 
 Trains the scenario's proxy under many conditions: shares of micro-batches that arrive, equal and unequal over
 the clusters, numbers of micro-batches, local steps, numbers of clusters and partitions of the data. Constants

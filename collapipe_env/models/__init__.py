@@ -1,1 +1,1 @@
-"""The Transformer that is really trained: blocks, embeddings, decoder, adapters, published checkpoints."""
+"""The trained Transformer: blocks, embeddings, decoder, adapters, published checkpoints."""

@@ -1,4 +1,4 @@
-"""Sizes and style of the Transformer that is trained; free of PyTorch, so that descriptions stay light."""
+"""Sizes and style of the trained Transformer; free of PyTorch, to keep descriptions light."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): less to train and to send than whole blocks (Hu et al., arXiv 2106.09685)."""
+"""Low-rank adapters (LoRA), cheaper to train and to send than whole blocks (Hu et al., arXiv 2106.09685)."""
 
 from __future__ import annotations
 

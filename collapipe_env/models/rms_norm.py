@@ -1,4 +1,4 @@
-"""Root-mean-square norm, in bfloat16 with little to keep."""
+"""Root-mean-square norm, which stores little in bfloat16."""
 
 from __future__ import annotations
 

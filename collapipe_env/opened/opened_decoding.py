@@ -1,4 +1,4 @@
-"""Opened decisions out of the entries of actions, on any array library; always feasible.
+"""Opened decisions decoded from the entries of actions, on any array library; always feasible.
 
 Decoding goes from what settles memory to what memory settles: micro-batches, recomputation, schedule, blocks
 of the server, memory caps that follow, segments, and then the order of the devices and what each may have in

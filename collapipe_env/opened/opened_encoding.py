@@ -1,4 +1,4 @@
-"""Entries of actions out of plans: the inverse of :mod:`collapipe_env.opened.opened_decoding`."""
+"""Entries of actions encoded from plans: the inverse of :mod:`collapipe_env.opened.opened_decoding`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Batteries of devices: charge of each round, eligibility, and blocks that a charge is enough for ([X]).
+"""Batteries of devices: charge of each round, eligibility, and blocks that a charge can pay for ([X]).
 
-A battery gives a device the energy ``E`` that it spends in a round and its idle power, and takes what a
-source brings. What it cannot give is a deficit, what it cannot hold is spilled; both are counted, so that the
-books balance to the last joule:
+A battery supplies the energy ``E`` that a device spends in a round and its idle power, and is charged by a
+source. Energy that it cannot supply is a deficit, energy that it cannot hold is spilled. Both are counted, so
+the energy balance holds exactly:
 
     ``b' = b - E - P_id Delta + eta_c A Delta + deficit - spill``, in [0, B]
 

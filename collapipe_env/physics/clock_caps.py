@@ -1,10 +1,9 @@
 """Caps on the clocks of devices, which a plan may set: slower, and with less energy ([X]).
 
-A device runs at ``f = f_max min(s, c)``: ``s`` is what background load and governor leave it of its full
-clock, ``c`` the cap. Its power follows the law of its profile (:func:`~.energy.compute_power`): where that is
-``kappa f^3``, its time goes with ``1 / f`` and its energy with ``f^2``, so that a device which need not hurry
-saves energy and stays cool. Where the profile states a power that is in proportion to the clock, a cap takes
-time and saves nothing.
+A device runs at ``f = f_max min(s, c)``: ``s`` is the share of its full clock left by background load and
+governor, ``c`` the cap. Its power follows the law of its profile (:func:`~.energy.compute_power`). With
+``kappa f^3``, its time is proportional to ``1 / f`` and its energy to ``f^2``: a device that need not hurry
+saves energy and stays cool. With a power proportional to the clock, a cap costs time and saves nothing.
 """
 
 from __future__ import annotations

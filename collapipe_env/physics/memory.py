@@ -1,4 +1,4 @@
-"""Memory of a device: what a plan needs, and what fits (`system_model.md` section 6)."""
+"""Memory of a device: the need of a plan, and the blocks that fit (`system_model.md` section 6)."""
 
 from __future__ import annotations
 

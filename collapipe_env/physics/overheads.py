@@ -1,4 +1,4 @@
-"""Overheads: what a pass or a message costs whatever its size ([X]).
+"""Overheads: fixed costs of a pass or a message, whatever its size ([X]).
 
 An element of the chain that serves a whole mini-batch in ``A`` seconds serves one of ``M`` micro-batches in
 ``A / M + o``, where ``o`` is its overhead. A link also has a latency ``l``, which delays a message and

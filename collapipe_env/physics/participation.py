@@ -1,4 +1,4 @@
-"""Sitting out and local steps as decisions: who takes part in a round, for how long, and its delay ([X]).
+"""Participation and local steps as decisions, and the delay of the round that follows from them ([X]).
 
 A cluster that sits out takes no time and no energy, sends nothing and learns nothing; the others' round is as
 if it were not there, but for the base station's broadcast, which it hears. A round in which nobody takes part

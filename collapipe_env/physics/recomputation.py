@@ -1,4 +1,4 @@
-"""Recomputation of activations as a decision: what it changes in the price of a cluster's devices ([X])."""
+"""Recomputation of activations as a decision, and its effect on the price of a cluster's devices ([X])."""
 
 from __future__ import annotations
 

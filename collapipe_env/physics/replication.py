@@ -1,4 +1,4 @@
-"""Replicas of what devices train, so that a failure inside a round does not lose it ([R] and [X]).
+"""Replicas of the parts that devices train, which preserve them over failures inside a round ([R] and [X]).
 
 After every local step each stage of a single device sends the weights and moments of its blocks to a host: a
 device of the next stage, of the previous one for the last stage (Asteroid's topology-driven replication,

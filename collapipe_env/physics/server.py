@@ -1,4 +1,4 @@
-"""The edge server on terms: its shared speed, its memory and its energy ([X]).
+"""The edge server under the scenario's terms: its shared speed, its memory and its energy ([X]).
 
 A server that costs nothing, has room for everything and works for nobody else lets split training win on
 physics alone. Terms make it a machine like the others: other tenants take a share ``rho`` of it, the states

@@ -1,4 +1,4 @@
-"""Memory of what is trained of a block: weights, gradients, optimiser moments, each from its bits.
+"""Memory of a block's trained parameters: weights, gradients, optimiser moments, each with its bits.
 
 With 32 bits everywhere it is the paper's fp32 Adam, 16 bytes a parameter [R]. Fewer bits and recomputation
 are [X]. The real learner keeps exactly this: see :mod:`collapipe_env.training.compact_adam`.

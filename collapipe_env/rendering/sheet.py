@@ -1,4 +1,4 @@
-"""Sheets to draw a page on: a Matplotlib figure to be saved in any format, or directly a frame's pixels.
+"""Sheets on which a page is drawn: a Matplotlib figure for any file format, or the pixels of a frame.
 
 Both are the same page in pixels, counted from the upper left corner, and are filled by the same calls.
 A frame skips what costs most of a figure's time: it has no figure and no axes of its own, and it keeps the

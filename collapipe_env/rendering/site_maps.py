@@ -1,4 +1,4 @@
-"""Maps of clusters whose devices move: who stands where, and how fast the pipeline's links are."""
+"""Maps of clusters whose devices move: positions of the nodes, and rates of the pipeline's links."""
 
 from __future__ import annotations
 

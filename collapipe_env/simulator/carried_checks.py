@@ -1,4 +1,4 @@
-"""Whether what a process of the user's own returns can be carried from round to round."""
+"""Checks that the arrays of a user's own process can be carried from round to round."""
 
 from __future__ import annotations
 

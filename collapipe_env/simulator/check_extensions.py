@@ -1,4 +1,4 @@
-"""Feasibility of groups, schedules and split training: what not every plan uses."""
+"""Feasibility of groups, schedules and split training, which only some plans use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The even split: the yardstick of every scenario."""
+"""The even split, the reference plan of every scenario."""
 
 from __future__ import annotations
 

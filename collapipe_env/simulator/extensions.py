@@ -1,4 +1,4 @@
-"""Old place of what schedules and split training change in a round: now below ``physics.schedules``."""
+"""Old module of schedules and split training, now in ``physics.schedules``."""
 
 from __future__ import annotations
 

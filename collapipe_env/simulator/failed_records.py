@@ -1,4 +1,4 @@
-"""Records of rounds in which a device fails: what was lost, who went on with which blocks, and when ([X])."""
+"""Records of rounds in which a device fails: losses, new holders of blocks, and times ([X])."""
 
 from __future__ import annotations
 

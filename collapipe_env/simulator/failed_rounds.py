@@ -1,4 +1,4 @@
-"""Rounds in which a device fails: what they cost ([X]).
+"""Costs of rounds in which a device fails ([X]).
 
 Plans that are left are those of :mod:`collapipe_env.simulator.plans_left`; their steps and energies are
 :func:`round_costs`'s.

@@ -1,4 +1,4 @@
-"""A language model's head that is the embedding's table, though the server scores and control units embed.
+"""A language model's head tied to the embedding's table: the head is on the server, the table on the CUs.
 
 The server keeps a copy of the table as its output matrix. Within a round both sides train what they hold; at
 its end the server adds what its copy has moved to the clusters' mean update of the table, broadcasts the sum,

@@ -1,4 +1,4 @@
-"""Shares of the uplink from the observation alone: a common deadline for what the plans of all clusters need.
+"""Shares of the uplink from the observation alone: a common deadline for the plans of all clusters.
 
 From its features follows each cluster's delay for any share. The shares are those at which all are ready at
 the same time. The delays leave out what features do not settle: moments that move, relays, repeated packets

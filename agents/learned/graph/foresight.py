@@ -1,4 +1,4 @@
-"""Foresight of the graph net's training: the price of the heat that a plan leaves to the rounds to come.
+"""Foresight in the graph net's training: the price of the heat that a plan leaves to later rounds.
 
 The value of a state is the expected sum of the delays to come, each relative to the mean delay of a round and
 discounted by the seconds until then:

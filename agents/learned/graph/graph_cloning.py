@@ -1,4 +1,4 @@
-"""Cloning, an option before the graph net's own training: it learns to decide as DSSRA does."""
+"""Cloning, an optional phase before the graph net's own training, in which it learns DSSRA's decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of graph nets: versions to go on training from, and agents that only play."""
+"""Files of graph nets: versions from which training continues, and agents that only play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training of the graph net: what is asked for, and where it is kept."""
+"""A training of the graph net: its options and its files."""
 
 from __future__ import annotations
 

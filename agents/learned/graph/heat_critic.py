@@ -1,4 +1,4 @@
-"""Critic of heat: what the temperatures of a cluster's devices cost in the rounds to come.
+"""Heat critic: the cost of the temperatures of a cluster's devices in later rounds.
 
 Each cluster has a value of its own, of its own devices alone; their sum is that of the system. So what a plan
 leaves in one cluster is worth the same whatever the others do. Only training needs it.

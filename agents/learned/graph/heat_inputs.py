@@ -1,4 +1,4 @@
-"""Inputs of the graph net for devices that warm up, beside those that every system has.
+"""Inputs of the graph net for devices that warm up, in addition to those of every system.
 
 They are the array ``heat`` of the graph observation, thermal headroom and share of the full clock, in columns
 of their own. Their weights are 0 in a net that was trained without them, so that it decides as it did.

@@ -1,4 +1,4 @@
-"""Inputs of the graph net: features of the graph observation without unit, relative to the system itself.
+"""Inputs of the graph net: dimensionless features of the graph observation, relative to the system itself.
 
 A system in which every time is twice as long and V half as large wants the same plans. So times enter
 relative to the time that an ideal split of the encoder would take, and once, in the context, that time's

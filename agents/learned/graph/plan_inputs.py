@@ -1,4 +1,4 @@
-"""Second inputs of the graph net: what its own segments make of a cluster's chain.
+"""Second inputs of the graph net: a cluster's chain under its own segments.
 
 Powers, micro-batches and shares suit a plan, so they are decided after the segments: from the tokens, and
 from the neighbours of every node in the chain, its hops to them, and the times of the stages.

@@ -1,4 +1,4 @@
-"""Shares of the uplink by a common deadline for what each cluster needs.
+"""Shares of the uplink from a common deadline and each cluster's need.
 
 A cluster whose delay is ``a_n`` and, at a share of ``1 / N``, ``u_n`` more meets the deadline ``D`` with the
 share ``u_n / (N (D - a_n))``, or with the least that it may have. At the deadline the shares sum to 1.

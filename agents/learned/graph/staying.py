@@ -1,4 +1,4 @@
-"""Staying where a change of plan has its price: clusters keep the segments of the round before if it pays."""
+"""Staying where changes of plan are priced: clusters keep the previous round's segments if this pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of others held against the season: its cells, its episodes and seeds, and its frozen anchors.
+"""Submitted results compared with the season: its cells, its episodes and seeds, and its frozen anchors.
 
 That says whether they can be of the season at all. Whether they are true only a re-run tells.
 """

@@ -1,4 +1,4 @@
-"""Folder of a run for the leaderboard: its results are added to, cell by cell."""
+"""Folder of a run for the leaderboard, whose results grow cell by cell."""
 
 from __future__ import annotations
 

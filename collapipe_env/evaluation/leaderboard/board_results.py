@@ -1,4 +1,4 @@
-"""Results of a run for the leaderboard: a file of plain numbers, and a digest that a re-run has to meet."""
+"""Results of a run for the leaderboard: plain numbers with a digest that a re-run must reproduce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes of a run for the leaderboard: who plays which cells, and the anchors where none are frozen."""
+"""Episodes of a run for the leaderboard: schedulers and their cells, and anchors where none are frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification of results: the same episodes are played again, and every number is held against the claim."""
+"""Verification of results: the same episodes are played again, and every number is compared."""
 
 from __future__ import annotations
 

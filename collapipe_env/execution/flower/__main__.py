@@ -1,4 +1,4 @@
-"""A federation by Flower on this machine, beside the learner in this process: see ``docs/flower.md`` [X]."""
+"""A Flower federation on this machine, compared with the learner in this process (``docs/flower.md``) [X]."""
 
 from __future__ import annotations
 

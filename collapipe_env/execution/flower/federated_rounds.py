@@ -1,4 +1,4 @@
-"""The edge server's rounds, with commands and updates that somebody else carries [X]."""
+"""The edge server's rounds, with commands and updates that an external carrier transports [X]."""
 
 from __future__ import annotations
 

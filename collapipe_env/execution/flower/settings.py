@@ -1,4 +1,4 @@
-"""Settings of a federation's apps, as Flower hands them over, checked [X]."""
+"""Checked settings of a federation's apps, as Flower passes them [X]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of an endpoint, which it waits for when it closes."""
+"""Threads of an endpoint, for which it waits when it closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants from pairs of runs that differ in one thing alone, after equal numbers of local steps ([X]).
+"""Constants from pairs of runs that differ in one condition only, after equal numbers of local steps ([X]).
 
 A curve that does not follow long runs exactly leaves errors far above what drift does, and a fit of all
 constants at once tells nothing about it then. Between a run of 16 local steps a round and one of 4, after as

@@ -1,4 +1,4 @@
-"""Segments of a plan in the order of the micro-batches, and how old their weights are ([R], [X])."""
+"""Segments of a plan in the order of the micro-batches, and the staleness of their weights ([R], [X])."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The universal recurrence on a cluster's chain: who works on what when, compiled ([R], [X]).
+"""The universal recurrence on a cluster's chain: times of all operations, compiled ([R], [X]).
 
 Given each stage's list of operations, an operation starts when its predecessor on the stage has ended and its
 input has arrived; links serve transfers first come, first served (`algorithms.md` section 5.1). The chain is
