@@ -1,4 +1,4 @@
-"""One device-to-device link: airtime and failures of a bit, for messages of the pipeline and moments alike."""
+"""One device-to-device link: airtime and failures of a bit, for pipeline messages and moments alike."""
 
 from __future__ import annotations
 
