@@ -6,7 +6,7 @@ the energy balance holds exactly:
 
     ``b' = b - E - P_id Delta + eta_c A Delta + deficit - spill``, in [0, B]
 
-All take arrays of any library and any shapes that can be broadcast together.
+All functions take arrays of any library and any shapes that can be broadcast together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collapipe_env.physics.workload import WorkloadCosts
 DAY_S = 86400.0
 """Seconds of a day."""
 LEAST_J = 1e-12
-"""Energy of a block that less counts as [J], so that nothing is divided by zero."""
+"""Smallest energy of a block [J], which avoids division by zero."""
 
 
 class Charged(NamedTuple):
@@ -40,7 +40,7 @@ class Charged(NamedTuple):
 
     Attributes:
         charge: ``b'`` (..., N, K) [J], in [0, B].
-        deficit: Energy that it could not give (..., N, K) [J], >= 0.
+        deficit: Energy that it could not supply (..., N, K) [J], >= 0.
         spill: Energy that it could not hold (..., N, K) [J], >= 0.
     """
 
@@ -50,7 +50,7 @@ class Charged(NamedTuple):
 
 
 def charge_after(charge: Array, drawn: Array, gained: Array, capacity: float) -> Charged:
-    """Charge after a round, ``clip(b - drawn + gained, 0, B)``, with what was cut off.
+    """Charge after a round, ``clip(b - drawn + gained, 0, B)``, with the clipped amounts.
 
     Args:
         charge: ``b``, in [0, B] [J].
@@ -70,19 +70,19 @@ def eligible_after(eligible: Array, level: Array, off_below: float, on_above: fl
     """Whether devices may take part, bool: off strictly below one level, on again strictly above another.
 
     Args:
-        eligible: Whether they might before, bool.
+        eligible: Whether they could before, bool.
         level: Charge over capacity, in [0, 1].
         off_below: Level below which a device is taken out.
-        on_above: Level above which it comes back, at least ``off_below``.
+        on_above: Level above which it returns, at least ``off_below``.
     """
     return namespace(level).where(eligible, level >= off_below, level > on_above)
 
 
 def plugged_seconds(plugged: Array, residual: Array, seconds: Array) -> Array:
-    """Seconds of a round in which devices are on their chargers, which at most one change splits.
+    """Seconds of a round in which devices are on their chargers, with at most one change in the round.
 
     Args:
-        plugged: Whether the charger is on when the round begins, bool.
+        plugged: Whether the charger is on at the begin of the round, bool.
         residual: Time until that changes, > 0 [s].
         seconds: Length of the round, >= 0 [s].
     """
@@ -96,7 +96,7 @@ def solar_power(panel_w: float, time_s: Array, cloud: Array) -> Array:
     Args:
         panel_w: ``A_0``, at noon under a clear sky [W].
         time_s: ``tau``, time of the day [s].
-        cloud: ``c``, the part that clouds let through; counted within 0 and 1.
+        cloud: ``c``, the fraction that clouds let through; clipped to [0, 1].
     """
     xp = namespace(time_s)
     height = at_least(xp.sin((2.0 * math.pi / DAY_S) * time_s), 0.0)
@@ -104,12 +104,12 @@ def solar_power(panel_w: float, time_s: Array, cloud: Array) -> Array:
 
 
 class Demand(NamedTuple):
-    """Energy that a round may ask of a device.
+    """Largest energy that a round may take from a device.
 
     Attributes:
-        fixed: Whatever it holds, if it holds anything: messages of activations and gradients
-            (..., N, K) [J].
-        block: For each block: passes, launches, updates, and its weights on the radio (..., N, K) [J].
+        fixed: Part that is independent of the number of blocks, if there are any: messages of activations
+            and gradients (..., N, K) [J].
+        block: Part per block: passes, launches, updates, and its weights on the radio (..., N, K) [J].
     """
 
     fixed: Array
@@ -125,16 +125,16 @@ def round_demand(
     d2d_gain: Array,
     cross_gain: Array,
 ) -> Demand:
-    """Energy that a round of GPipe asks of devices at most, where all nodes send at full power.
+    """Largest energy that a round of GPipe takes from devices when all nodes send at full power.
 
-    Its activations go to the node of its cluster with the worst link, its gradients too, and all clusters
-    interfere at full power. Micro-batches and local steps are the most that the scenario allows. Sending
-    below full power, groups of several devices, chunks, migration, replicas, and recovery from failures may
-    cost more.
+    A device's activations and gradients go to the node of its cluster with the worst link, and all clusters
+    interfere at full power. Micro-batches and local steps are the largest numbers that the scenario allows.
+    Sending below full power, groups of several devices, chunks, migration, replicas, and recovery from
+    failures may cost more.
 
     Args:
         parameters: Scalars of the scenario.
-        present: Devices that are there (..., N, K), bool.
+        present: Present devices (..., N, K), bool.
         speed: Speeds now (..., N, K) [FLOP/s].
         clock: Clocks now (..., N, K) [Hz].
         compute_power: ``P_act`` now (..., N, K) [W].
@@ -173,7 +173,7 @@ def round_demand(
 
 
 def _seconds_per_bit(parameters: SystemParameters, d2d_gain: Array, cross_gain: Array) -> Array:
-    """Seconds that a bit takes on every link at full power (..., N, K+1, K+1), sender first."""
+    """Seconds per bit on every link at full power (..., N, K+1, K+1), sender first."""
     xp, p = namespace(d2d_gain), parameters
     power = xp.full_like(d2d_gain[..., 0], p.power_max_w)
     disturbed = interference(cross_gain, xp.full_like(d2d_gain[..., 0, 0], p.power_max_w))
@@ -185,11 +185,11 @@ def _seconds_per_bit(parameters: SystemParameters, d2d_gain: Array, cross_gain: 
 
 
 def energy_caps(charge: Array, demand: Demand, idle_j: float, blocks: int) -> Array:
-    """Blocks that a charge is enough for in the next round, ``floor((b - E_tx - P_id T_ref) / E_block)``.
+    """Blocks that a charge can pay for in the next round, ``floor((b - E_tx - P_id T_ref) / E_block)``.
 
     Args:
         charge: ``b`` (..., N, K) [J].
-        demand: What a round asks for.
+        demand: Largest energy that a round takes.
         idle_j: ``P_id T_ref`` [J].
         blocks: ``L``: no cap is larger.
 
@@ -202,7 +202,7 @@ def energy_caps(charge: Array, demand: Demand, idle_j: float, blocks: int) -> Ar
 
 
 def memory_for(caps: Array, costs: WorkloadCosts) -> Array:
-    """Memory within which a device holds at most so many blocks (..., N, K) [byte]; infinite for all.
+    """Memory in which a device holds at most the given blocks (..., N, K) [byte]; infinite for all blocks.
 
     The inverse of :func:`collapipe_env.physics.memory.memory_caps`, half a block above the step.
 

@@ -14,7 +14,7 @@ from collapipe_env.arrays import Array, namespace
 
 
 class RunningClocks(NamedTuple):
-    """Clocks at which devices run, as a plan has them.
+    """Clocks at which devices run under a plan.
 
     Attributes:
         speed: ``v`` (..., N, K) [FLOP/s].
@@ -30,14 +30,15 @@ class RunningClocks(NamedTuple):
 def running_clocks(
     speed: Array, clock: Array, compute_power: Array, full_speed: Array, cubic_power: Array, cap: Array
 ) -> RunningClocks:
-    """Clocks under caps, ``f = min(f, c f_max)``; caps of 1 leave every bit as it is.
+    """Clocks under caps, ``f = min(f, c f_max)``; caps of 1 leave every bit unchanged.
 
     Args:
         speed: ``v`` without caps (..., N, K) [FLOP/s], at most the full one.
         clock: ``f`` without caps (..., N, K) [Hz].
         compute_power: ``P_act`` without caps (..., N, K) [W].
         full_speed: ``v`` at the full clock (..., N, K) [FLOP/s].
-        cubic_power: Whether the power grows with the cube of the clock (..., N, K), bool; else in proportion.
+        cubic_power: True where power grows with the cube of the clock (..., N, K), bool; False where in
+            proportion.
         cap: ``c`` (..., N, K), in (0, 1].
     """
     xp = namespace(speed, cap)

@@ -1,11 +1,11 @@
 """Times of one cluster in a round: of each block on each device, each hop, the uplink and the server ([R]).
 
-Schedulers that compare many plans need them all, not those of one plan only. They are the same for every plan
-as long as powers, interference and the share of the uplink stay, and hold for a whole mini-batch in ``M``
-micro-batches: every element lasts ``1 / M`` of them. Overheads count ``M`` times; with ``M = 0`` they are
-left out, for those who add them themselves.
+Schedulers that compare many plans need all of these times, not only those of one plan. They are the same for
+every plan with the same powers, interference and share of the uplink. They refer to a whole mini-batch in
+``M`` micro-batches: every element lasts ``1 / M`` of them. Overheads count ``M`` times; with ``M = 0`` they
+are left out, for callers that add them themselves.
 
-Compiled functions only call this one; whoever compiles it imports :mod:`collapipe_env.kernels.formulas`.
+Only compiled functions call this module's function; they import :mod:`collapipe_env.kernels.formulas`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def cluster_times(
         power: Powers of the CU and the devices (K+1,) [W].
         noise_w: Noise plus interference of the device-to-device links [W].
         share: ``beta``, in (0, 1].
-        micro_batches: ``M``, which overheads count for; 0 leaves them out.
-        server_share: Share of the server that tenants who come and go leave, in (0, 1].
+        micro_batches: ``M``, the number of times that overheads count; 0 leaves them out.
+        server_share: Share of the server that other tenants leave, in (0, 1].
     """
     devices, M, extra = speed.shape[0], micro_batches, c.overheads
     nodes, B = devices + 1, c.batch_size

@@ -1,16 +1,15 @@
 """Delays: ``T_step``, ``T_col``, ``T_up``, ``T_n``, ``T_bc`` and ``T`` (`system_model.md` section 4, [R]).
 
 A micro-batch passes the elements of a cluster's chain: compute stages, hops between nodes, the CU's uplink
-and downlink, and the server. From their times follow, with one formula each,
+and downlink, and the server. Their times give, with one formula each,
 
 =====================  ===============================================================================
 ``T_step``             :func:`gpipe_step`: a local step under GPipe
 ``T_col``              the largest :func:`collection_time` of a cluster's devices
 ``T_up``               :func:`upload_time`
-``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs send new weights on,
-                       ``T_relay`` more, the sum of a cluster's :func:`relay_time`
-``T_bc``               :func:`broadcast_time`
-``T``                  :func:`round_delay`: ``max_n T_n + T_bc``
+``T_n`` :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs forward new weights, ``T_relay`` more,
+the sum of a cluster's :func:`relay_time` ``T_bc``               :func:`broadcast_time` ``T``
+:func:`round_delay`: ``max_n T_n + T_bc``
 =====================  ===============================================================================
 
 Each works on arrays of any library and any shapes that can be broadcast together; compiled loops call the
@@ -36,7 +35,7 @@ def stage_time(samples: Array, blocks: Array, block_forward_flops: float, speed:
 
 
 def hop_time(seconds_per_bit: Array, bits: Array) -> Array:
-    """Airtime of one micro-batch on a hop, ``b A`` bits one after the other [s] ([R]).
+    """Airtime of one micro-batch on a hop, ``b A`` bits one after another [s] ([R]).
 
     Args:
         seconds_per_bit: Time of a bit, repeats included [s] (:func:`~.radio.seconds_per_bit`); ``b`` times as
@@ -80,7 +79,7 @@ def gpipe_step(
 
 
 def collection_time(bits: Array, rate: Array) -> Array:
-    """Time in which a device sends its segment to the CU [s]; ``T_col`` is the largest of a cluster ([R]).
+    """Time to send a device's segment to the CU [s]; ``T_col`` is the largest of a cluster ([R]).
 
     Args:
         bits: The segment's message [bit], >= 0.
@@ -90,7 +89,7 @@ def collection_time(bits: Array, rate: Array) -> Array:
 
 
 def upload_time(bits: Array, rate: Array) -> Array:
-    """Time in which a CU uploads its cluster's update, ``T_up`` [s] ([R]).
+    """Time to upload a cluster's update from its CU, ``T_up`` [s] ([R]).
 
     Args:
         bits: The cluster's whole update [bit], >= 0.
@@ -100,7 +99,7 @@ def upload_time(bits: Array, rate: Array) -> Array:
 
 
 def relay_time(bits: Array, rate: Array) -> Array:
-    """Time in which a CU sends an owner its segment's new state on [s]; ``T_relay`` is their sum ([X]).
+    """Time to forward a segment's new state from the CU to its owner [s]; ``T_relay`` is the sum ([X]).
 
     Args:
         bits: Message about the segment's new state [bit], >= 0.
@@ -122,7 +121,7 @@ def cluster_delay(local_steps: Array, step: Array, collect: Array, upload: Array
 
 
 def broadcast_time(bits: Array, rate: Array) -> Array:
-    """Time in which the base station sends the new model to all CUs, ``T_bc`` [s] ([R]).
+    """Time to broadcast the new model from the base station to all CUs, ``T_bc`` [s] ([R]).
 
     Args:
         bits: The model's message [bit], >= 0.

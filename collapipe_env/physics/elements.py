@@ -1,7 +1,7 @@
-"""Pipeline elements: times of one micro-batch all along a cluster's chain (`system_model.md` section 4).
+"""Pipeline elements: times of one micro-batch along a cluster's chain (`system_model.md` section 4).
 
-Every hop is a pipeline element of its own, next to the compute stages, the CU's uplink and the server. Groups
-of several devices count by their slowest member.
+Every hop is a pipeline element of its own, like the compute stages, the CU's uplink and the server. A group
+of several devices counts with its slowest member.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class PipelineElements:
         latency: Latency of all links in one direction (..., N); it occupies no element.
         hop_latency: Latency of a single hop, a number.
         edge_latency: Latency of uplink or downlink, a number.
-        compute_weight: Part of ``compute_backward`` that is weight gradients (..., N, K), ``None`` where the
-            plan names no schedule, as the following ones.
-        server_weight: The same of ``server_backward`` (..., N).
+        compute_weight: Weight gradients' part of ``compute_backward`` (..., N, K); like the following ones
+            ``None`` where the plan names no schedule.
+        server_weight: Weight gradients' part of ``server_backward`` (..., N).
         wrap_forward: Forward hop from the last stage to the first, between chunks (..., N).
         wrap_backward: The same hop backward (..., N).
     """
@@ -53,7 +53,7 @@ class PipelineElements:
     wrap_backward: Array | None = None
 
     def where(self, plays: Array) -> PipelineElements:
-        """The same with no time at all on the elements of clusters that sit the round out.
+        """Return the same with zero times on the elements of clusters that sit the round out.
 
         Args:
             plays: Clusters that take part (..., N), bool.
@@ -74,7 +74,7 @@ _NUMBERS = ("hop_latency", "edge_latency")
 def stage_elements(
     graph: PlanGraph, hops: HopTimes, compute_forward: Array, compute_backward: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Reduce each node's own times to its group's, held by the group's leader.
+    """Reduce each node's times to its group's times, stored at the group's leader.
 
     Args:
         graph: The plan's chain.
@@ -149,7 +149,7 @@ def allreduce_times(graph: PlanGraph, rates: Array, device_payload_bits: Array) 
 
 
 def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: Array) -> Array:
-    """Time in which each stage's lead device sends its segment to the CU at the end of a round.
+    """Time to send each stage's segment from its lead device to the CU at the end of a round.
 
     Args:
         graph: The plan's chain.
@@ -164,7 +164,7 @@ def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: 
 
 
 def relay_times(graph: PlanGraph, rates_from_cu: Array, device_state_bits: Array) -> Array:
-    """Time in which the CU sends each owner its segment's new state on, at the start of a round ([X]).
+    """Time to forward each segment's new state from the CU to its owner at the start of a round ([X]).
 
     The CU is one sender: its messages follow each other. In a group every member gets the whole segment.
 

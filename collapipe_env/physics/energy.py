@@ -13,7 +13,7 @@ from collapipe_env.arrays import Array
 
 
 class RadioPower(NamedTuple):
-    """Power that radios draw beside what they emit; the paper's form has none ([X]).
+    """Power that radios draw in addition to the emitted power; the paper's form has none ([X]).
 
     Attributes:
         d2d_circuit_w: Circuits of a device-to-device sender [W].
@@ -29,7 +29,7 @@ class RadioPower(NamedTuple):
 
 
 IDEAL_RADIO = RadioPower(0.0, 0.0, 1.0, 0.0)
-"""A radio that draws what it emits."""
+"""A radio that draws only its emitted power."""
 
 
 def radio_power(transmit_power: Array, circuit_w: float, efficiency: float) -> Array:
@@ -79,7 +79,7 @@ def device_airtime(passes: Array, hops: Array, collection: Array) -> Array:
     Args:
         passes: Micro-batches that pass in a round, ``H M``.
         hops: Airtime of its hops for one micro-batch, forward and backward [s].
-        collection: Time in which it sends its segment to the CU [s].
+        collection: Time to send its segment to the CU [s].
     """
     return passes * hops + collection
 

@@ -1,8 +1,8 @@
 """Links of a pipeline plan: senders, receivers and airtimes (`system_model.md` section 4).
 
-Nodes of a cluster are the CU (node 0) and its devices (1..K). A plan's stages are visited in slot
-order and those with no block are skipped; the CU is the group of one before the first stage and after
-the last. Every hop between consecutive groups is a pipeline element of its own.
+Nodes of a cluster are the CU (node 0) and its devices (1..K). A plan's stages are visited in slot order;
+stages without blocks are skipped. The CU is the group of one before the first stage and after the last. Every
+hop between consecutive groups is a pipeline element of its own.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class HopTimes:
             all of them succeed with probability ``exp(-failure_exponent)``.
         received_forward: Time of the activations that node ``j`` receives (..., N, K+1) [s]; ``None`` where
             receivers draw no power.
-        received_backward: The same of gradients.
+        received_backward: The same for gradients.
     """
 
     forward: Array
@@ -135,10 +135,10 @@ def hop_times(
 ) -> HopTimes:
     """Airtimes and failures of the hops between consecutive groups.
 
-    Sender ``i`` sends each receiver ``j`` its part ``y_i y_j b A`` at rate ``r[i, j]``, one after the
-    other; backward the roles are reversed and the sender uses its own power. A packet is lost with
-    probability ``q = 1 - exp(-m / SNR)`` (`system_model.md` section 7); between groups of several
-    devices every link must succeed ([X]).
+    Sender ``i`` sends each receiver ``j`` its part ``y_i y_j b A`` at rate ``r[i, j]``, one after another;
+    backward the roles are reversed and the sender uses its own power. A packet is lost with probability ``q =
+    1 - exp(-m / SNR)`` (`system_model.md` section 7); between groups of several devices every link must
+    succeed ([X]).
 
     Args:
         graph: The plan's chain.
@@ -148,11 +148,11 @@ def hop_times(
         gradient_bits: The same for gradients (..., N) [bit].
         waterfall_threshold: ``m`` of the packet error.
         repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
-        overheads: Those of the scenario: a sender pays for each of its receivers.
-        receivers: Whether to say what receivers receive, too.
-        crossings_between_devices: How often a micro-batch passes the hops between devices (..., N), the
-            number of chunks under an interleaved schedule; ``None`` for once. Enters the failures only:
-            times are those of one crossing.
+        overheads: Overheads of the scenario: a sender pays for each of its receivers.
+        receivers: Whether to return also the times of received messages.
+        crossings_between_devices: Number of times that a micro-batch passes the hops between devices
+            (..., N), the number of chunks under an interleaved schedule; ``None`` for once. It enters only
+            the failures: times are those of one crossing.
     """
     xp = namespace(rates)
     forward_links = graph.successor

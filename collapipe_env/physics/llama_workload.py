@@ -1,9 +1,9 @@
 """Cost of a Llama block: FLOPs, parameters, stored activations, adapters.
 
-Formulas are [X]: counts of the block that is trained, like those of :mod:`collapipe_env.physics.workload` for
-the other styles. ``d_kv`` is the width of a token's keys, ``d`` where every head has its own, less where
-groups of heads share them (Ainslie et al., 2023, arXiv 2305.13245). Boundary tensors are ``q d`` numbers as
-everywhere.
+Formulas are [X]: counts of the trained block, like those of :mod:`collapipe_env.physics.workload` for the
+other styles. ``d_kv`` is the width of a token's keys: ``d`` where every head has its own keys, less where
+groups of heads share them (Ainslie et al., 2023, arXiv 2305.13245). Boundary tensors are ``q d`` numbers, as
+in all styles.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def llama_weight_flops(width: int, feedforward: int, kv_width: int, sequence_len
 def llama_forward_flops(width: int, feedforward: int, kv_width: int, sequence_length: int) -> float:
     """Forward FLOPs of one block for one sample, ``2 q (2 d^2 + 2 d d_kv + 3 d d_ff) + 4 q^2 d``.
 
-    Shared keys save no products of the attention: every head's queries meet them. The masked half of the
-    scores is counted, as for every other style.
+    Shared keys save no products of the attention, because every head's queries meet them. The masked half of
+    the scores is counted, as for every other style.
 
     Args:
         width: Model width ``d``.
@@ -76,9 +76,9 @@ def llama_stored_bytes(
     """Bytes that one block keeps of one sample, ``q (8 d + 2 d_kv + 4 d_ff + a q)`` numbers of ``bits`` each.
 
     Each RMS norm keeps its input, its input over the root of the mean square, and its output (6 d); then come
-    turned queries, keys and values (d + 2 d_kv), attention weights (a q), what the heads bring (d), the
-    outputs of gate and up, the gate's non-linearity and the product (4 d_ff). Llama has no dropout. A model
-    in bfloat16 has norms that keep input and output only, 4 d in place of 6 d.
+    rotated queries, keys and values (d + 2 d_kv), attention weights (a q), the heads' output (d), the outputs
+    of gate and up, the gate's non-linearity and the product (4 d_ff). Llama has no dropout. A model in
+    bfloat16 has norms that keep only input and output, 4 d instead of 6 d.
 
     Args:
         width: Model width ``d``.

@@ -1,6 +1,6 @@
 """The convergence bound of `system_model.md` section 8 and the loss curve that follows it.
 
-[S]: what the bound depends on; [R]: its form; [X]: the progress of a local step and the curve of the loss.
+[S]: the quantities in the bound; [R]: its form; [X]: the progress of a local step and the curve of the loss.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def gradient_norm_bound(
 
 
 def imbalance_of(clusters: int, samples: Array, squares: Array) -> Array:
-    """Inequality ``I = N sum_n S_n^2 / (sum_n S_n)^2 - 1`` of what arrived from the clusters, in [0, N - 1].
+    """Inequality ``I = N sum_n S_n^2 / (sum_n S_n)^2 - 1`` of the clusters' arrivals, in [0, N - 1].
 
     Args:
         clusters: ``N``.
@@ -106,7 +106,7 @@ class PlanTerms(NamedTuple):
 
 
 def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: Array) -> StepTerms:
-    """Return terms of a local step with those that plans decide: ``u``'s ``H^2``, and who sits out [X].
+    """Return terms of a local step with the parts that plans decide: ``u``'s ``H^2``, and who sits out [X].
 
     Args:
         terms: Terms at ``H = 0`` of all clusters.
@@ -124,7 +124,7 @@ def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: A
 
 
 class CurveTerms(NamedTuple):
-    """Those of the constants that :func:`loss_at` reads."""
+    """Constants that :func:`loss_at` reads."""
 
     initial_loss: float
     floor_loss: float
@@ -134,7 +134,7 @@ class CurveTerms(NamedTuple):
 
 
 class CurveConstants(Protocol):
-    """Constants that :func:`loss_at` reads: :class:`CurveTerms`, or all constants of a fit."""
+    """Interface of the constants of :func:`loss_at`: :class:`CurveTerms`, or all constants of a fit."""
 
     @property
     def initial_loss(self) -> float:
@@ -153,23 +153,23 @@ class CurveConstants(Protocol):
 
     @property
     def head_share(self) -> float:
-        """``w``, the part that the head gains at once."""
+        """``w``, the head's quick part of the gain."""
         ...
 
     @property
     def head_speed(self) -> float:
-        """``v``, how much faster that is."""
+        """``v``, the speed of that part relative to the encoder's."""
         ...
 
 
 def loss_at(constants: CurveConstants, progress_made: Array) -> Array:
     """Loss after an amount of progress, in nats.
 
-    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is what the
-    encoder learns: with ``shape`` above 1 an S, as the curves of Transformers trained from scratch are, with
-    a slow start, a steep middle and a slow end; with ``shape`` 1 the geometric decay that the descent step
-    behind the bound gives under the Polyak-Lojasiewicz condition. The first is the share ``w`` that the head
-    gains at once, ``v`` times as fast, by learning how frequent each output is. [X]
+    ``F* + (F_0 - F*) (w exp(-v p) + (1 - w) exp(-p^shape))`` with progress ``p``. The second term is the
+    encoder's part. With ``shape`` above 1 it is an S with a slow start, a steep middle and a slow end, like
+    the curves of Transformers trained from scratch. With ``shape`` 1 it is the geometric decay that the
+    descent step behind the bound gives under the Polyak-Lojasiewicz condition. The first term is the share
+    ``w`` that the head gains ``v`` times as fast, by learning the frequency of each output. [X]
 
     Args:
         constants: Fitted constants.

@@ -15,8 +15,9 @@ def device_memory(
 ) -> Array:
     """Memory that each device needs, ``delta (16 w + m y b alpha) + y b omega``.
 
-    ``16 w`` is the state of a block with 32 bits everywhere. Where activations are recomputed, ``alpha`` is
-    the input of a block only, and ``omega`` what its backward pass makes anew, one block at a time.
+    ``16 w`` is the state of a block with 32 bits everywhere. Where activations are recomputed, ``alpha``
+    covers only the input of a block, and ``omega`` the activations restored for its backward pass, one block
+    at a time.
 
     Args:
         blocks: Blocks of the stage that each device hosts (..., K), 0 where it hosts none.
@@ -47,7 +48,8 @@ def memory_cap_blocks(
             (..., 1).
         block_state_bytes: ``16 w`` of one block [byte].
         activation_bytes: ``alpha`` per sample and block [byte], or an array (..., 1).
-        working_bytes: ``b omega`` that a device needs beside its first block [byte], or an array (..., 1).
+        working_bytes: ``b omega`` that a device needs in addition to its first block [byte], or an array
+            (..., 1).
 
     Returns:
         Caps (..., K), whole numbers in the input's floating type.
@@ -65,11 +67,11 @@ def samples_beside(
     block_state_bytes: Array | float,
     activation_bytes: Array | float,
 ) -> Array:
-    """Samples whose activations fit beside the state of some blocks: :func:`device_memory` solved for them.
+    """Samples whose activations fit beside the state of some blocks: the inverse of :func:`device_memory`.
 
     Args:
         memory_bytes: Memory that the device offers, less its working set [byte].
-        blocks: Blocks that it holds, > 0, of a shape that goes with it.
+        blocks: Blocks that it holds, > 0, of a compatible shape.
         block_state_bytes: ``16 w`` of one block [byte].
         activation_bytes: ``alpha`` per sample and block [byte].
 
@@ -81,9 +83,9 @@ def samples_beside(
 
 
 def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
-    """Blocks that fit memories under GPipe, of the same shape, int64: the cap of every plan's decoding.
+    """Blocks that fit memories under GPipe, of the same shape, int64: the cap in the decoding of every plan.
 
-    They fit whatever number of micro-batches is chosen: working sets are those of the largest allowed one.
+    They fit with any allowed number of micro-batches: working sets are those of the largest micro-batch.
 
     Args:
         costs: Priced workload.
@@ -105,7 +107,7 @@ def able_to_hold(costs: WorkloadCosts, other: WorkloadCosts | None, memory_bytes
 
     Args:
         costs: Priced workload.
-        other: The same with the other setting of recomputation, where plans decide about it.
+        other: The same with the other setting of recomputation, where this decision is open.
         memory_bytes: Memory that each device offers (..., N, K) [byte].
     """
     cap = memory_caps(costs, memory_bytes)
@@ -118,11 +120,11 @@ def able_to_hold(costs: WorkloadCosts, other: WorkloadCosts | None, memory_bytes
 
 
 def fits(needed_bytes: Array, memory_bytes: Array, slack: float = 0.0) -> Array:
-    """Whether what a plan needs fits the memory; the one rule for checks and planners.
+    """Whether a plan's need fits the memory: the common rule of checks and planners.
 
     Args:
         needed_bytes: :func:`device_memory` [byte], any shape.
         memory_bytes: Memory that the device offers [byte], of that shape.
-        slack: Part of the memory by which rounding may exceed it.
+        slack: Fraction of the memory by which rounding may exceed it.
     """
     return needed_bytes <= memory_bytes * (1.0 + slack)

@@ -14,14 +14,14 @@ def allowance(delay_s: Array, period_s: float | None) -> Array:
 
     Args:
         delay_s: Round delay ``T`` (...) [s].
-        period_s: Seconds that a budget is meant for [s], > 0; ``None`` where it is meant for a round.
+        period_s: Period of a budget [s], > 0; ``None`` where a budget is per round.
     """
     granted: Array = namespace(delay_s).ones_like(delay_s) if period_s is None else delay_s / period_s
     return granted
 
 
 def per_node(granted: Array) -> Array:
-    """Allowances (...) in a shape that goes with nodes' queues (..., 1, 1)."""
+    """Allowances (...) in a shape compatible with nodes' queues (..., 1, 1)."""
     return granted[..., None, None]
 
 
@@ -54,7 +54,7 @@ def update_backlog(backlog: Array, energy_ratio: Array, granted: Array = 1.0) ->
 def moved_backlog(
     backlog: Array, energy_ratio: Array, granted: Array = 1.0, plays: Array | None = None
 ) -> Array:
-    """Virtual queues after a round, those of clusters that sit it out frozen ([X]; no credit for waiting).
+    """Virtual queues after a round, frozen for clusters that sit it out ([X]; no credit for waiting).
 
     Args:
         backlog: ``z`` (..., N, K+1), >= 0.
@@ -71,8 +71,8 @@ def moved_backlog(
 def participation_queue(absence: Array, plays: Array, least: float) -> Array:
     """Participation queue after a round, ``y(t+1) = max(y(t) + rho_min - in(t), 0)`` (..., N) [X].
 
-    It is already normalised: counted in rounds. Where it stays bounded, a cluster takes part in at least
-    ``rho_min`` of the rounds (DDSRA's participation constraint).
+    It is already normalised: it counts rounds. While it stays bounded, a cluster takes part in at least
+        ``rho_min`` of the rounds (DDSRA's participation constraint).
 
     Args:
         absence: ``y`` (..., N), >= 0.
@@ -84,11 +84,11 @@ def participation_queue(absence: Array, plays: Array, least: float) -> Array:
 
 
 def lyapunov(backlog: Array, absence: Array | None = None) -> Array:
-    """Lyapunov function ``L = 1/2 sum z^2`` over clusters and nodes, and ``1/2 sum y^2`` where it is open.
+    """Lyapunov function ``L = 1/2 sum z^2`` over clusters and nodes, plus ``1/2 sum y^2`` if any may sit out.
 
     Args:
         backlog: ``z`` (..., N, K+1).
-        absence: ``y`` (..., N); ``None`` where all clusters have to take part.
+        absence: ``y`` (..., N); ``None`` where all clusters must take part.
     """
     of_energy: Array = 0.5 * total(backlog * backlog)
     if absence is None:
@@ -106,8 +106,8 @@ def drift_plus_penalty(
 ) -> Array:
     """Bound of the drift plus penalty of a round, ``V T + sum z e`` (`system_model.md` section 9, [S]).
 
-    With budgets per second it is ``V T + sum z (e - (a - 1))`` [X]: what a round grants depends on the plan
-    then. A constant ``sum z`` is left out of either.
+    With budgets per second it is ``V T + sum z (e - (a - 1))`` [X], because the round's allowance then
+    depends on the plan. A constant ``sum z`` is left out of both forms.
 
     Args:
         delay_s: Round delay ``T`` (...) [s].
@@ -151,13 +151,14 @@ def exact_drift_plus_penalty(
 def queue_drift(backlog: Array, energy_ratio: Array, granted: Array = 1.0, *, exact: bool = True) -> Array:
     """Drift of single queues by a round, ``(z(t+1)^2 - z(t)^2) / 2``, or its bound ``z (e - (a - 1))``.
 
-    The server's queue counts so beside the nodes'; a constant ``z`` is left out of the bound, as there.
+    The server's queue counts in this way in addition to the nodes'. A constant ``z`` is left out of the
+    bound.
 
     Args:
         backlog: ``z`` before the round (...).
         energy_ratio: ``e`` (...).
         granted: ``a``, broadcastable to the others.
-        exact: Whether it is the drift itself.
+        exact: Whether to return the drift itself rather than its bound.
     """
     if not exact:
         return backlog * (energy_ratio - (granted - 1.0))
@@ -180,7 +181,7 @@ def participation_drift(absence: Array, plays: Array | None, least: float) -> Ar
 
 
 def idle_drift(backlog: Array) -> Array:
-    """Least drift ``L(t+1) - L(t)`` of a round that grants 1, that of one without energy (...) [X].
+    """Least drift ``L(t+1) - L(t)`` of a round that grants 1: the drift of a round without energy (...) [X].
 
     Args:
         backlog: ``z`` before the round (..., N, K+1).

@@ -18,7 +18,7 @@ def db_to_linear(decibel: float) -> float:
 
 
 def gain_of(decibel: Array) -> Array:
-    """Gains ``10^(x / 10)`` of an array in dB: by ``exp``, which takes a fifth of the time of a power.
+    """Gains ``10^(x / 10)`` of an array in dB, computed with ``exp`` in a fifth of the time of a power.
 
     Args:
         decibel: ``x``, any shape [dB].
@@ -107,11 +107,11 @@ def d2d_snr(power: Array, gain: Array, noise_w: Array) -> Array:
 
 
 def usable_snr(snr: Array, cap: float) -> Array:
-    """SNR that a rate can use: modulation and coding end at a cap ([X]).
+    """SNR that a rate can use, limited by the modulation and coding ([X]).
 
     Args:
         snr: Signal to noise-plus-interference ratio of any shape.
-        cap: The largest one of use; infinite for none.
+        cap: The largest usable ratio; infinite for none.
     """
     return at_most(snr, cap)
 
@@ -124,7 +124,7 @@ def shannon_rate(snr: Array, bandwidth_hz: float) -> Array:
 def uplink_rate(
     bandwidth_share: Array, power: Array, gain: Array, noise_w: float, bandwidth_hz: float
 ) -> Array:
-    """OFDMA uplink rate ``beta W log2(1 + P h / (beta (N0 W + I_ext)))``: the whole power in the share.
+    """OFDMA uplink rate ``beta W log2(1 + P h / (beta (N0 W + I_ext)))``, with the whole power in the share.
 
     Args:
         bandwidth_share: ``beta`` (..., N), in (0, 1].
@@ -142,7 +142,7 @@ def uplink_rate(
 def downlink_rate(
     bandwidth_share: Array, bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float
 ) -> Array:
-    """Downlink rate ``beta W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))``: power spread over the band.
+    """Downlink rate ``beta W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))``, with the power spread over the band.
 
     Args:
         bandwidth_share: ``beta`` (..., N), in (0, 1].
@@ -158,7 +158,7 @@ def downlink_rate(
 
 
 def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
-    """Rate of the model broadcast: ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``, for the weakest.
+    """Broadcast rate of the model to the weakest CU, ``W_dl log2(1 + P_bs min_n h_n / (N0 W_dl + I_ext))``.
 
     Args:
         bs_power: ``P_bs`` [W].
@@ -173,7 +173,7 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
 
 
 def weakest_listener(uplink_gain: Array, ratio: Array | None, present: Array) -> Array:
-    """Gain of each cluster's weakest listener to a broadcast: its CU or a device that is there ([X]).
+    """Gain of each cluster's weakest listener to a broadcast: its CU or a present device ([X]).
 
     Args:
         uplink_gain: ``h`` (..., N).
@@ -195,7 +195,7 @@ def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
 
     Args:
         bs_power: ``P_bs`` [W].
-        gain: ``h`` of any shape; that of the weakest CU for a broadcast.
+        gain: ``h`` of any shape; for a broadcast that of the weakest CU.
         noise_w: ``N0 W_dl + I_ext`` [W].
         bandwidth_hz: ``W_dl`` [Hz].
     """
@@ -203,14 +203,14 @@ def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
 
 
 def committed_rate(rate: Array, chosen: Array) -> Array:
-    """Rate of messages that a sender sends at a rate that it chose, and where that fails again ([X]).
+    """Effective rate of messages at a rate chosen by the sender, including a repeat after a failure ([X]).
 
-    A rate above what the link carries fails: the message costs its time at that rate, and its time at the
-    link's own. Bits take ``1 / chosen``, or ``1 / chosen + 1 / rate``.
+    A rate above the link's fails: the message then costs its time at the chosen rate and again at the link's
+    own. A bit takes ``1 / chosen``, or ``1 / chosen + 1 / rate``.
 
     Args:
         rate: Rate that the link carries [bit/s], >= 0.
-        chosen: Rate that the sender chose [bit/s], of that shape; > 0 where it is above the other.
+        chosen: Rate that the sender chose [bit/s], of that shape; > 0 where it exceeds the other.
 
     Returns:
         Bits over the time of both attempts [bit/s].
@@ -236,7 +236,7 @@ def uplink_failure_exponent(
 ) -> Array:
     """Exponent ``m / SNR`` of the uplink's success probability ``1 - q = exp(-exponent)``.
 
-    Exponents of the hops that a packet crosses add up, which keeps products of many hops exact.
+    The exponents of the hops that a packet crosses add up, which keeps products over many hops exact.
 
     Args:
         bandwidth_share: ``beta`` (..., N); the noise in the share is ``beta (N0 W_up + I_ext)``.
@@ -251,7 +251,7 @@ def uplink_failure_exponent(
 def expected_transmissions(failure_exponent: Array) -> Array:
     """Mean number of transmissions until one succeeds, ``1 / (1 - q) = exp(exponent)`` (mode ``arq``).
 
-    Bounded by ``exp(100)``, far beyond any useful link, so that delays and energies stay finite.
+    It is bounded by ``exp(100)``, far beyond any useful link, to keep delays and energies finite.
 
     Args:
         failure_exponent: ``m / SNR`` of any shape, >= 0.
@@ -260,7 +260,7 @@ def expected_transmissions(failure_exponent: Array) -> Array:
 
 
 def seconds_per_bit(rate: Array, failure_exponent: Array, repeat_until_success: bool) -> Array:
-    """Airtime of a bit on a hop, ``1 / r``, under ``arq`` over ``1 - q`` [s].
+    """Airtime of a bit on a hop [s]: ``1 / r``, under ``arq`` divided by ``1 - q``.
 
     Args:
         rate: Rate [bit/s], > 0; infinite where nothing is sent.

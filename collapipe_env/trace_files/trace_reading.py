@@ -87,7 +87,7 @@ def require_columns(columns: Columns) -> None:
         raise DataError(f"the format {columns.format} has no {columns.quantity}: choose the mode {known}")
     if columns.column in layout.wrong:
         raise DataError(
-            f"the column {columns.column} of {columns.format} is no {columns.quantity}: "
+            f"the column {columns.column} of {columns.format} is not a {columns.quantity}: "
             f"{layout.wrong[columns.column]}; use {layout.columns[columns.quantity]}"
         )
 

@@ -184,7 +184,7 @@ def test_wrong_policies_and_answers_are_described() -> None:
         PolicyScheduler(3)
     with pytest.raises(
         SchedulerError,
-        match=r"in act: SchedulerError: policy 'x' \(.*_scheduler\.py, line \d+\) answered .*\(1, 42\)",
+        match=r"in act: SchedulerError: policy 'x' \(.*_scheduler\.py, line \d+\) returned .*\(1, 42\)",
     ):
         evaluate(PolicyScheduler(lambda rows: rows[0], "x"), SMALL, seeds=1)
     with pytest.raises(SchedulerError, match=r"ndarray of shape \(1, 42\), which cannot be played"):
