@@ -16,6 +16,11 @@ _SCENARIOS: Registry[Any] = Registry("scenario", use=f"is {_FORMS}")
 _YAML = (".yaml", ".yml")
 
 
+def is_own_scenario(text: str) -> bool:
+    """Whether a text names a scenario in a Python file or module."""
+    return is_reference(text) and not text.endswith(_YAML)
+
+
 def named_scenario(text: str) -> Scenario:
     """Return the scenario that a command line names.
 
@@ -29,7 +34,7 @@ def named_scenario(text: str) -> Scenario:
         ScenarioError: If there is no such scenario, the code cannot be imported, or what it names is not a
             scenario.
     """
-    if not is_reference(text) or text.endswith(_YAML):
+    if not is_own_scenario(text):
         return load_scenario(text)
     found, code = import_object(text, _SCENARIOS)
     name = text.rpartition(":")[2]

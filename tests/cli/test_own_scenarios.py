@@ -9,6 +9,7 @@ import collapipe_env
 from collapipe_env.cli.main import main
 from collapipe_env.dynamics.process import PROCESSES
 from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation import own_code
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scenario import named_scenario
@@ -75,12 +76,18 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written()
     yield tmp_path
-    PROCESSES._added.pop("rain", None)
+    forget()
     TASKS._added.pop("mine", None)
 
 
+def forget():
+    """As in another process."""
+    PROCESSES._added.pop("rain", None)
+    own_code._FILES.clear()
+
+
 def written(factor=1.0):
-    PROCESSES._added.pop("rain", None)  # as in another process
+    forget()
     with open("rain.py", "w") as file:
         file.write(RAIN.format(factor=factor))
 
@@ -119,6 +126,18 @@ def test_what_was_edited_is_measured_again(folder, capsys, played):
     assert evaluated("rain.py:wet") == 0
     assert len(played) == 4
     assert min(delays("runs/evaluate-wet")) > max(before)
+
+
+def test_its_run_is_viewed(folder, capsys):
+    assert evaluated("rain.py:wet") == 0
+    forget()
+    assert main(["view", "runs/evaluate-wet"]) == 2
+    assert "for a scenario named as file.py:Name" in capsys.readouterr().err
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:built"]) == 2
+    assert "medium" in capsys.readouterr().err
+    forget()
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:wet"]) == 0
+    assert (folder / "runs" / "evaluate-wet" / "view.html").stat().st_size > 10_000
 
 
 def test_every_form_of_a_scenario(folder):
