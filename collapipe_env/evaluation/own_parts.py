@@ -1,4 +1,4 @@
-"""Processes and tasks of the user's own that a scenario uses."""
+"""A user's own processes and tasks that a scenario uses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from collapipe_env.task_registry import TASKS
 
 
 def own_parts(scenario: Scenario) -> list[type]:
-    """Return processes of the user's own that are on in a scenario, named there or not, and a task of theirs.
+    """Return the user's own processes that are on in a scenario, named there or not, and the user's own task.
 
-    Other processes of the machine do not know them: they are registered in this one.
+    They are registered only in this process of the machine.
 
     Args:
         scenario: The scenario.
@@ -35,10 +35,10 @@ def source_of(part: Any) -> str:
 
 
 def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
-    """Return an executor that can play scenarios: this process alone where they have parts of the user's own.
+    """Return an executor that can play scenarios: only this process if they have parts of the user's own.
 
     Args:
-        executor: The executor that was asked for; a note says that it is not used.
+        executor: The requested executor; a note says if it is not used.
         scenarios: The scenarios.
     """
     if not any(map(own_parts, scenarios)):

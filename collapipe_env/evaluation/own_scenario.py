@@ -1,4 +1,4 @@
-"""Scenarios on a command line: shipped ones, YAML files, and ones in Python files of the user's own."""
+"""Scenarios on a command line: shipped ones, YAML files, and scenarios in a user's own Python files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def is_own_scenario(text: str) -> bool:
 def named_scenario(text: str) -> Scenario:
     """Return the scenario that a command line names.
 
-    A Python file may also register what its scenario uses: processes and tasks of the user's own. A mapping
-    without a ``name`` is called after the name in the file.
+    A Python file may also register the user's own processes and tasks that its scenario uses. A mapping
+    without a ``name`` is named after its name in the file.
 
     Args:
         text: A shipped scenario, a YAML file, ``path/to/file.py:Name`` or ``package.module:Name``.
 
     Raises:
-        ScenarioError: If there is no such scenario, the code cannot be imported, or what it names is not a
+        ScenarioError: If there is no such scenario, the code cannot be imported, or the named object is not a
             scenario.
     """
     if not is_own_scenario(text):

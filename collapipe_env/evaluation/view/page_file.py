@@ -25,8 +25,8 @@ def write_page(
 ) -> Path:
     """Write the page of a finished run, as ``collapipe view`` does.
 
-    For runs with a user's own processes this function is the only way to a page, in a program that first
-    imports the file of the process: the commands know only the package's processes.
+    For a run with a user's own processes or tasks, import their file first. ``collapipe view`` does this for
+    ``--scenario file.py:Name``.
 
     Args:
         run: Folder of a run of ``collapipe train``, ``evaluate`` or ``compare``, or the ``out`` of
