@@ -133,7 +133,7 @@ class Asteroid(PlanBaseline):
             cluster's plan with the fewest stages stands in.
 
         Raises:
-            AllocationError: No plan fits the memories of some cluster.
+            AllocationError: If no plan fits the memories of some cluster.
         """
         samples = self.parameters.costs.batch_size // self.micro_batches
         environments, N, K = state.present.shape

@@ -57,7 +57,7 @@ class FlexPipe(StateScheduler):
         beam: Plans that the search follows at a time.
 
     Raises:
-        AllocationError: A schedule cannot be read, splits the mini-batch into a number that is not allowed
+        AllocationError: If a schedule cannot be read, splits the mini-batch into a number that is not allowed
             or names devices that no cluster has; or an option is out of range.
     """
 

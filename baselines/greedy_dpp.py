@@ -25,7 +25,7 @@ _priced, _row = called_from_python(segment_problem), called_from_python(environm
 
 @compiled
 def greedy_segments(problem: SegmentProblem) -> IntArray:
-    """Place the blocks one after the other, ``O(L K^2)``.
+    """Place the blocks one after another, ``O(L K^2)``.
 
     The first block goes to the first device. Every further one extends the last segment or opens the next
     device, whichever gives the cheaper partial plan, closed by the hop to the CU, under the true GPipe

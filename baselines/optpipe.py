@@ -307,7 +307,7 @@ class OptPipe(StateScheduler):
             state: The system before the round (E, ...).
 
         Raises:
-            AllocationError: No split fits the memories of some cluster.
+            AllocationError: If no split fits the memories of some cluster.
         """
         E, N = state.uplink_gain.shape
         for e, now in enumerate(state.round_index.tolist()):

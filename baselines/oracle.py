@@ -87,7 +87,7 @@ class Oracle(StateScheduler):
         seed: Seed of the random starting points.
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
         ScenarioError: Budgets are per second, or rates committed.
     """
 
@@ -159,7 +159,7 @@ class Oracle(StateScheduler):
             state: The system without a batch axis.
 
         Raises:
-            AllocationError: A cluster cannot hold the encoder, or there are too many combinations.
+            AllocationError: If a cluster cannot hold the encoder, or there are too many combinations.
         """
         plans = self._plans(state)
         choices = self.parameters.micro_batch_choices

@@ -3,7 +3,7 @@
 Stated by the public abstract and by the authors' public code (blessonvar/PipeLearn): the model is split
 between a client and the server, which has a replica for every client; client and server models are averaged
 at a set frequency. A mini-batch is cut into parallel batches. The client runs the forward passes of all of
-them one after the other and then the backward passes; the server runs forward and backward pass of a batch as
+them one after another and then the backward passes; the server runs forward and backward pass of a batch as
 soon as it has arrived and sends its gradient back at once. Uplink, downlink, client and server thus work
 at the same time. Split point and number of batches are selected from profiled times before the training: the
 code tries every split point, computes for each a number of batches with which the gradients of the first

@@ -2,7 +2,7 @@
 
 Public (``algorithms.md`` section 6): a client holds the first layers of the model and the server the others.
 V1 keeps a server-side copy for every client and averages all copies after each round; V2 has one server-side
-model, which serves the clients one after the other. Client-side models are averaged in both. The form of
+model, which serves the clients one after another. Client-side models are averaged in both. The form of
 the round is the field's standard one ([R]):
 
     V1: T_n = H (F_client + up + F_server + B_server + down + B_client) + collection + upload of the client
@@ -40,7 +40,7 @@ class SplitFed(SplitTraining):
         scenario: The scenario to schedule.
 
     Raises:
-        ScenarioError: The scenario does not allow ``M = 1``.
+        ScenarioError: If the scenario does not allow ``M = 1``.
     """
 
     def __init__(self, scenario: Scenario) -> None:

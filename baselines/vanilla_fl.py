@@ -88,7 +88,7 @@ class VanillaFL(PlanBaseline):
             state: The system (E, ...).
 
         Raises:
-            AllocationError: The devices of some cluster together cannot hold the encoder and a mini-batch.
+            AllocationError: If the devices of some cluster together cannot hold the encoder and a mini-batch.
         """
         costs = self.parameters.costs
         # All blocks in one stage: the working set of one of them counts as a part of what each stores.

@@ -77,7 +77,7 @@ def read_tree(path: str | os.PathLike[str], remedy: str = REMEDY) -> Tree:
 
     Args:
         path: A file of :func:`write_tree`.
-        remedy: What to do about a bad one, for the error.
+        remedy: Remedy for a bad file, for the error.
 
     Raises:
         StateError: If the file cannot be read, is damaged, or is beyond the limits.
@@ -95,7 +95,7 @@ def tree_of(content: bytes, place: object, remedy: str = REMEDY) -> Tree:
     Args:
         content: All of the file.
         place: Where it is from, for the error.
-        remedy: What to do about a bad one, for the error.
+        remedy: Remedy for a bad file, for the error.
 
     Raises:
         StateError: If it is damaged, or beyond the limits.

@@ -24,7 +24,7 @@ def require_number(
         high: Greatest value.
 
     Raises:
-        AllocationError: It is no real number, NaN or outside the range.
+        AllocationError: If it is no real number, NaN or outside the range.
     """
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not (real and low <= value <= high):
@@ -42,7 +42,7 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
         least: Least value.
 
     Raises:
-        AllocationError: It is not a whole number, or less.
+        AllocationError: If it is not a whole number, or less.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and value >= least):
@@ -60,7 +60,7 @@ def require_choice(caller: str, name: str, value: object, choices: Sequence[str]
         choices: The texts.
 
     Raises:
-        AllocationError: It is none of them.
+        AllocationError: If it is none of them.
     """
     if not isinstance(value, str) or value not in choices:
         raise _refusal(caller, name, " or ".join(map(repr, choices)), value)

@@ -108,7 +108,7 @@ def clock_problem(
         parameters: Scalars of the scenario, which opens caps on clocks.
         state: The system (E, ...).
         plan: The plan without caps (E, ...).
-        costs: What it costs.
+        costs: Its costs.
         exact_drift: Whether the queue after the round prices energy.
         extra_price: Price of each node's energy beside that of its queue (E, N, K+1) [1/J]; 0 by default.
     """

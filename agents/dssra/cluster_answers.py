@@ -50,7 +50,7 @@ def best_option(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
+        terms: Terms left by the rest of the plan, and prices.
         inputs: The environment.
         parameters: The scenario.
     """
@@ -85,7 +85,7 @@ def segments_elsewhere(
     Args:
         n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and its option.
+        terms: Terms left by the rest of the plan, and its option.
         value: Objective of the segments at hand, the option's constant included.
         planned: The segments at hand (K,).
         step: How many blocks more or fewer than at present the server may run.
@@ -129,7 +129,7 @@ def improve_cluster(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
+        terms: Terms left by the rest of the plan, and prices.
         replans: Most changes of the segments; 0 for the powers alone.
         inputs: The environment.
         parameters: The scenario.

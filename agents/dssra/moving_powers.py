@@ -39,7 +39,7 @@ def search_moving_powers(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
+        terms: Terms left by the rest of the plan, and prices.
         cost: The cluster's cost as it is.
         inputs: The environment.
         parameters: The scenario.

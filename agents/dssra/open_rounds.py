@@ -82,7 +82,7 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
 
     Args:
         allocation: The plans (E, ...).
-        openings: What is open.
+        openings: The open decisions.
     """
     blocks = np.asarray(allocation.device_blocks)
     K = blocks.shape[-1]
@@ -111,7 +111,7 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
 
     Args:
         plan: The plans.
-        openings: What is open.
+        openings: The open decisions.
     """
     numbers, kept = numbers_of(plan.option)
     blocks, caps = plan.segments, plan.caps
@@ -159,7 +159,7 @@ def search_open_rounds(
         parameters: The scenario.
         budget: How long to search each.
         threads: Most threads, >= 1.
-        openings: What is open.
+        openings: The open decisions.
         price: Objectives (E,) of plans; asked for several at once, as small batches cost much more a row.
         even: Plans of which the answer is at least as good.
         start: Plans to begin with; by default the search makes its own.

@@ -118,7 +118,7 @@ def cluster_cost(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it, and prices.
+        terms: Terms left by the rest of the plan, and prices.
         inputs: The environment.
         parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY + K + 1,).
@@ -212,7 +212,7 @@ def search_powers(
         n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W]; receives the new ones (idle devices keep theirs).
-        terms: What the rest of the plan leaves it, and prices.
+        terms: Terms left by the rest of the plan, and prices.
         inputs: The environment.
         parameters: The scenario.
         passes: Rounds over all nodes; fewer if the cost stops falling.

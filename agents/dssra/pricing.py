@@ -89,7 +89,7 @@ def price_plan(
         drift: ``"exact"`` for ``L(t+1) - L(t)``, ``"bound"`` for ``sum z e``.
 
     Raises:
-        AllocationError: The plan has groups, schedules or split training or breaks a constraint, or a
+        AllocationError: If the plan has groups, schedules or split training or breaks a constraint, or a
             number is out of its range.
         ScenarioError: Budgets are per second.
     """
@@ -132,7 +132,7 @@ def round_objective(
     Queues of clusters that sit out stand still, and participation queues add their drift where they are open.
 
     Args:
-        costs: What the plan costs (...).
+        costs: Costs of the plan (...).
         state: The system before the round (...).
         tradeoff_v: ``V`` [1/s].
         convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.

@@ -10,7 +10,7 @@ alone. The search alternates two phases, beginning each turn with equal weights:
   the earlier ones, whether or not the true objective falls. Prices are slopes, so a large step can overshoot,
   and from some plans no single cluster's move helps; the averages settle all the same.
 * refining, from the best plan met: only moves that lower the true objective, all clusters together with
-  shorter and shorter steps, or one after the other, or the powers alone.
+  shorter and shorter steps, or one after another, or the powers alone.
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
 

@@ -38,7 +38,7 @@ def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
 def relaxed_completions(problem: SegmentProblem, cap: IntArray) -> tuple[FloatArray, FloatArray]:
     """Lower bounds on completing a partial plan: the five parts of the objective, each on its own.
 
-    The hop to the next device and what that device does are taken one after the other, which is quicker than
+    The hop to the next device and what that device does are taken one after another, which is quicker than
     together.
 
     Args:

@@ -43,7 +43,7 @@ def segment_problem(
     Args:
         n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: What the rest of the plan leaves it; its interference has no price here.
+        terms: Terms left by the rest of the plan; its interference has no price here.
         inputs: The environment.
         parameters: The scenario.
 

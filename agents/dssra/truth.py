@@ -15,7 +15,7 @@ class DSSRATruth(DSSRA):
         options: Those of :class:`DSSRA`.
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
     """
 
     name = "DSSRA on the truth"

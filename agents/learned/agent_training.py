@@ -79,7 +79,7 @@ class TrainingFiles:
 
     @property
     def latest(self) -> Path:
-        """The last version, from which training goes on."""
+        """The last version, from which training continues."""
         return self.folder / "checkpoints" / "latest.zip"
 
     @property
@@ -133,7 +133,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     longer line, which is higher, so a lengthened training is not the same as a long one from the start.
 
     Args:
-        plan: What to train.
+        plan: The training.
         files: Where to keep it.
         say: Receives one line for every validation.
 

@@ -43,7 +43,7 @@ class AgentAlgorithm(Protocol):
 
         Args:
             checkpoint: A file that training saved.
-            scenario: What it is to schedule.
+            scenario: The scenario to schedule.
 
         Raises:
             CheckpointError: If it cannot be read, or does not fit the scenario.
@@ -55,7 +55,7 @@ class AgentAlgorithm(Protocol):
 
         Args:
             agent: Its content.
-            scenario: What it is to schedule.
+            scenario: The scenario to schedule.
             place: Path of the file, for errors.
 
         Raises:

@@ -22,7 +22,7 @@ class ProgressBar(BaseCallback):
     Args:
         total: Transitions at the end.
         title: Written before the bar.
-        env: What is trained on.
+        env: The training environment.
     """
 
     def __init__(self, total: int, title: str, env: CollaPipeVecEnv) -> None:
@@ -57,7 +57,7 @@ class SystemCurves(BaseCallback):
     ``episode/final_backlog``.
 
     Args:
-        env: What is trained on.
+        env: The training environment.
     """
 
     _ROUND = (("delay", "round_delay_s"), ("cost", "energy_excess"), ("backlog", "backlog"), ("loss", "loss"))

@@ -42,7 +42,7 @@ def curves_logger(
         told: Plain values that describe the training, for the tracker.
 
     Raises:
-        CollaPipeError: The tracker is not installed, or cannot begin.
+        CollaPipeError: If the tracker is not installed, or cannot begin.
     """
     folder.mkdir(parents=True, exist_ok=True)
     writers: list[KVWriter] = (

@@ -130,7 +130,7 @@ def check_parameters(parameters: HyperParameters, prefix: str) -> None:
     """Refuse hyper-parameters out of range.
 
     Args:
-        parameters: What to check.
+        parameters: Hyper-parameters to check.
         prefix: Put before names in errors, for instance ``"--ppo."``.
 
     Raises:

@@ -52,7 +52,7 @@ class LearnedScheduler(PolicyScheduler):
 
         Args:
             path: A file written by :func:`save_model`.
-            scenario: What it is to schedule; of the sizes it was trained for.
+            scenario: The scenario to schedule; of the sizes it was trained for.
 
         Raises:
             CheckpointError: If the file is missing, damaged or foreign, or made for other sizes.
@@ -159,7 +159,7 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
 
     Args:
         parameters: Of PPO or SAC.
-        env: What to train on.
+        env: The training environment.
         seed: Governs weights, exploration and the environments' episodes.
     """
     options = policy_options(parameters, env.env.scenario)
@@ -225,7 +225,7 @@ def save_model(
         model: The model.
         algorithm: ``"ppo"`` or ``"sac"``.
         parameters: Its hyper-parameters.
-        scenario: What it is trained on.
+        scenario: The training scenario.
         training: Further plain data on the training.
         history: Validations so far.
 

@@ -35,7 +35,7 @@ def require_tracker(tracker: Tracker) -> Any:
         tracker: Name of the tracker, which is that of its package, too.
 
     Raises:
-        MissingPackageError: It is not installed.
+        MissingPackageError: If it is not installed.
     """
     try:
         return import_module(tracker)
@@ -55,8 +55,8 @@ def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> 
         A writer for Stable-Baselines3's logger.
 
     Raises:
-        MissingPackageError: The tracker is not installed.
-        DataError: It cannot begin, for instance for want of a server.
+        MissingPackageError: If the tracker is not installed.
+        DataError: If it cannot begin, for instance for want of a server.
     """
     package = require_tracker(tracker)
     folder.mkdir(parents=True, exist_ok=True)

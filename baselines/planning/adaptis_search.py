@@ -59,7 +59,7 @@ def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[Schedule
         options: Numbers of micro-batches, ascending.
 
     Raises:
-        AllocationError: No plan exists.
+        AllocationError: If no plan exists.
     """
     devices = usable_devices(problem, options[-1])
     caps = caps_of("ordinary", "1f1b", len(devices))
@@ -176,7 +176,7 @@ def search(problem: ChainProblem, options: Sequence[int], restarts: int) -> Foun
             follows from the cluster alone.
 
     Raises:
-        AllocationError: No plan exists.
+        AllocationError: If no plan exists.
     """
     usable = usable_devices(problem, options[-1])
     best = local_optimum(problem, quickest(problem, start_drafts(problem, options))[0], options, usable)

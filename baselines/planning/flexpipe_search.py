@@ -193,7 +193,7 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
         The best plan; no neighbour of it is quicker.
 
     Raises:
-        AllocationError: No plan in the space fits the memories.
+        AllocationError: If no plan in the space fits the memories.
     """
     numbers = [s.micro_batches for s in space.schedules if s.micro_batches is not None]
     most = max((*space.micro_batches, *numbers))

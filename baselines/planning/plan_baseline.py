@@ -72,7 +72,7 @@ class SegmentBaseline(PlanBaseline):
             state: The system before the round (E, ...).
 
         Raises:
-            AllocationError: The devices present in some cluster cannot hold the encoder.
+            AllocationError: If the devices present in some cluster cannot hold the encoder.
         """
         require_room(np.where(state.present, state.memory_cap, 0), self.parameters.costs.blocks)
         return self.with_defaults(self.segments(state))
@@ -87,7 +87,7 @@ class SegmentBaseline(PlanBaseline):
 
 
 def fill_in_order(total: int, order: IntArray, caps: npt.NDArray[np.integer]) -> IntArray:
-    """Fill devices to their caps, one after the other.
+    """Fill devices to their caps, one after another.
 
     Args:
         total: Blocks to place.

@@ -91,7 +91,7 @@ def searched(
         search: Searches one cluster.
 
     Raises:
-        AllocationError: No plan fits the memories of some cluster; names it.
+        AllocationError: If no plan fits the memories of some cluster; names it.
     """
     found = {}
     for at, problem in chain_problems(parameters, state).items():

@@ -40,7 +40,7 @@ class ScheduleTuple:
         devices: Device of each stage, all different; ``None`` if open.
 
     Raises:
-        AllocationError: No schedule of the simulator is such a point; says why.
+        AllocationError: If no schedule of the simulator is such a point; says why.
     """
 
     schedule: ScheduleName = "1f1b"

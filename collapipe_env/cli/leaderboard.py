@@ -83,7 +83,7 @@ class Run:
     processes: Processes = None
     """Episodes played at once."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of continuing where it stopped."""
     salt_file: Salt = None
     anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
@@ -135,7 +135,7 @@ class Verify:
     processes: Processes = None
     """Episodes played at once."""
     fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
+    """Start over in that folder instead of continuing where it stopped."""
     salt_file: Salt = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
@@ -228,7 +228,7 @@ class Freeze:
     processes: Processes = None
     """Episodes played at once."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of continuing where it stopped."""
     salt_file: Salt = None
     anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)

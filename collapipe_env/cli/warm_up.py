@@ -92,8 +92,8 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
         Number of functions that were compiled; 0 where all were there.
 
     Raises:
-        ScenarioError: A list is empty, a scheduler or a scenario is not known, or none of the schedulers that
-            were named can play.
+        ScenarioError: If a list is empty, a scheduler or a scenario is not known, or none of the schedulers
+            that were named can play.
     """
     for option, asked, example in (
         ("--schedulers", schedulers, "dssra"),

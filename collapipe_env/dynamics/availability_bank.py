@@ -123,8 +123,8 @@ def clients_of(source: str, part: Part, digits: str, devices: int, share: bool) 
         share: Whether some of them may have the same client.
 
     Raises:
-        DataError: The file is missing, another one, or none of that shape.
-        ScenarioError: It has fewer clients than devices.
+        DataError: If the file is missing, another one, or none of that shape.
+        ScenarioError: If it has fewer clients than devices.
     """
     path = availability_file(source)
     require_same_file(source, digits)

@@ -142,9 +142,9 @@ class Battery(Process):
         """Draw what the round spent, charge, and see who may take part.
 
         Args:
-            carried: Of the round just played.
+            carried: Arrays of the round just played.
             state: Unused.
-            costs: What the round cost (R, ...).
+            costs: Costs of the round (R, ...).
             u: Numbers of the next round (R, numbers).
             delta_s: Seconds that passed for the devices (R,).
         """
@@ -172,7 +172,7 @@ class Battery(Process):
         """Energy that the source gives in a round (R, N, K) [J], and what of it has moved.
 
         Args:
-            carried: Of the round.
+            carried: Arrays of the round.
             u: Numbers of the next round (R, numbers).
             passed: Seconds (R, 1, 1).
         """

@@ -56,7 +56,7 @@ class BatterySpec:
         on_above: Level strictly above which it may again, ``off_below`` to 1.
 
     Raises:
-        ValueError: One is out of range.
+        ValueError: If one is out of range.
     """
 
     capacity_j: float = 62370.0

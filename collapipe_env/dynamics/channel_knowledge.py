@@ -42,7 +42,7 @@ class ChannelKnowledgeSpec:
         margin_db: Decibels by which ``committed`` lowers known gains, 0 to 30.
 
     Raises:
-        ValueError: One is out of range, or modes exclude each other.
+        ValueError: If one is out of range, or modes exclude each other.
     """
 
     modes: tuple[Mode, ...] = ("delayed", "noisy")

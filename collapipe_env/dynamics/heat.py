@@ -152,9 +152,9 @@ class Heat(Process):
         """Heat and cool the devices by the round, then let the governors move, and the surroundings.
 
         Args:
-            carried: Of the round just played.
+            carried: Arrays of the round just played.
             state: The system before that round (R, ...).
-            costs: What the round cost (R, ...).
+            costs: Costs of the round (R, ...).
             u: Numbers of the next round (R, numbers); ``None`` for surroundings that stay as they are.
             delta_s: Seconds that passed for the devices (R,).
         """

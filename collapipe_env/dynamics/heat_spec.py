@@ -134,7 +134,7 @@ class HeatSpec:
         least_w: Least power that ``ipa`` grants [W], 1e-6 to 1e6.
 
     Raises:
-        ValueError: One is out of range.
+        ValueError: If one is out of range.
     """
 
     profile: Literal["phone", "board", "board_cased"] = "phone"

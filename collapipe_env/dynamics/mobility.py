@@ -78,7 +78,7 @@ class MobilitySpec:
             to 10.
 
     Raises:
-        ValueError: One is out of range.
+        ValueError: If one is out of range.
     """
 
     model: Literal["pause_go", "gauss_markov"] = "pause_go"

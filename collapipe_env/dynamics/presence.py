@@ -73,8 +73,8 @@ class PresenceSpec:
             scenario is loaded, which then stands here; another file is refused.
 
     Raises:
-        ValueError: One is out of range.
-        DataError: The file is missing, or not that of the checksum.
+        ValueError: If one is out of range.
+        DataError: If the file is missing, or not that of the checksum.
     """
 
     on_mean_s: float = 2160.0

@@ -29,7 +29,7 @@ class TenantsSpec:
         stay_probability: Probability that the share stays for the next round, in [0, 1].
 
     Raises:
-        ValueError: One is out of range.
+        ValueError: If one is out of range.
     """
 
     levels: tuple[float, ...] = (0.2, 0.6, 0.9)

@@ -64,7 +64,7 @@ class TracesSpec:
             is found when the scenario is loaded, which then stands here; other files are refused.
 
     Raises:
-        ValueError: One is out of range, a source is missing, or files are not those of the checksum.
+        ValueError: If one is out of range, a source is missing, or files are not those of the checksum.
     """
 
     source: str | tuple[str, ...] = TRACE_LIKE
@@ -166,7 +166,7 @@ def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
 
     Raises:
         DataError: Files are missing or no traces.
-        ScenarioError: They are not those of the checksum, or are fewer than clusters.
+        ScenarioError: If they are not those of the checksum, or are fewer than clusters.
     """
     if spec.made:
         # As many that each part has a trace for every cluster.

@@ -116,9 +116,9 @@ class _Pool:
     """The worker processes, by the connection to each, with what each works on.
 
     Args:
-        work: Does a task.
+        work: Runs a task.
         waiting: The tasks.
-        hooks: Whom to tell what.
+        hooks: Functions to call on events.
     """
 
     def __init__(self, work: Work, waiting: Iterator[_Numbered], hooks: Hooks) -> None:

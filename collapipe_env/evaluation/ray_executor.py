@@ -115,10 +115,10 @@ class _Run:
 
     Args:
         ray: The library.
-        executor: How they are done.
-        work: Does a task.
-        tasks: What to do.
-        hooks: Whom to tell what.
+        executor: Runs the tasks.
+        work: Runs a task.
+        tasks: The tasks.
+        hooks: Functions to call on events.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ class RunDirectory:
         """Make the folder, and keep other runs out of it for as long as the context lasts.
 
         Args:
-            command: What this run is, for others to read.
+            command: Command of this run, for other readers.
 
         Raises:
             DataError: If the folder cannot be used, belongs to something else, or another process works in

@@ -90,8 +90,8 @@ def make_scheduler(
     Args:
         name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, an agent of the zoo
             with or without ``zoo:``, ``package.module:Name`` or ``path/to/file.py:Name``.
-        scenario: What it is to schedule.
-        factories: Schedulers that were handed over in Python, by name.
+        scenario: The scenario to schedule.
+        factories: Schedulers given as Python objects, by name.
 
     Raises:
         ScenarioError: If there is no such scheduler; names the nearest.
@@ -138,9 +138,9 @@ def load_scheduler(
 
     Args:
         name: Its name.
-        scenario: What it is to schedule.
+        scenario: The scenario to schedule.
         agent: File of the learned one.
-        factories: Schedulers that were handed over in Python, by name.
+        factories: Schedulers given as Python objects, by name.
 
     Raises:
         ScenarioError: If there is no such scheduler.

@@ -134,10 +134,10 @@ class _Run:
     """Jobs under way.
 
     Args:
-        executor: How tasks are done.
-        work: Does a task.
-        tasks: What to do.
-        hooks: Whom to tell what.
+        executor: Runs the tasks.
+        work: Runs a task.
+        tasks: The tasks.
+        hooks: Functions to call on events.
     """
 
     def __init__(self, executor: SlurmExecutor, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:

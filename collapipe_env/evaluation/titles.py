@@ -21,9 +21,9 @@ def own_titles(
 
     Args:
         names: Everybody who plays.
-        scenario: What they schedule.
+        scenario: The scenario that they schedule.
         agent: File of the learned one.
-        factories: Schedulers that were handed over in Python, by name.
+        factories: Schedulers given as Python objects, by name.
 
     Raises:
         SchedulerError: If one of the user's own cannot be imported.

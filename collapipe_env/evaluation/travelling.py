@@ -147,8 +147,8 @@ def execute_apart(
     Args:
         work: Plays a unit, and writes into the folder of its plan.
         executor: The executor.
-        units: What to play.
-        hooks: Whom to tell what, by unit; ``done`` is given the episode's files.
+        units: The units to play.
+        hooks: Functions to call on events, by unit; ``done`` is given the episode's files.
 
     Raises:
         CollaPipeError: As for :meth:`~collapipe_env.evaluation.executor.Executor.run`.

@@ -29,8 +29,8 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
     """The table of the best candidates.
 
     Args:
-        plan: What was searched.
-        tuned: What was found.
+        plan: The search.
+        tuned: The result.
     """
     trials = tuned.trials
     order = ranked(trials)
@@ -72,8 +72,8 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
     """The check of the best candidate in sentences.
 
     Args:
-        plan: What was searched.
-        tuned: What was found.
+        plan: The search.
+        tuned: The result.
     """
     if tuned.check is None:
         return ["No candidate is better than the neutral scalars, with which dssra-plus equals dssra."]
@@ -116,7 +116,7 @@ def tuning_record(tuned: Tuned) -> dict[str, Any]:
     """Plain data of a tuning.
 
     Args:
-        tuned: What was found.
+        tuned: The result.
     """
 
     def plain(trial: Trial) -> dict[str, Any]:

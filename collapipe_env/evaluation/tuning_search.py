@@ -95,7 +95,7 @@ def require_cma() -> None:
     """Refuse to search without the package ``cma``.
 
     Raises:
-        DataError: It is not installed.
+        DataError: If it is not installed.
     """
     try:
         import cma  # noqa: F401

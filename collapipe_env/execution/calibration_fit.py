@@ -30,7 +30,7 @@ class Measured:
     """A round of a calibration.
 
     Attributes:
-        plan: What was played.
+        plan: The plan that was played.
         step_s: ``T_step`` by the machine's clock [s].
         load: Load average of the machine before the round.
         events: Everything that was done in its local step.
@@ -116,7 +116,7 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         The constants, and each size beside the law.
 
     Raises:
-        CalibrationError: The rounds do not say enough.
+        CalibrationError: If the rounds do not say enough.
     """
     rows: list[_Row] = []
     busy: list[float] = []

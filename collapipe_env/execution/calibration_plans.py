@@ -53,7 +53,7 @@ class CalibrationPlan:
         """The plan of plain data.
 
         Raises:
-            CalibrationError: The data are no plan.
+            CalibrationError: If the data are no plan.
         """
         match data:
             case {
@@ -74,7 +74,7 @@ def setting_of(scenario: Scenario, devices: int) -> Scenario:
         devices: Devices of the cluster, 1 or more.
 
     Raises:
-        CalibrationError: There are fewer blocks than devices.
+        CalibrationError: If there are fewer blocks than devices.
     """
     if devices > scenario.workload.blocks:
         raise CalibrationError(
@@ -104,7 +104,7 @@ def calibration_plans(setting: Scenario) -> list[CalibrationPlan]:
         setting: Scenario in which the machine is measured.
 
     Raises:
-        CalibrationError: The scenario allows too few numbers of micro-batches.
+        CalibrationError: If the scenario allows too few numbers of micro-batches.
     """
     blocks, devices = setting.workload.blocks, setting.cluster.max_devices
     allowed = setting.workload.micro_batch_choices

@@ -30,7 +30,7 @@ def profile_of(
 
     Args:
         setting: Scenario in which the machine was measured.
-        constants: What was fitted.
+        constants: The fitted constants.
         edge_hz: Bandwidths of uplink and downlink [Hz].
     """
     devices = setting.devices.profiles[0]
@@ -88,7 +88,7 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
         base: Scenario from which everything is that is not measured.
         name: Name of the new scenario.
         setting: Scenario in which the machine was measured.
-        constants: What was fitted.
+        constants: The fitted constants.
 
     Returns:
         Its name and sections, as a scenario file has them beside ``base``.

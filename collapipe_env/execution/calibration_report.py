@@ -73,7 +73,7 @@ def calibration_page(
     Args:
         title: Heading.
         checked: The plans.
-        constants: What was fitted.
+        constants: The fitted constants.
         below: Further lines below the table.
     """
     headers: list[Cell] = [

@@ -33,7 +33,7 @@ def measured_rounds(
         Each round.
 
     Raises:
-        ExecutionError: A process is lost.
+        ExecutionError: If a process is lost.
     """
     if not missing:
         return
@@ -67,7 +67,7 @@ def read_round(path: Path) -> Measured:
         path: Its file.
 
     Raises:
-        CalibrationError: It is damaged.
+        CalibrationError: If it is damaged.
     """
     data = read_json(path, REMEDY)
     plan = CalibrationPlan.from_dict(data.get("plan"), str(path))

@@ -15,10 +15,10 @@ LETTERS = {"forward": "F", "backward": "B", "weight": "W"}
 
 
 def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Events of all rounds, one after the other: priced ones and measured ones of each cluster.
+    """Events of all rounds, one after another: priced ones and measured ones of each cluster.
 
     Args:
-        rounds: What was planned, and the server's report, of each round.
+        rounds: The planned round, and the server's report, of each round.
 
     Returns:
         Complete events with begin and length in microseconds, in order of their begin, behind the names of
@@ -78,6 +78,6 @@ def write_trace(path: Path, rounds: Sequence[tuple[PlannedRound, Mapping[str, An
 
     Args:
         path: The file, JSON.
-        rounds: What was planned, and the server's report, of each round.
+        rounds: The planned round, and the server's report, of each round.
     """
     write_json(path, {"traceEvents": trace_events(rounds), "displayTimeUnit": "ms"})

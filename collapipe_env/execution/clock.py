@@ -283,7 +283,7 @@ def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> C
         machine: Reads the machine's monotonic clock [s], for ``wall`` and ``none``.
 
     Raises:
-        ValueError: There is no such clock.
+        ValueError: If there is no such clock.
     """
     if name == "virtual":
         return VirtualClock()

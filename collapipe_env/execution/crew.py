@@ -107,7 +107,7 @@ class Crew(ABC):
         """Start a process a role on this machine, and wait until all are ready.
 
         Raises:
-            ExecutionError: One ends or does not answer.
+            ExecutionError: If one ends or does not answer.
         """
         self._local = LocalProcesses(self.address, self.token)
         names = role_names(self._scenario)
@@ -124,7 +124,7 @@ class Crew(ABC):
             tell: Is told who has joined, and who is awaited still.
 
         Raises:
-            ExecutionError: A role is missing after that time, or is lost.
+            ExecutionError: If a role is missing after that time, or is lost.
         """
         self.wait_until_ready(role_names(self._scenario), patience, tell)
         self._begin()
@@ -147,7 +147,7 @@ class Crew(ABC):
             tell: Is told who has joined, and who is awaited still.
 
         Raises:
-            ExecutionError: A role is missing after that time, or is lost.
+            ExecutionError: If a role is missing after that time, or is lost.
         """
         addresses = self._addresses
         ready: set[str] = set()

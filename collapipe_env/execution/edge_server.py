@@ -121,7 +121,7 @@ class EdgeServer(Role):
         self.send(LAUNCHER, "weights", frame.tag, arrays=arrays)
 
     def _send_state(self, frame: Frame) -> None:
-        """Send the launcher everything that decides how the training goes on."""
+        """Send the launcher everything that decides how the training continues."""
         content = np.frombuffer(self._save(self.federation), dtype=np.uint8)
         parts = [content[start : start + STATE_PART] for start in range(0, len(content), STATE_PART)]
         for place, part in enumerate(parts):

@@ -4,7 +4,7 @@ A frame on the wire, numbers in network byte order::
 
     magic (4)  version (2)  header's length (4)  payload's length (8)  CRC-32 of all that and the header (4)
     header: JSON with kind, tag, time of arrival, meta, and name, type and shape of each array
-    payload: the arrays one after the other, in C order and little endian
+    payload: the arrays one after another, in C order and little endian
 
 Lengths are checked against limits before anything of that length is read, and nothing that is read is ever
 executed. The checksum covers what is interpreted; the payload relies on the checksum of the transport.

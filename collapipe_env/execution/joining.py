@@ -85,8 +85,8 @@ class HeldEndpoint:
 
         Raises:
             Stopped: It is to stop already.
-            PeerGoneError: The launcher is gone.
-            ExecutionError: It refuses this role, or another frame has come, or nothing in time.
+            PeerGoneError: If the launcher is gone.
+            ExecutionError: If it refuses this role, or another frame has come, or nothing in time.
         """
         try:
             sender, item = self._frames.get(timeout=timeout)
@@ -174,7 +174,7 @@ def make_role(
         machine: Reads the machine's monotonic clock [s].
 
     Raises:
-        ExecutionError: There is no such role in the scenario.
+        ExecutionError: If there is no such role in the scenario.
     """
     scenario = load_scenario(spec["scenario"])
     require_executable(scenario)

@@ -62,11 +62,11 @@ class Launcher(Crew):
             this machine devices compute.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
-        committed: State to go on from, of the same scenario, scheduler and seed; ``None`` to begin.
+        committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
         transport: How data go between the roles: ``tcp`` or ``gloo``.
 
     Raises:
-        StateError: The state is not one of this run.
+        StateError: If the state is not one of this run.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class Launcher(Crew):
             patience: Longest wait for it [s].
 
         Returns:
-            What was planned, and the server's report.
+            The planned round, and the server's report.
 
         Raises:
-            ExecutionError: A process is lost, or the round does not end.
+            ExecutionError: If a process is lost, or the round does not end.
         """
         for _ in range(MOST_TRIES):
             brought, offsets = self._bring_back(), self._clock_offsets()
@@ -202,7 +202,8 @@ class Launcher(Crew):
         """Offsets of the processes' clocks before a round; none by the virtual clock or on one machine.
 
         Raises:
-            ExecutionError: A process says no time, or its clock is not known well enough for the wall clock.
+            ExecutionError: If a process says no time, or its clock is not known well enough for the wall
+                clock.
         """
         if self._virtual or self.one_machine:
             return {}
@@ -235,7 +236,7 @@ class Launcher(Crew):
         Between rounds, before the next one is planned.
 
         Raises:
-            ExecutionError: The server does not answer.
+            ExecutionError: If the server does not answer.
         """
         assert self._upcoming is None, "the next round is planned already"
         self._endpoint.send(SERVER, Frame("state", Tag(self._round)))
@@ -262,7 +263,7 @@ class Launcher(Crew):
         """Ask the server for the weights of the common model and of the head.
 
         Raises:
-            ExecutionError: It does not answer.
+            ExecutionError: If it does not answer.
         """
         self._endpoint.send(SERVER, Frame("weights", Tag(self._round)))
         deadline = time.monotonic() + patience

@@ -32,7 +32,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     attempts before did is not kept.
 
     Args:
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
         cluster: The cluster.
     """

@@ -47,10 +47,10 @@ def compared_phases(
     """Phases of a cluster's round up to the end of its upload.
 
     Args:
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
         cluster: The cluster.
-        events: What was done for it.
+        events: Its recorded events.
         trained_s: End of its last local step by the simulator [s].
 
     Returns:
@@ -76,7 +76,7 @@ def compared_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> Comp
     """The broadcast at the end of a round.
 
     Args:
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
     """
     idle = [script.delay_s for script in planned.script.clusters if not script.plays]

@@ -25,7 +25,7 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
     """Numbers of the picture: two views of each cluster, the priced and the measured one.
 
     Args:
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
         title: First words of the heading.
     """
@@ -71,7 +71,7 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
 
     Args:
         path: The file.
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
         title: First words of the heading.
     """

@@ -124,13 +124,13 @@ class PlannedRounds:
         """Plan rounds once more that were played, so that the scheduler remembers what it did then.
 
         Args:
-            committed: What was kept of the run.
+            committed: The stored state of the run.
 
         Returns:
             The rounds.
 
         Raises:
-            StateError: The state is damaged or another run's, or the scheduler now decides differently.
+            StateError: If the state is damaged or another run's, or the scheduler now decides differently.
         """
         rounds = [self.next() for _ in range(committed.rounds)]
         here = self.get_state()

@@ -107,7 +107,7 @@ def compare_round(
 
     Args:
         number: Its number, from 1.
-        planned: What was planned.
+        planned: The planned round.
         result: The server's report.
         scale: Wall time of a priced second [s].
     """
@@ -187,7 +187,7 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
 
     Args:
         script: Script of the cluster.
-        events: What was done for it.
+        events: Its recorded events.
     """
     lengths = []
     for step in sorted({e.step for e in events if e.cluster == script.cluster}):

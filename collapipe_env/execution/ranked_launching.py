@@ -24,7 +24,7 @@ class RankedLauncher(Launcher):
         how: Further arguments of :class:`~collapipe_env.execution.launching.Launcher`.
 
     Raises:
-        ExecutionError: There is another number of ranks than of roles and one.
+        ExecutionError: If there is another number of ranks than of roles and one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RankedLauncher(Launcher):
         """Hear that a device's process is gone: without a rank, nothing can go on.
 
         Raises:
-            ExecutionError: It was not asked to fail.
+            ExecutionError: If it was not asked to fail.
         """
         if name not in failed_names(failing, self.names):
             number = 1 + self._roles.index(name.partition(".")[0])

@@ -63,7 +63,7 @@ class Rank:
         """Return the place that the environment names: torchrun's variables, or else Slurm's.
 
         Raises:
-            ExecutionError: A variable is missing, or its value makes no sense.
+            ExecutionError: If a variable is missing, or its value makes no sense.
         """
         of_slurm = "RANK" not in environment and "SLURM_PROCID" in environment
         names = ("SLURM_PROCID", "SLURM_NTASKS") if of_slurm else ("RANK", "WORLD_SIZE")
@@ -125,7 +125,7 @@ class MeetingPlace:
         patience: Longest wait for the store, and for the launcher [s].
 
     Raises:
-        ExecutionError: The store is not there in time, or cannot be held.
+        ExecutionError: If the store is not there in time, or cannot be held.
     """
 
     def __init__(self, rank: Rank, patience: float = PATIENCE_S) -> None:
@@ -141,7 +141,7 @@ class MeetingPlace:
         """Wait for the launcher's offer; nothing if it ends before it makes one.
 
         Raises:
-            ExecutionError: There is none in time.
+            ExecutionError: If there is none in time.
         """
         found = self._first((_OFFER, _OVER), self._patience)
         if found is None or found[0] == _OVER:
@@ -255,7 +255,7 @@ def play_rank(rank: Rank, bind: str, token: str, patience: float = PATIENCE_S) -
         Whether there was an execution.
 
     Raises:
-        ExecutionError: The others are not there in time.
+        ExecutionError: If the others are not there in time.
     """
     place = MeetingPlace(rank, patience)
     called_off: Callable[[], None] = lambda: None  # noqa: E731

@@ -45,7 +45,7 @@ class RecoveryPlanner:
         terms: Terms on which clusters recover.
 
     Raises:
-        AllocationError: The cluster sits the round out.
+        AllocationError: If the cluster sits the round out.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class RecoveryPlanner:
             The script; ``None`` where the device holds no blocks and sends none, so that nothing changes.
 
         Raises:
-            AllocationError: The device does not exist or is lost already, the cluster has given its round up,
-                or a number is out of its range.
+            AllocationError: If the device does not exist or is lost already, the cluster has given its round
+                up, or a number is out of its range.
         """
         self._check(device, at_s, completed, detect_s=detect_s, plan_s=plan_s)
         self._gone.add(device)

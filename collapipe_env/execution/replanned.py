@@ -54,7 +54,7 @@ class Replanned:
             micro_batches: The number; ``None`` for its own.
 
         Raises:
-            ScenarioError: The scenario does not allow that number of micro-batches.
+            ScenarioError: If the scenario does not allow that number of micro-batches.
         """
         if schedule is None and micro_batches is None:
             return inner
@@ -73,8 +73,8 @@ class Replanned:
         """Decide a round.
 
         Raises:
-            ScenarioError: The scheduler answers with an action, which has no schedule, or the schedule does
-                not take the plan's number of micro-batches.
+            ScenarioError: If the scheduler answers with an action, which has no schedule, or the schedule
+                does not take the plan's number of micro-batches.
         """
         plan = self._inner.act(observation, state)
         if not isinstance(plan, Allocation):

@@ -29,8 +29,8 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
         remedy: Advice, for errors.
 
     Raises:
-        StateError: A field is missing, of a wrong type, out of range, or does not fit the round; the message
-            names file and field.
+        StateError: If a field is missing, of a wrong type, out of range, or does not fit the round; the
+            message names file and field.
     """
     missing = [name for name in FIELDS if name not in report]
     if missing:

@@ -37,8 +37,8 @@ def round_script(record: RoundRecord, row: int, parameters: SystemParameters) ->
         parameters: Scalars of the scenario.
 
     Raises:
-        AllocationError: The plan is one that is not executed: an asynchronous schedule, half-duplex hops, a
-            sequential server.
+        AllocationError: If the plan is one that is not executed: an asynchronous schedule, half-duplex hops,
+            a sequential server.
     """
     costs = record.costs
     mode = COMMON if record.allocation.server_mode is None else int(record.allocation.server_mode[row])
@@ -88,7 +88,7 @@ def cluster_script(
         local_steps: ``H``; that of the plan by default.
 
     Raises:
-        AllocationError: The plan is one that is not executed.
+        AllocationError: If the plan is one that is not executed.
     """
     plan, n = costs.allocation, at[1]
     schedule = 0 if plan.schedule is None else int(plan.schedule[at])

@@ -38,7 +38,7 @@ def stage_orders(
         S + 1 orders.
 
     Raises:
-        AllocationError: The schedule has no flush, or a number is out of its range.
+        AllocationError: If the schedule has no flush, or a number is out of its range.
     """
     if schedule not in ORDERED:
         raise AllocationError(

@@ -51,7 +51,7 @@ def from_json(data: object, kind: type[Script]) -> Script:
         kind: Class of the script.
 
     Raises:
-        ScriptError: A field is missing, unknown, of a wrong type or out of its range, or fields contradict
+        ScriptError: If a field is missing, unknown, of a wrong type or out of its range, or fields contradict
             each other. The message names the field.
     """
     script: Script = _read(kind, data, "script")
@@ -75,7 +75,7 @@ def check_cluster(script: ClusterScript, place: str) -> None:
         place: Its name in messages.
 
     Raises:
-        ScriptError: They do.
+        ScriptError: If they do.
     """
     S, M = len(script.stages), script.micro_batches
     if not script.plays:

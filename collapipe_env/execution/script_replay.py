@@ -61,7 +61,7 @@ class StageClock:
             The operation, its start and its end [s].
 
         Raises:
-            AllocationError: The stage is full and has no weight gradient to do.
+            AllocationError: If the stage is full and has no weight gradient to do.
         """
         operation, limit = self.following, self.script.weight_limit
         gap = limit is not None and self._weights_done < len(self._weights_ready)
@@ -128,7 +128,7 @@ def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
         :func:`~collapipe_env.physics.schedules.timeline.chain_elements`.
 
     Raises:
-        AllocationError: The orders wait for each other.
+        AllocationError: If the orders wait for each other.
     """
     S = len(script.stages)
     v = len(script.stages[0].chunk_share)

@@ -104,7 +104,7 @@ class ClusterScript:
         hosts: Node that keeps the replica of each stage (S,), 0 for the CU; ``None`` for a stage that sends
             none.
         arrived: Whether the gradient of each micro-batch arrives, for each local step (H, M).
-        moments: What becomes of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST``
+        moments: Fate of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST``
             of :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
     """
 
@@ -199,7 +199,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryScript:
-    """Script with which a cluster goes on after it has lost a device.
+    """Script with which a cluster continues after it has lost a device.
 
     Attributes:
         device: Number of the device that was lost, from 1.

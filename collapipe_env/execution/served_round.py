@@ -41,7 +41,7 @@ class ServedRound:
         owner: The server.
         frame: The launcher's command.
         script: The round.
-        moments: What becomes of each block's moments before the round (N, L); ``None`` where all stay.
+        moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
     """
 
     def __init__(

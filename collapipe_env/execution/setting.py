@@ -144,7 +144,7 @@ class TrainingSetting:
         """Return a setting and a run that go on from a state.
 
         Args:
-            content: What :meth:`save` has returned.
+            content: Result of :meth:`save`.
 
         Raises:
             StateError: If it is damaged, or of other data.

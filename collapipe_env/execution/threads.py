@@ -113,7 +113,7 @@ class ThreadedExecution:
                 those that fail in the simulator.
 
         Returns:
-            What was planned, and the server's report.
+            The planned round, and the server's report.
         """
         planned = self.rounds.next()
         tag = Tag(self._round)

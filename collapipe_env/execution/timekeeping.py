@@ -53,7 +53,7 @@ class Timekeeper:
             The offsets; devices that are lost meanwhile have none.
 
         Raises:
-            ExecutionError: Another process is lost or silent, or an answer makes no sense.
+            ExecutionError: If another process is lost or silent, or an answer makes no sense.
         """
         found: dict[str, list[Exchange]] = {name: [] for name in sorted(names)}
         for number in range(1, MOST_EXCHANGES + 1):
@@ -138,7 +138,7 @@ def _times(name: str, said: Mapping[str, object]) -> tuple[float, float]:
     """Times of an answer.
 
     Raises:
-        ExecutionError: They are no times.
+        ExecutionError: If they are no times.
     """
     heard, answered = said.get("heard_s"), said.get("answered_s")
     if not (isinstance(heard, float) and isinstance(answered, float)) or not math.isfinite(heard + answered):

@@ -71,7 +71,7 @@ def token_of_file(path: Path, name: str = "--token-file") -> str:
         name: What names it to the user, for errors.
 
     Raises:
-        TokenError: It cannot be read, is not text, or has less than :data:`SHORTEST_TOKEN` characters.
+        TokenError: If it cannot be read, is not text, or has less than :data:`SHORTEST_TOKEN` characters.
     """
     remedy = f"put at least {SHORTEST_TOKEN} characters in it, such as by {MAKE_ONE}"
     try:

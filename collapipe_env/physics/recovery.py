@@ -266,7 +266,7 @@ def _what_is_left(
 
 
 def moving_time(kind: RecoveryKind, bits: FloatArray, seconds_per_bit: FloatArray) -> float:
-    """``T_move`` [s]: the longest pair with all pairs in parallel, or one after the other at the CU.
+    """``T_move`` [s]: the longest pair with all pairs in parallel, or one after another at the CU.
 
     Args:
         kind: ``light`` or ``heavy``.

@@ -64,7 +64,7 @@ def ambient_after(
     """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact law.
 
     ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, in the stationary law
-    ``mu + sd n`` of which an infinite time ends. Two times one after the other have the law of their sum.
+    ``mu + sd n`` of which an infinite time ends. Two times one after another have the law of their sum.
 
     Args:
         ambient: ``Theta_a`` [C].

@@ -41,7 +41,7 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
 
     Raises:
         ModuleNotFoundError: Matplotlib is not installed.
-        CollaPipeError: The picture is too small for its text.
+        CollaPipeError: If the picture is too small for its text.
     """
     _need_matplotlib()
     from collapipe_env.rendering import page
@@ -64,7 +64,7 @@ def draw_round(
 
     Raises:
         ModuleNotFoundError: Matplotlib is not installed.
-        CollaPipeError: The picture is too small for its text.
+        CollaPipeError: If the picture is too small for its text.
     """
     _need_matplotlib()
     from collapipe_env.rendering import page

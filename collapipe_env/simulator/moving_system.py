@@ -65,7 +65,7 @@ class MovingSystem:
 
     Attributes:
         processes: Those that are on, in the order in which they act.
-        carried: What they carry now (E, ...).
+        carried: Arrays that they carry now (E, ...).
         comes_and_goes: Whether one of them may send devices away.
         may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
             encoder.
@@ -165,10 +165,10 @@ class MovingSystem:
 
         Args:
             state: The system before the round just played (E, ...).
-            costs: What the round cost.
+            costs: Costs of the round.
 
         Raises:
-            ScenarioError: If a process of the user's own returns something else than `begin` did, or, in
+            ScenarioError: If a user's own process returns something else than `begin` did, or, in
                 NumPy, a number that is not finite (tensors are looked at when a state is loaded: here the
                 device would have to be waited for).
         """
@@ -203,7 +203,7 @@ class MovingSystem:
         """The state of a round (E, ...): the system of the layout under every process.
 
         Args:
-            carried: What the processes carry in the round.
+            carried: Arrays that the processes carry in the round.
             budget: Energy budgets (E, N, K+1) [J].
             backlog: Virtual queues (E, N, K+1).
             round_index: Rounds played (E,).
@@ -275,7 +275,7 @@ class MovingSystem:
 
         Args:
             truth: The system before a round (E, ...).
-            carried: What the processes carry in that round.
+            carried: Arrays that the processes carry in that round.
         """
         return self._sight.estimate(
             truth,

@@ -106,7 +106,7 @@ def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
         fault: Where it is wrong.
         value: The array, of the same shape.
         name: Its name.
-        expected: What would be right.
+        expected: The correct value.
 
     Raises:
         AllocationError: Names the first fault.

@@ -99,10 +99,10 @@ class SavedRound:
 
     Attributes:
         state: The system before it.
-        allocation: What was played.
+        allocation: The plan that was played.
         arrivals: Micro-batches whose gradients arrived.
         learning: Report of the learner after it.
-        interruption: What processes did inside it; ``None`` where none can.
+        interruption: Events of processes inside it; ``None`` where none can.
     """
 
     state: SystemState

@@ -33,7 +33,7 @@ class Sight:
 
         Args:
             truth: The system before a round (E, ...).
-            carried: What the processes carry in that round.
+            carried: Arrays that the processes carry in that round.
             numbers: Gives uniform numbers of a process's estimate (E, estimate_numbers).
         """
         blurred = truth.known_uplink_gain is not None
@@ -55,7 +55,7 @@ class Sight:
         """Arrays of processes that schedulers get.
 
         Args:
-            carried: What the processes carry.
+            carried: Arrays that the processes carry.
             blurred: Whether what is known of gains is not the truth: then nothing else may say it.
         """
         found = {}

@@ -60,8 +60,8 @@ class Played:
     Attributes:
         record: Everything about it.
         following: The system before the next round (E, ...).
-        seen: What schedulers get of it.
-        carried: What the processes carry then.
+        seen: The part that schedulers see.
+        carried: Arrays that the processes carry then.
     """
 
     record: RoundRecord
@@ -85,7 +85,7 @@ class World:
 
     Attributes:
         state: The system before the next round (E, ...).
-        seen: What schedulers get of it: the same, unless a process estimates.
+        seen: The part that schedulers see: the same, unless a process estimates.
         learning: Report of the learner.
 
     Warns:
@@ -150,7 +150,7 @@ class World:
             mask: True for the rows to reset (E,); ``None`` for all. The other rows go on.
 
         Returns:
-            What schedulers see of the state (E, ...).
+            The state as schedulers see it (E, ...).
         """
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
         rows = self.backend.rows(mask)
@@ -242,7 +242,7 @@ class World:
         """Go on to the next round.
 
         Args:
-            played: What :meth:`try_round` has just returned.
+            played: Result of the last :meth:`try_round`.
         """
         self.learning, self._last_round = played.record.learning, played.record
         self.system.carried, self.state = played.carried, played.following

@@ -26,7 +26,7 @@ class Trace:
         held: Rows of the file that had no value, for which the one before holds.
 
     Raises:
-        DataError: The samples are no such trace.
+        DataError: If the samples are no such trace.
     """
 
     name: str

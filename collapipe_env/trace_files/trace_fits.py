@@ -78,7 +78,7 @@ def moments(traces: Iterable[Trace]) -> Moments:
         traces: One or more, of one unit.
 
     Raises:
-        DataError: No trace is longer than the longest lag, or none varies.
+        DataError: If no trace is longer than the longest lag, or none varies.
     """
     series = [decibels(trace) for trace in traces]
     longest = max(map(len, series), default=0)

@@ -102,7 +102,7 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
 
     Args:
         path: A file in CSV, which may be compressed by gzip.
-        columns: What to read.
+        columns: Columns to read.
 
     Returns:
         The traces in their order in the file; ``None`` for parts in which the quantity was not measured in

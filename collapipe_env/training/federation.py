@@ -144,7 +144,7 @@ class Federation:
                 None for 0.
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
             staleness: Version gap of each stage slot, shape (N, slots); None for 0.
-            moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
+            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
             recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
                 federation's memory.
             local_steps: Local steps of the clusters, shape (N,), 0 for those that sit out: they use no
@@ -186,7 +186,7 @@ class Federation:
             on_server: Last encoder blocks that the server runs, shape (N,).
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
             local_steps: Most local steps that a cluster takes.
-            moments: What becomes of the optimiser's moments of each block, shape (N, L); None where all stay.
+            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
 
         Returns:
             The server's side of the round.
@@ -372,7 +372,7 @@ class Federation:
         return self._models[0], self._head.module
 
     def get_state(self) -> Tree:
-        """Return everything that decides how the run goes on, as copies; between rounds only."""
+        """Return everything that decides how the run continues, as copies; between rounds only."""
         model, head = self.common_model
         return {
             "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},

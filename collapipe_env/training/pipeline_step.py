@@ -111,7 +111,7 @@ class CutModel:
 def run_blocks(
     blocks: Iterable[nn.Module], x: Tensor, attention_mask: Tensor, *, recompute: bool, draws: bool
 ) -> Tensor:
-    """Compute blocks one after the other.
+    """Compute blocks one after another.
 
     Args:
         blocks: The blocks.

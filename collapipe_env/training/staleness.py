@@ -105,7 +105,7 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
     """Return the optimiser's next step, to be subtracted from the weights, for an unchanged gradient.
 
     Args:
-        optimizer: AdamW or SGD; its parameters one after the other are the flat vector.
+        optimizer: AdamW or SGD; its parameters one after another are the flat vector.
         applied: Whether the gradients at hand are those of its last step; SGD without momentum knows no
             others.
 

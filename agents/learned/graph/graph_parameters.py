@@ -95,7 +95,7 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
     """Refuse hyper-parameters out of range.
 
     Args:
-        parameters: What to check.
+        parameters: Hyper-parameters to check.
         prefix: Put before names in errors, for instance ``"--graph."``.
 
     Raises:
@@ -139,7 +139,7 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
     Only training needs them: a net plays without their files.
 
     Args:
-        parameters: What to check.
+        parameters: Hyper-parameters to check.
         prefix: Put before names in errors, as for :func:`check_graph_parameters`.
 
     Raises:

@@ -56,7 +56,7 @@ class GraphFiles:
 
     @property
     def latest(self) -> Path:
-        """The last version, from which training goes on."""
+        """The last version, from which training continues."""
         return self.folder / "checkpoints" / "latest.safetensors"
 
     @property

@@ -38,7 +38,7 @@ class GraphScheduler(StateScheduler):
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
 
     Raises:
-        AllocationError: An argument is out of its range.
+        AllocationError: If an argument is out of range.
         ScenarioError: Budgets are per second.
     """
 
@@ -87,7 +87,7 @@ class GraphScheduler(StateScheduler):
             The allocation (E, ...).
 
         Raises:
-            AllocationError: The devices present in some cluster cannot hold the encoder.
+            AllocationError: If the devices present in some cluster cannot hold the encoder.
         """
         inputs = round_input(self.parameters, state, exact_drift=True)
         require_room(inputs.cap, self.parameters.costs.blocks)

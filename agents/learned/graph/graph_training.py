@@ -53,7 +53,7 @@ class GraphTraining:
     A resumed training draws new systems and episodes; weights, moments of the optimiser and schedules go on.
 
     Args:
-        plan: What to train.
+        plan: The training.
         files: Where to keep it.
 
     Raises:

@@ -42,7 +42,7 @@ def with_new_layouts(scenario: Scenario) -> Scenario:
     """The same scenario with another layout in every episode.
 
     Raises:
-        ScenarioError: Some layouts would not have room for the encoder.
+        ScenarioError: If some layouts would not have room for the encoder.
     """
     return scenario.with_overrides({"cluster.layout": "per_episode"})
 

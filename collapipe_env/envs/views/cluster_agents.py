@@ -41,7 +41,7 @@ ParallelStep = tuple[
 class ClusterAgents(ParallelEnv):
     """A PettingZoo ``ParallelEnv`` in which agent ``cluster_<n>`` plays the part of cluster ``n``.
 
-    The agents' actions, one after the other, are an action of the single environment, and everything that
+    The agents' actions, one after another, are an action of the single environment, and everything that
     follows is that environment's: with the same seed and actions both go through the same trajectory, bit
     for bit.
 

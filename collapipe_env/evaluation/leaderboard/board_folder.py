@@ -25,7 +25,7 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
     """Return the results of cells that were played.
 
     Args:
-        plan: What was asked for.
+        plan: The requested plan.
         cells: Results by names of scenarios.
         command: Command that played them.
     """
@@ -76,7 +76,7 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
     Args:
         run: The folder.
         results: The results.
-        plan: What was played.
+        plan: The plan that was played.
 
     Raises:
         DataError: If a file cannot be written.

@@ -103,7 +103,7 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
     """Play whatever of the cells is not finished yet.
 
     Args:
-        plan: What to play.
+        plan: The plan to play.
         executor: Plays the episodes.
         anchoring: Whether the anchors play along where none are frozen.
 

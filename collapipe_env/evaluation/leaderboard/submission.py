@@ -113,12 +113,12 @@ class Player:
 
 
 def is_own(name: str) -> bool:
-    """Whether a name stands for code of the user's own."""
+    """Whether a name stands for a user's own code."""
     return name in SCHEDULERS.added() or (is_reference(name) and not is_shipped(name))
 
 
 def named_player(name: str) -> Player:
-    """Return a scheduler that was named: of the package, of its zoo, or code of the user's own.
+    """Return a scheduler that was named: of the package, of its zoo, or a user's own code.
 
     Args:
         name: Its name.

@@ -51,7 +51,7 @@ libraries may round differently."""
 
 
 Chain = tuple[int, ...]
-"""Kind, node and number of the label of each element of a pipeline, one after the other."""
+"""Kind, node and number of the label of each element of a pipeline, one after another."""
 ELEMENT_LETTERS = 10
 """Characters that an element of a chain takes in the page, about."""
 
@@ -108,7 +108,7 @@ def episode_detail(
     """Play an episode again and pack its rounds.
 
     Args:
-        stored: What was played.
+        stored: The stored run.
         result: The episode.
         room: Characters that the packed rounds may take, about; with more, only every second, third ... round
             is packed.
@@ -295,10 +295,10 @@ def _add_timeline(columns: _Columns, timeline: RoundTimeline) -> None:
 def chosen_records(
     stored: StoredScenario, result: EpisodeResult, wanted: Sequence[int]
 ) -> Iterator[tuple[int, RoundRecord]]:
-    """Play an episode again, and yield some of its rounds with their indices, one after the other.
+    """Play an episode again, and yield some of its rounds with their indices, one after another.
 
     Args:
-        stored: What was played.
+        stored: The stored run.
         result: The episode.
         wanted: Indices of the rounds, from 0, at least one.
 

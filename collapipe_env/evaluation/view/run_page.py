@@ -94,7 +94,7 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
 
     Args:
         run: The run.
-        choice: What is shown round by round.
+        choice: The rounds to show.
         on_round: Called after each round that is played again.
 
     Raises:

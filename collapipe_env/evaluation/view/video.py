@@ -35,7 +35,7 @@ def write_video(
     """Write a video of an episode.
 
     Args:
-        stored: What was played.
+        stored: The stored run.
         result: The episode.
         path: File that ends in ``.gif`` or ``.mp4``.
         frames: Rounds that are shown, evenly spaced, at most all.

@@ -95,7 +95,7 @@ def find_nodes(grid: Grid, clusters: int, patience_s: float) -> dict[int, int]:
         Number of each cluster's node.
 
     Raises:
-        ExecutionError: A cluster has no node in time, or two, or a node does not answer.
+        ExecutionError: If a cluster has no node in time, or two, or a node does not answer.
     """
     deadline, asked, found = time.monotonic() + patience_s, set[int](), dict[int, int]()
     while len(found) < clusters:

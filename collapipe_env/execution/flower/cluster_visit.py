@@ -80,8 +80,8 @@ def play_cluster(
         The update without moments, and the moments to keep for the cluster's next round.
 
     Raises:
-        ExecutionError: The server does not answer or is lost, or a role fails.
-        FrameError: The command is another cluster's, or incomplete.
+        ExecutionError: If the server does not answer or is lost, or a role fails.
+        FrameError: If the command is another cluster's, or incomplete.
     """
     if command.meta.get("cluster") != cluster:
         raise FrameError(

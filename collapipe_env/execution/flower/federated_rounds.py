@@ -62,8 +62,8 @@ class FederatedRounds:
         token: Secret of the server and of control units.
 
     Raises:
-        ScenarioError: The scenario cannot be executed.
-        TransportError: The address cannot be listened at.
+        ScenarioError: If the scenario cannot be executed.
+        TransportError: If the address cannot be listened at.
         TokenError: Other machines can connect, and the token is missing or short.
     """
 
@@ -162,7 +162,7 @@ class FederatedRounds:
             Command of each cluster that plays, with the common model and without moments.
 
         Raises:
-            ExecutionError: A round is under way, or the server has failed.
+            ExecutionError: If a round is under way, or the server has failed.
         """
         if self._planned is not None:
             raise ExecutionError(f"round {self.rounds} is under way: end it first")
@@ -210,11 +210,11 @@ class FederatedRounds:
             updates: Update of each cluster that plays, without moments.
 
         Returns:
-            What was planned, and the server's report.
+            The planned round, and the server's report.
 
         Raises:
-            ExecutionError: No round is under way, an update is missing, or the server has failed.
-            FrameError: An update does not fit the round or the model.
+            ExecutionError: If no round is under way, an update is missing, or the server has failed.
+            FrameError: If an update does not fit the round or the model.
         """
         planned = self._planned
         if planned is None:
@@ -241,7 +241,7 @@ class FederatedRounds:
         """Raise what the server has failed of, if it has.
 
         Raises:
-            ExecutionError: The server has failed.
+            ExecutionError: If the server has failed.
         """
         while not self._news.empty():
             self._expect("nothing")

@@ -22,7 +22,7 @@ def to_plain(frame: Frame) -> tuple[Arrays, bytes]:
         frame: The frame.
 
     Raises:
-        FrameError: It holds what frames cannot carry, or is above a limit.
+        FrameError: If it holds what frames cannot carry, or is above a limit.
     """
     encode(frame)  # refused here already, as its receiver would refuse it
     return dict(frame.arrays), b"".join(encode(Frame(frame.kind, frame.tag, frame.at_s, frame.meta)))
@@ -43,7 +43,7 @@ def from_plain(
         limits: Sizes that the frame may have.
 
     Raises:
-        FrameError: It is damaged, of another kind, or above a limit.
+        FrameError: If it is damaged, of another kind, or above a limit.
     """
     if not isinstance(header, bytes):
         raise FrameError(

@@ -96,7 +96,7 @@ def require_flower() -> str:
     """Return the search path by which Flower's programs are found, this environment's first.
 
     Raises:
-        ExecutionError: Some are missing.
+        ExecutionError: If some are missing.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
@@ -169,7 +169,7 @@ class LocalDeployment:
             Figures of the rounds, and all weights at the end.
 
         Raises:
-            ExecutionError: The run has failed, a process has ended, or it takes too long.
+            ExecutionError: If the run has failed, a process has ended, or it takes too long.
         """
         out = self._folder / "server"
         for name in (RESULT_FILE, WEIGHTS_FILE, FAILED_FILE):

@@ -47,7 +47,7 @@ class ServerSettings:
         """Read the settings.
 
         Raises:
-            ExecutionError: One is unknown, missing or wrong.
+            ExecutionError: If one is unknown, missing or wrong.
         """
         usual = {
             "scenario": "small",
@@ -99,7 +99,7 @@ class ClientSettings:
         """Read the settings.
 
         Raises:
-            ExecutionError: One is unknown, missing or wrong.
+            ExecutionError: If one is unknown, missing or wrong.
         """
         given = _merged({"cluster": -1, "bind": "127.0.0.1", "token-file": ""}, config, "--node-config")
         if given["cluster"] < 0:

@@ -29,7 +29,7 @@ def records_of(frame: Frame) -> RecordDict:
         frame: The frame.
 
     Raises:
-        FrameError: It holds what frames cannot carry.
+        FrameError: If it holds what frames cannot carry.
     """
     arrays, header = to_plain(frame)
     return RecordDict({MODEL: array_record(arrays), FRAME: ConfigRecord({HEADER: header})})
@@ -43,7 +43,7 @@ def frame_of(content: RecordDict, *kinds: str) -> Frame:
         kinds: Kinds that are expected.
 
     Raises:
-        FrameError: They hold none of these.
+        FrameError: If they hold none of these.
     """
     arrays = content.array_records.get(MODEL, ArrayRecord())
     header = content.config_records.get(FRAME, ConfigRecord()).get(HEADER)
@@ -99,8 +99,8 @@ class CollaPipeStrategy(Strategy):
         """Merge the updates.
 
         Raises:
-            ExecutionError: A client has failed, or an update is missing.
-            FrameError: An update is damaged, or does not fit.
+            ExecutionError: If a client has failed, or an update is missing.
+            FrameError: If an update is damaged, or does not fit.
         """
         clusters = {node: n for n, node in self._nodes.items()}
         updates: dict[int, Frame] = {}

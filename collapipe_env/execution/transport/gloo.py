@@ -77,7 +77,7 @@ class GlooEndpoint:
         limits: Sizes of frames, in both directions.
 
     Raises:
-        TransportError: This build of torch has no gloo.
+        TransportError: If this build of torch has no gloo.
     """
 
     def __init__(self, control: Connecting, by_tcp: Collection[str] = (), limits: Limits = LIMITS) -> None:

@@ -73,7 +73,7 @@ class Meeting(dist.Store):  # type: ignore[misc, name-defined] # whose types tor
         """Wait until all keys are there.
 
         Raises:
-            TransportError: They are not in time, or the peer is gone.
+            TransportError: If they are not in time, or the peer is gone.
         """
         longest = MEET_S if timeout is None else timeout.total_seconds()
         with self._changed:
@@ -296,7 +296,7 @@ class Pair:
 
 
 def packed(frame: Frame, limits: Limits) -> Bytes:
-    """Return the messages of a frame, one after the other: copies, each part where its type may begin."""
+    """Return the messages of a frame, one after another: copies, each part where its type may begin."""
     parts = encode(frame, limits)
     total = sum(_room(len(part)) for part in parts)
     content = np.empty(max(_HEAD.size + total, FIRST_BYTES), np.uint8)

@@ -1,7 +1,7 @@
 """The server's side of a round: its head, and under split training the encoder's last blocks ([R], [X]).
 
 SplitFed V1 and PiPar keep a server-side model for every cluster; SplitFed V2 has one, which serves the
-clusters one after the other (`algorithms.md` section 6). CollaPipe's own server keeps a head for every
+clusters one after another (`algorithms.md` section 6). CollaPipe's own server keeps a head for every
 cluster within a round, or one that steps once in each local step with the gradients of all clusters.
 """
 
@@ -126,7 +126,7 @@ def split_steps(
     ending: Array,
     local_step: Array,
 ) -> Array:
-    """Time of a local step where the server serves the clusters one after the other (..., N) [s].
+    """Time of a local step where the server serves the clusters one after another (..., N) [s].
 
     Args:
         parameters: Scalars of the scenario.

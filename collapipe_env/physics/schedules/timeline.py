@@ -130,7 +130,7 @@ def gpipe_timeline(elements: Sequence[Element], micro_batches: int) -> list[Even
         2 * M * len(elements) events in order of completion.
 
     Raises:
-        AllocationError: The pipeline is empty, M < 1, or a time is negative or not finite.
+        AllocationError: If the pipeline is empty, M < 1, or a time is negative or not finite.
     """
     _check(elements, micro_batches)
     last = len(elements) - 1
@@ -263,7 +263,7 @@ def chain_elements(
         2 S + 3 elements, and the hop between chunks if there is one.
 
     Raises:
-        AllocationError: The sequences' lengths do not belong together.
+        AllocationError: If the sequences' lengths do not belong together.
     """
     stages = len(stage_nodes)
     lengths = {
@@ -347,7 +347,7 @@ def cluster_timeline(
         The round, from 0 to the end of the broadcast.
 
     Raises:
-        AllocationError: A bad pipeline, a negative or non-finite length, fewer than one local step, or a
+        AllocationError: If a bad pipeline, a negative or non-finite length, fewer than one local step, or a
             broadcast that begins before the cluster's own upload has ended.
     """
     lengths = {
