@@ -5,7 +5,7 @@ and memory are optimised jointly with a split backward pass; the solver starts f
 is run online, and schedules are cached. The programme itself is a reconstruction ([R], after the zero-bubble
 one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours beyond that ([R], [X]):
 
-* links, the CU's relay, the uplink, the downlink and the server are machines of the programme, too
+* links, the CU's relay, the uplink, the downlink and the server are also machines of the program
   (:mod:`~.planning.optpipe_model`);
 * nothing is off-loaded: edge boards have one memory and flash is slow;
 * the partition is an input, as in OptPipe: the one of a few usual splits (PipeEdge's, that of least latency,

@@ -5,7 +5,7 @@ the field's standard one ([R], ``algorithms.md`` section 6) fitted into a cluste
 ``system_model.md`` section 4): one stage whose group is all devices of the cluster. The CU deals out its
 mini-batch, devices process their shares in parallel, a ring all-reduce averages their gradients in every
 local step, and the lead device sends the encoder to the CU. The decoder stays on the server, as in all
-plans of this system, so activations and gradients cross the CU and the uplink, too.
+plans of this system, so activations and gradients also cross the CU and the uplink.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class VanillaFL(PlanBaseline):
     """Data-parallel training of the whole encoder in every cluster; equal bandwidth and full power.
 
     The CU's data are dealt out evenly: device ``k`` of a group of ``g`` has the share ``1 / g``. A device
-    must hold the weights, gradients and moments of all ``L`` blocks and the activations of its share. Those
+    must hold the weights, gradients and moments of all ``L`` blocks and the activations of its share. Devices
     that cannot are left out and counted by :meth:`left_out`; the remaining shares grow, so the group is the
-    largest one that fits. Memory pressure is thus relieved by smaller shares; activations are not
-    recomputed. In the shipped scenarios all devices fit. Where no group fits with even shares, they become
-    uneven (see :func:`data_shares`), and only where a cluster's devices together cannot hold a mini-batch
-    the scheduler refuses.
+    largest one that fits. Memory pressure is thus relieved by smaller shares; activations are not recomputed.
+    In the shipped scenarios all devices fit. Where no group fits with even shares, they become uneven (see
+    :func:`data_shares`), and only where a cluster's devices together cannot hold a mini-batch the scheduler
+    refuses.
 
     Channels and queues are ignored. Micro-batches let the transfers between the CU, the group and the
     server overlap with computing; ``micro_batches=1`` switches that off.

@@ -17,9 +17,9 @@ Ours ([X]):
   with the fastest slowest stage that memory allows, and of these sets the one with the least time of a
   round is taken, simulated exactly. Links thus count in the choice of devices, not in the partition. In
   clusters of more than ten devices not all sets are looked at (see :func:`device_sets`);
-* ``link_aware`` plans with links counted as stages, too, and takes what is faster: ``K_k`` then is the number
-  of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links that
-  keeps devices busy, where memory is scarce it costs them blocks;
+* ``link_aware`` also plans with links counted as stages, and takes the faster plan: ``K_k`` then is the
+  number of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links
+  that keeps devices busy, where memory is scarce it costs them blocks;
 * where no partition fits the memories, a ceiling for all ``K_k`` is lowered until one does;
 * launches count in the partition, all overheads, latencies and updates in the time of a round. ``M`` is an
   input.

@@ -212,7 +212,7 @@ def require_within(
         low: The smallest number that may stand there.
         high: The largest.
         place: Its name, for the error.
-        unknown: Whether NaN may stand there, too.
+        unknown: Whether NaN is also allowed.
 
     Raises:
         StateError: Names the place, the first number at fault and the range.

@@ -7,7 +7,7 @@ its energy ``E / x^2`` and a worth ``w`` of a second of the cluster's delay the 
 
     w H (a + c) = 2 p E / x^3,    x = (2 p E / (w H (a + c)))^(1/3)
 
-and under the exact drift ``p`` falls with the energy, too. Stages that would become the bottleneck share one
+and under the exact drift ``p`` also falls with the energy. Stages that would become the bottleneck share one
 longest time ``m``, which is found by one-dimensional search. Only the slowest clusters decide the round: the
 worths of all delays sum to ``V``, and clusters with time to spare slow down until they have none. All of it
 is convex in ``x``, so the answer is the best one for GPipe and heads that do not wait, but for the updates of

@@ -1,8 +1,8 @@
 """Search of the whole open space: orders of the devices and schedules around the search of a round ([X]).
 
 The search (:mod:`.round_solver`) takes the devices in the order of their numbers and runs GPipe. Orders are
-found for its plan and the devices numbered anew; schedules are simulated for its plan, and their savings
-handed to it; then it goes on from there. A few such passes are made, and of all plans met the best is kept.
+found for its plan and the devices numbered anew; schedules are simulated for its plan, and their savings are
+passed to it; then it continues from there. After a few such passes the best of all plans is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Local steps of a cluster's plan under 1F1B and ZB-H1, in place of GPipe's closed form ([X]).
 
-The search knows the local step of GPipe in closed form only. Other schedules are simulated at the plan at
-hand, and the search goes on with the seconds by which the best of them is shorter, for each number of
+The search knows the local step of GPipe in closed form only. Other schedules are simulated for the present
+plan, and the search continues with the seconds by which the best of them is shorter, for each number of
 micro-batches, as if they stayed the same for other segments and powers (:mod:`.open_rounds`).
 """
 

@@ -12,7 +12,7 @@ class DSSRATruth(DSSRA):
 
     Args:
         scenario: The scenario to schedule.
-        options: Those of :class:`DSSRA`.
+        options: Options of :class:`DSSRA`.
 
     Raises:
         AllocationError: If an argument is out of range.

@@ -126,11 +126,12 @@ def training_state(files: TrainingFiles) -> TrainingState:
 
 
 def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] = tqdm.write) -> TrainingState:
-    """Train until the plan's steps are done, going on from the last checkpoint if there is one.
+    """Train until the plan's steps are done, continuing from the last checkpoint if there is one.
 
-    A resumed run plays new episodes and, with SAC, fills its memory anew; all else goes on. The learning rate
-    falls in a straight line over the plan's steps: where they are more than before, it takes its place in the
-    longer line, which is higher, so a lengthened training is not the same as a long one from the start.
+    A resumed run plays new episodes and, with SAC, refills its memory; everything else continues. The
+    learning rate falls in a straight line over the plan's steps: where they are more than before, it takes
+    its place in the longer line, which is higher, so a lengthened training is not the same as a long one from
+    the start.
 
     Args:
         plan: The training.
@@ -142,7 +143,7 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
 
     Raises:
         KeyboardInterrupt: After saving, if the user interrupts.
-        CheckpointError: If the checkpoint to go on from is damaged or does not fit.
+        CheckpointError: If the checkpoint is damaged or does not fit.
     """
     saved = read_checkpoint(files.latest) if files.latest.exists() else None
     state = TrainingState() if saved is None else _state_of(saved, files.latest)

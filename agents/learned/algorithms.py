@@ -31,7 +31,7 @@ class AgentAlgorithm(Protocol):
         ...
 
     def without_training(self, agent: AgentFile) -> AgentFile:
-        """Return an agent's file without what only training needs, where its checkpoints are such files, too.
+        """Return an agent's file without the parts only for training, if its checkpoints are such files.
 
         Args:
             agent: Content of the file.

@@ -1,7 +1,7 @@
 """The file of a learned agent: a zip of JSON and tensors, from which nothing is ever executed.
 
 Members: ``metadata.json`` (what the agent is and was trained on), ``policy.pt`` (its weights) and
-``training.pt`` (optimiser states, to go on training). Tensors are read with ``weights_only=True``.
+``training.pt`` (optimiser states, to continue training). Tensors are read with ``weights_only=True``.
 Stable-Baselines3's own archives hold pickled Python objects, which run code when they are read: those are
 refused.
 """
@@ -54,7 +54,7 @@ class SavedAgent:
         history: Its validations, oldest first, plain data.
         package_version: Version of the package that wrote it.
         policy: Weights of the policy.
-        optimisers: States needed to go on training.
+        optimisers: States needed to continue training.
     """
 
     algorithm: str

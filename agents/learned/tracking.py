@@ -1,7 +1,7 @@
 """Curves of a training in Weights & Biases or MLflow, the same numbers as TensorBoard's.
 
-Both are optional and imported where they are used. A run keeps its id in the folder of the training, so that
-one that goes on writes into the same run there.
+Both are optional and imported where they are used. A run keeps its id in the folder of the training, so a
+continued training writes into the same run there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require_tracker(tracker: Tracker) -> Any:
     """Import a tracker's package.
 
     Args:
-        tracker: Name of the tracker, which is that of its package, too.
+        tracker: Name of the tracker, which is also its package's name.
 
     Raises:
         MissingPackageError: If it is not installed.
@@ -44,7 +44,7 @@ def require_tracker(tracker: Tracker) -> Any:
 
 
 def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> KVWriter:
-    """Begin a run of a tracker, or go on with the one of this folder.
+    """Begin a run of a tracker, or continue the run of this folder.
 
     Args:
         tracker: Name of the tracker.

@@ -102,7 +102,7 @@ def device_sets(
         problem: The cluster.
         usable: All devices that can hold a block.
         numbers: Numbers of micro-batches, of which each set is priced with its best.
-        width: How many sets of each size go on, and how many are returned in all.
+        width: Number of sets of each size that are kept, and of sets returned.
 
     Returns:
         The best first, and the set of all devices in any case.

@@ -15,8 +15,8 @@ after ``W`` of micro-batch ``m`` has ended, which is a precedence.
 
 A link's latency is a delay between two steps that occupies no machine ([X]).
 
-Times are rounded *down* to a grid, so that the solver's bound is a bound in seconds, too; the order found is
-then timed with the exact durations.
+Times are rounded *down* to a grid, so the solver's bound is also a bound in seconds; the order found is then
+timed with the exact durations.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def shifted_blocks(held: tuple[int, ...], stages: Sequence[int]) -> Iterator[tup
 
     Args:
         held: Blocks of each stage (S,).
-        stages: Those that may give.
+        stages: Stages that may give a block.
 
     Yields:
         Blocks (S,), one of them possibly 0.

@@ -58,7 +58,7 @@ def ordinary_caps(stages: int) -> IntArray:
 
 
 def link_aware_caps(stages: int) -> IntArray:
-    """Caps that count links and the CU's relay as stages, too: ``2 (S - s) + 2`` (S,)."""
+    """Caps that also count links and the CU's relay as stages: ``2 (S - s) + 2`` (S,)."""
     return 2 * np.arange(stages, 0, -1) + 2
 
 

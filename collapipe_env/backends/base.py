@@ -30,7 +30,7 @@ class Backend(Protocol):
 
         Args:
             values: The numbers.
-            keep: Leave real ones in their own type, too, as :meth:`host` has returned them.
+            keep: Leave real numbers in their own type as well, as :meth:`host` has returned them.
         """
         ...
 

@@ -87,7 +87,7 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
 
 
 def _train_in_worker(task: Training) -> None:
-    """Train in a process of the pool: silently, since others print, too; SIGTERM saves the training."""
+    """Train in a process of the pool: silently, because others also print; SIGTERM saves the training."""
     with open(os.devnull, "w") as nowhere, terminable():
         try:
             with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):

@@ -26,7 +26,7 @@ NEVER_S = 1e12
 class AvailabilityBank:
     """Clients who are there from each window's begin up to its end, again in every period.
 
-    Windows that touch are one, round the end of the period, too; windows without length are none.
+    Windows that touch are one, even across the end of the period; windows without length are none.
 
     Args:
         clients: One or more.

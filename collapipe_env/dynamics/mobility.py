@@ -308,7 +308,7 @@ class Mobility(Process):
 
         Args:
             devices: Numbers of devices (R, N, K).
-            cu: That of every CU.
+            cu: Number of every CU.
         """
         xp = namespace(devices)
         nodes = xp.concat((xp.full_like(devices[..., :1], cu), devices), axis=-1)

@@ -54,8 +54,8 @@ class PresenceSpec:
             round through. Otherwise it fails inside a round.
         hazard_factors: Classes of devices: each device is of one of them in every episode, all equally
             likely; its hazard is so many times as high, its stay so many times as short. 0.01 to 100 each.
-        recovery: How a cluster goes on when a device fails inside a round: ``light`` moves blocks between the
-            stages that are left, ``heavy`` plans anew and lets all blocks go over the CU, ``drop-round``
+        recovery: How a cluster continues when a device fails inside a round: ``light`` moves blocks between
+            the stages that are left, ``heavy`` plans anew and lets all blocks go over the CU, ``drop-round``
             gives the cluster's round up.
         heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
         misses: Heartbeats that have to be missed before a device counts as failed, 1 to 1000.
@@ -63,9 +63,8 @@ class PresenceSpec:
             a device of the next stage, or ``cu``. Where decisions list ``replication``, that of plans which
             say nothing.
         availability: File of clients' availability (``docs/traces.md``), which devices play in place of the
-            laws of stays and absences; empty for the laws. A relative path is looked for below
-            ``COLLAPIPE_DATA``, too. What ``on_mean_s`` and ``hazard_factors`` say is then what schedulers
-            believe.
+            laws of stays and absences; empty for the laws. A relative path is also looked up below
+            ``COLLAPIPE_DATA``. What ``on_mean_s`` and ``hazard_factors`` say is then what schedulers believe.
         availability_split: Clients that are played, by their index in the file modulo 5: 3 for ``dev``, 4 for
             ``test``, else ``train``; ``all`` for all of them.
         share_clients: Whether devices may have the same client where there are fewer clients than devices.

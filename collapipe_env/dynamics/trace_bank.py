@@ -66,7 +66,7 @@ class TraceBank:
 
         Args:
             trace: Indices of traces, any shape, int64.
-            begin_s: Begins of the windows of that shape on the time played, which goes on beyond a trace's
+            begin_s: Begins of the windows of that shape on the time played, which continues beyond a trace's
                 end, >= 0, float64 [s].
             seconds: Length of the windows, > 0 [s].
         """

@@ -34,8 +34,8 @@ class TracesSpec:
     """Fields of ``dynamics.processes.traces``.
 
     Attributes:
-        source: A folder of CSV files, one file, or a list of them; relative paths are looked for below
-            ``COLLAPIPE_DATA``, too. ``trace-like`` for synthetic traces, which need no files.
+        source: A folder of CSV files, one file, or a list of them; relative paths are also looked up below
+            ``COLLAPIPE_DATA``. ``trace-like`` for synthetic traces, which need no files.
         profile: Kind of synthetic traces.
         format: Format of the files.
         mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, at which

@@ -73,7 +73,7 @@ def seed_rows(
     """Give the rows of a vector environment their generators, in place.
 
     Args:
-        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed go on.
+        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed continue.
         seed: One number for row 0, the next ones for the other rows; or a list, one entry a row.
         mask: Rows that are to be reset; ``None`` for all.
 
@@ -106,7 +106,7 @@ def masked(values: dict[str, Any], rows: Array) -> dict[str, Any]:
 
 
 def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
-    """Read how a vector environment is asked to go on after an episode.
+    """Read how a vector environment continues after an episode.
 
     Args:
         mode: Gymnasium's enum, or its value: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``.

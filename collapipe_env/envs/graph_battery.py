@@ -18,8 +18,8 @@ BATTERY_FEATURES = (
 def seen_batteries(state: SystemState, battery_j: float) -> Array:
     """Features of devices with batteries (..., N, K, len(BATTERY_FEATURES)).
 
-    Those of devices that are away are shown, too: they tell who may come back. 0 for devices that a cluster
-    lacks.
+    Devices that are away are also shown, because their charge decides whether they may return. 0 for devices
+    that a cluster lacks.
 
     Args:
         state: The system (...), with the process ``battery``.

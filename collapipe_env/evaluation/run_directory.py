@@ -75,7 +75,7 @@ class RunDirectory:
     tensorboard = _Entry("tensorboard")
     """Curves of its training."""
     tracking = _Entry("tracking")
-    """Files of a tracker that its training tells, too."""
+    """Files of a tracker to which its training also reports."""
     episodes = _Entry("evaluation")
     """All finished episodes."""
     figures = _Entry("figures")
@@ -99,7 +99,7 @@ class RunDirectory:
     played = _Entry("played")
     """Reports of its finished rounds."""
     state = _Entry("state.npz")
-    """State after its last finished round, to go on from."""
+    """State after its last finished round, from which it continues."""
     trace = _Entry("trace.json")
     """Its operations and transfers, for trace viewers."""
     measured = _Entry("measured")

@@ -21,9 +21,9 @@ _PACKAGE = "collapipe_env"
 def source_digest(path: Path, module: str | None = None) -> str:
     """SHA-256 of a source file and of the user's own modules that it imports, directly or through others.
 
-    Imports are read, not executed. Those that lead to a file below the same root count: beside the file, or
-    in the folder that a module's dotted name starts from. Libraries are not read through: of an installed
-    package the file itself counts, and names, sizes and times of the package's others.
+    Imports are read, not executed. Imports of files below the same root count: beside the file, or in the
+    folder that a module's dotted name starts from. Libraries are not read through: of an installed package
+    the file itself counts, and names, sizes and times of the package's others.
 
     Args:
         path: The source file.

@@ -20,7 +20,7 @@ class UnitProgress:
 
     Args:
         units: All units.
-        missing: Those that are to be played.
+        missing: Units that are still to be played.
         several: Whether there are several scenarios, which lines then name.
         lines: Whether to print a line for each unit that ends.
     """

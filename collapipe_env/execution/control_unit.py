@@ -30,8 +30,8 @@ class ControlUnit(Role):
     """Control unit of a cluster.
 
     It keeps the parts of the cluster's model with their moments, and hands the blocks out with every round.
-    It watches over its devices: when one is lost that has blocks, it ends the attempt at the round, asks for
-    a plan of what is left, and goes on with that.
+    It watches over its devices: when one is lost that has blocks, it ends the attempt at the round, requests
+        a plan for the remaining work, and continues with it.
 
     Attributes:
         kept: Weights and moments of every block at the round's begin.
@@ -126,7 +126,7 @@ class ControlUnit(Role):
             super().on_frame(sender, frame)
 
     def on_lost(self, peer: str, reason: str) -> None:
-        """Hear that a peer is gone; without the server or the launcher nothing can go on."""
+        """Note that a peer is gone; without the server or the launcher nothing can continue."""
         if peer in (SERVER, LAUNCHER):
             self.cannot_go_on(peer, reason)
         else:

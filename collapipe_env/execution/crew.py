@@ -91,7 +91,7 @@ class Crew(ABC):
         """Terms of the execution, for a process that joins."""
 
     def _send_spec(self, name: str) -> None:
-        """Tell a process that joins what it is; the server goes on from a state that was kept."""
+        """Tell a joining process its role; the server continues from a stored state."""
         parts: list[bytes] = []
         if name == SERVER and self._begins_with is not None:
             whole = self._begins_with
@@ -142,7 +142,7 @@ class Crew(ABC):
         Devices that are lost between two rounds are noted, and not waited for.
 
         Args:
-            names: Those that are awaited.
+            names: Awaited processes.
             patience: Longest wait [s].
             tell: Is told who has joined, and who is awaited still.
 

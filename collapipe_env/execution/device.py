@@ -27,7 +27,7 @@ class Device(Role):
     Attributes:
         states: Weights and moments of its blocks after local steps of the present round, by the number of
             steps; 0 for the round's begin.
-        replicas: Those that it keeps for others, likewise.
+        replicas: Replicas that it keeps for others, likewise.
 
     Args:
         endpoint: Way to the other roles.

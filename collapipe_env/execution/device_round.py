@@ -88,7 +88,7 @@ class DeviceRound:
         self._backward: dict[int, Line] = {}
 
     def _states(self, frame: Frame) -> dict[int, Arrays]:
-        """Weights and moments of the blocks to go on with: sent along, kept, or taken over from others."""
+        """Weights and moments of the blocks to continue with: sent along, kept, or taken over from others."""
         device, arrays = self._device, frame.arrays
         sent = {int(name.partition("/")[0][1:]) for name in arrays if name.startswith("b")}
         begun = device.states.setdefault(0, {})

@@ -66,7 +66,7 @@ class Attendance:
                 self._heard[name] = time.monotonic()
 
     def missing(self) -> list[str]:
-        """Those that have been silent for too long."""
+        """Processes that have been silent for too long."""
         oldest = time.monotonic() - self._longest_s
         with self._lock:
             return [name for name, heard in self._heard.items() if heard < oldest]

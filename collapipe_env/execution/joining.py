@@ -41,7 +41,7 @@ LONGEST_S = 86_400.0
 
 
 class ExecutionError(CollaPipeError):
-    """An execution cannot begin or go on."""
+    """An execution cannot begin or continue."""
 
 
 def is_device(name: str) -> bool:
@@ -168,8 +168,8 @@ def make_role(
     Args:
         name: Its name.
         endpoint: Its way to the others.
-        spec: What the launcher says: scenario, generator, clock and scale.
-        state: State of the training that the server goes on from; ``None`` at the beginning.
+        spec: The launcher's settings: scenario, generator, clock and scale.
+        state: State of the training from which the server continues; ``None`` at the beginning.
         die: Called when a device is to fail.
         machine: Reads the machine's monotonic clock [s].
 

@@ -231,7 +231,7 @@ class Launcher(Crew):
         self._endpoint.drop(name)
 
     def committed(self, patience: float = PATIENCE_S) -> Committed:
-        """Ask the server for its state, and return everything that the execution can go on from.
+        """Ask the server for its state, and return everything from which the execution can continue.
 
         Between rounds, before the next one is planned.
 

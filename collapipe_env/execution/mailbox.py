@@ -49,7 +49,7 @@ class Mailbox:
         self._cancelled: Attempt | None = None
         self._error: BaseException | None = None
         self._waits: dict[int, tuple[Wanted, ...]] = {}
-        """Those that wait, by a number of each."""
+        """Waiting threads, by a number of each."""
         self._next_wait = 0
 
     @property

@@ -42,7 +42,7 @@ class ComparedCluster:
         begun_late_most_s: Largest lateness of them [s].
         overruns: Events that were late by more than a millisecond.
         lost: Names of the devices that were lost, such as ``c0d1``.
-        recovery_s: Seconds from the losses until training went on, all together [s].
+        recovery_s: Total time from the losses until training continued [s].
         phases: Its phases, where it has lost no device.
     """
 

@@ -69,10 +69,10 @@ class RankedLauncher(Launcher):
         self.wait_until_ready(names, PATIENCE_S)
 
     def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:
-        """Hear that a device's process is gone: without a rank, nothing can go on.
+        """Note that a device's process is gone: without a rank, nothing can continue.
 
         Raises:
-            ExecutionError: If it was not asked to fail.
+            ExecutionError: If its failure was not requested.
         """
         if name not in failed_names(failing, self.names):
             number = 1 + self._roles.index(name.partition(".")[0])

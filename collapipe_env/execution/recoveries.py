@@ -42,7 +42,7 @@ class Recoveries:
         self._planned, self._planners = planned, {}
 
     def answer(self, frame: Frame) -> Frame:
-        """Plan how a cluster goes on.
+        """Plan how a cluster continues.
 
         Args:
             frame: The control unit's request.

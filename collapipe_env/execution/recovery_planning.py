@@ -87,7 +87,7 @@ class RecoveryPlanner:
         plan_s: float | None = None,
         completed: int | None = None,
     ) -> RecoveryScript | None:
-        """Plan how the cluster goes on without a device, and keep that as its script.
+        """Plan how the cluster continues without a device, and store this plan as its script.
 
         Args:
             device: Number of the device, from 1.

@@ -292,7 +292,7 @@ class Role:
         return [self.mailbox]
 
     def tell_failure(self, error: BaseException) -> None:
-        """Tell the launcher that this role cannot go on, and close."""
+        """Tell the launcher that this role cannot continue, and close."""
         name = "" if isinstance(error, CollaPipeError) else f"{type(error).__name__}: "
         self.send(LAUNCHER, "failed", Tag(), meta={"why": f"{name}{error}"[:2000]})
         self.close()

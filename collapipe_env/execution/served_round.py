@@ -178,9 +178,9 @@ class ServedRound:
             self._step_where_all_have_ended()
 
     def give_up(self, n: int) -> None:
-        """Take everything back that a cluster has done to the heads in this round, which it gives up.
+        """Undo all effects of a cluster on the heads in this round, which it gives up.
 
-        Others may have gone on from a common head that had stepped with its gradients. Theirs stay as they
+        Others may have continued from a common head that had stepped with its gradients. Theirs stay as they
         are, and the head's steps are taken once more without this cluster's.
         """
         with self._turn:
@@ -199,7 +199,7 @@ class ServedRound:
             self._step_where_all_have_ended()
 
     def _step_where_all_have_ended(self) -> None:
-        """Step the one head as far as all clusters that go on have ended their local steps."""
+        """Step the common head as far as all continuing clusters have ended their local steps."""
         while True:
             going = {n for n, steps in enumerate(self._steps) if steps > self._stepped} - self._given_up
             ended = self._finished.get(self._stepped, {})

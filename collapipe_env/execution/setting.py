@@ -141,7 +141,7 @@ class TrainingSetting:
         )
 
     def restored(self, content: bytes) -> tuple[TrainingSetting, Federation]:
-        """Return a setting and a run that go on from a state.
+        """Return a setting and a run that continue from a state.
 
         Args:
             content: Result of :meth:`save`.

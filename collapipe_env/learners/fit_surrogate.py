@@ -3,7 +3,7 @@
 Trains the scenario's proxy under many conditions: shares of micro-batches that arrive, equal and unequal over
 the clusters, numbers of micro-batches, local steps, numbers of clusters and partitions of the data. Constants
 are fitted to one part of the conditions and tested on the others, which the fit has never seen. Finished runs
-are kept, so an interrupted call goes on where it was. Run::
+are kept, so an interrupted call continues where it was. Run::
 
     python -m collapipe_env.learners.fit_surrogate --scenario medium --task ner
 """

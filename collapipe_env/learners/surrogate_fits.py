@@ -31,7 +31,7 @@ class SurrogateConstants:
 
     Attributes:
         initial_loss: ``F_0`` [nat], above ``floor_loss``.
-        floor_loss: ``F*`` [nat], at least 0: the end of the curve if training goes on for ever.
+        floor_loss: ``F*`` [nat], at least 0: the end of the curve if training continues for ever.
         shape: Exponent of the curve, above 0: 1 is geometric decay, above 1 an S.
         head_share: Share ``w`` of the way to the floor that the head makes alone, in [0, 1].
         head_speed: Speed ``v`` of the head relative to progress, at least 0.

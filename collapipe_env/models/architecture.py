@@ -40,7 +40,7 @@ class Architecture:
         token_types: Rows of the table of token types (segment embeddings); 0 for none.
         dropout: Dropout probability on embeddings, attention weights and residual branches, in [0, 1).
         causal: Whether no position attends to a later one, as in language models; styles ``gpt2`` and
-            ``llama`` are causal without it, too.
+            ``llama`` are always causal.
         kv_heads: Heads of keys and values, a divisor of ``heads``, with style ``llama``; 0 for all of them.
         qkv_bias: Whether queries, keys and values have biases with style ``llama``, as Qwen2's have.
         rope_theta: Base of the rotary frequencies, style ``llama``.

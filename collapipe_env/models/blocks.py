@@ -10,7 +10,7 @@ from collapipe_env.models.gpt2_block import Gpt2Block
 from collapipe_env.models.llama_block import LlamaBlock
 
 Block = EncoderBlock | LlamaBlock
-"""A block that a device may hold; Gpt2Block is an encoder block, too."""
+"""A block that a device may hold; Gpt2Block is also an encoder block."""
 
 
 def build_block(architecture: Architecture, generator: Generator) -> Block:

@@ -51,7 +51,7 @@ def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = 
     Args:
         model: A model of the checkpoint's style and sizes.
         folder: The checkpoint's local folder.
-        head: The server's module. The head of a language model is read, too; any other is left alone.
+        head: The server's module. The head of a language model is also read; any other head stays unchanged.
 
     Raises:
         CheckpointError: If the folder, a file or a tensor is missing, damaged or of another shape, if the

@@ -2,7 +2,7 @@
 
 Ids stay as the checkpoint has them, because rows of its embedding table are found by them. So padding is 0
 as everywhere in this package, but the unknown token is not 1 (in BERT, 1 is an unused row and ``[UNK]`` is
-100): ask :func:`special_ids`, which answers for the package's own tokenisers, too.
+100): use :func:`special_ids`, which also works for the package's own tokenisers.
 """
 
 from __future__ import annotations

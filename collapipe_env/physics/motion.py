@@ -161,7 +161,7 @@ def leaves_on_leg(
         speed: Its speed, 0 where it stands [m/s].
 
     Returns:
-        At most ``most_s``, which counts where the target is inside, too; 0 outside.
+        At most ``most_s``, which is also the value where the target is inside; 0 outside.
     """
     left = hypot(way_x, way_y)
     pace = speed / at_least(left, 1e-300)

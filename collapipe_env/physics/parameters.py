@@ -40,8 +40,8 @@ class Parameters(NamedTuple):
         half_duplex: Whether a device-to-device hop serves one direction at a time.
         waterfall_threshold: ``m`` of the packet error.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
-        server_seconds: Forward time of one sample on a cluster's part of the server [s], no tenants that
-            come and go on it.
+        server_seconds: Forward time of one sample on a cluster's part of the server [s], without other
+            tenants.
         server_block_seconds: The same of an encoder block that the server runs [s].
         activation_bits: Boundary activations of one sample [bit].
         gradient_bits: Boundary gradients of one sample [bit].

@@ -83,7 +83,7 @@ def message_bits(size: int, entries: int, weight_bits: int) -> int:
 
     Args:
         size: Numbers of the part.
-        entries: Those that are sent; all of them need no indices.
+        entries: Number of entries sent; all of them need no indices.
         weight_bits: Bits of a number, 8, 16 or 32.
     """
     bits = entries * weight_bits

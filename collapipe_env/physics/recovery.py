@@ -21,7 +21,7 @@ from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.workload import WorkloadCosts
 
 RecoveryKind = Literal["light", "heavy", "drop-round"]
-"""Ways to go on: Asteroid's replay, a plan from scratch over the CU, or not at all in this round."""
+"""Ways to continue: Asteroid's replay, a plan from scratch over the CU, or not at all in this round."""
 PLANNING_S = {"light": 0.1, "heavy": 2.0, "drop-round": 0.0}
 """``T_plan``, constants [s]: rounding for ``light``, a dynamic programme for ``heavy``."""
 TOLERANCE = 1e-9
@@ -32,7 +32,7 @@ class RecoveryTerms(NamedTuple):
     """Terms on which clusters recover.
 
     Attributes:
-        kind: Way to go on.
+        kind: Way to continue.
         heartbeat_s: Period of the devices' heartbeats [s].
         misses: Heartbeats that have to be missed before a device counts as failed.
     """
@@ -190,7 +190,7 @@ def replay_transfer(
 ) -> Transfer:
     """Transfer with which the plan that is left can go on: who sends what to whom.
 
-    A block that another device of its stage holds, too, comes from the first of these, with weights and
+    A block that another device of its stage also holds comes from the first of these, with weights and
     moments. One that nobody holds any more comes from the host of its replica, frozen weights from the CU.
     Without a replica it comes from the CU with the weights of the round's start, and then all blocks go back
     to these; its moments start again from zero.

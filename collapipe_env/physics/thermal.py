@@ -94,7 +94,7 @@ def temperature_after_round(
     Args:
         temperature: ``Theta`` [C].
         ambient: ``Theta_a`` [C].
-        busy: The busy phase; the idle power flows in it, too.
+        busy: The busy phase, which also draws the idle power.
         idle_power: ``P_id`` [W], >= 0, all the time.
         seconds: Length of the round ``Delta`` [s], at least that of the busy phase.
         resistance: ``R`` [K/W], >= 0.

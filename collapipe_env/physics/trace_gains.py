@@ -23,7 +23,7 @@ def resource_element_power_dbm(bs_power_dbm: float, resource_blocks: int) -> flo
 def rsrp_gain(rsrp_dbm: Array, epre_dbm: float, antenna_gain_db: float) -> Array:
     """Path gain of a reference signal's received power ([X]), ``10^((RSRP - EPRE - G_ant) / 10)``.
 
-    It holds for the uplink, too, as path loss and shadowing are the same both ways. With 46 dBm on 100
+    It also holds for the uplink, because path loss and shadowing are the same both ways. With 46 dBm on 100
     resource blocks EPRE is 15.2 dBm; -99 dBm behind an antenna of 15 dBi are a path loss of 129.2 dB.
 
     Args:

@@ -14,7 +14,7 @@ WIDEST = 16
 
 
 def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
-    """A cluster's timeline up to a failure inside the round, and how it goes on from there.
+    """A cluster's timeline up to a failure inside the round, and its continuation.
 
     Args:
         timeline: The cluster's round as it was planned.

@@ -64,7 +64,7 @@ class MovingSystem:
         backend: Where the arrays live.
 
     Attributes:
-        processes: Those that are on, in the order in which they act.
+        processes: Active processes, in the order in which they act.
         carried: Arrays that they carry now (E, ...).
         comes_and_goes: Whether one of them may send devices away.
         may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the

@@ -1,4 +1,4 @@
-"""Plans that are left when a device fails inside a round: who goes on with which blocks, what moves ([X]).
+"""Plans for the rest of a round after a device fails: new holders of blocks, and transfers ([X]).
 
 Failures are rare, so clusters that have one are worked out one by one on the host. The formulas are those of
 :mod:`collapipe_env.physics.recovery`.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PlansLeft:
-    """Rows in which some cluster has a failure, and the plans with which they go on.
+    """Rows in which some cluster has a failure, and the plans with which they continue.
 
     Attributes:
         rows: Their places in the batch (R,).
@@ -238,7 +238,7 @@ class PlansLeft:
         return mine
 
     def _can_go_on(self, r: int, n: int) -> bool:
-        """Whether the cluster's plan is one that a replay can go on with."""
+        """Whether a replay can continue with the cluster's plan."""
         plan = self.plan
         if plan.schedule is not None and plan.schedule[r, n] in (ASYNC, INTERLEAVED):
             return False

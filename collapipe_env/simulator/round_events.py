@@ -78,7 +78,7 @@ def moments_after(moments: Array | None, interruption: Interruption | None) -> A
     """Fates of all blocks' moments in a round (E, N, L), int, those of lost blocks among them.
 
     Args:
-        moments: Those of the plan's own change; ``None`` where that changes nothing.
+        moments: Fates by the plan's own change; ``None`` where that changes nothing.
         interruption: Events inside the round.
     """
     if interruption is None or interruption.failed is None or not interruption.failed.reset.any():

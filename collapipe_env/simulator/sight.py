@@ -15,8 +15,8 @@ class Sight:
     """Estimates of systems, for schedulers and observations.
 
     Args:
-        scenario: The scenario, which says how much of processes is visible.
-        processes: Those that are on.
+        scenario: The scenario, which sets the visibility of processes.
+        processes: The active processes.
     """
 
     def __init__(self, scenario: Scenario, processes: tuple[Process, ...]) -> None:

@@ -147,7 +147,7 @@ class World:
         Args:
             rngs: One generator per environment, length E; the seeds of the components come from it, see
                 :mod:`collapipe_env.dynamics.randomness`.
-            mask: True for the rows to reset (E,); ``None`` for all. The other rows go on.
+            mask: True for the rows to reset (E,); ``None`` for all. The other rows continue.
 
         Returns:
             The state as schedulers see it (E, ...).
@@ -239,7 +239,7 @@ class World:
         return (chosen != 0) if own else (chosen > 0)
 
     def take(self, played: Played) -> None:
-        """Go on to the next round.
+        """Move to the next round.
 
         Args:
             played: Result of the last :meth:`try_round`.

@@ -76,7 +76,7 @@ def beam_search(
 
     Sequences are compared by log-probability over :func:`length_penalty`. A beginning that ends counts as
     finished if it is among the ``beams`` best continuations of its step; the search of a source stops when
-    ``beams`` have finished, or when none that goes on can surpass the best finished one. Sequences that reach
+    ``beams`` have finished, or when no unfinished one can surpass the best finished one. Sequences that reach
     ``max_length`` compete as they are. With one beam this is :func:`greedy`.
 
     Args:

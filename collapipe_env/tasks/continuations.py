@@ -25,7 +25,7 @@ class ScoresNotFiniteError(ValueError):
 
 @dataclass(frozen=True)
 class Continuation:
-    """The beginning of a held-out document, and how it goes on.
+    """The beginning of a held-out document, and its continuations.
 
     Attributes:
         prompt: The beginning.

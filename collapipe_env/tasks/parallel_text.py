@@ -136,7 +136,7 @@ class _Columns:
 
 
 def _read_table(path: Path, languages: tuple[str, str] | None, columns: _Columns) -> tuple[Pairs, _Columns]:
-    """Read as :func:`read_table`, with columns for a table without header; return the columns, too."""
+    """Read as :func:`read_table`, with columns for a table without header; also return the columns."""
     if not path.name.lower().endswith(TABLE_ENDINGS):
         raise DataError(
             f"{path}: a single file of pairs must end in {' or '.join(TABLE_ENDINGS)}; name it so, or give "

@@ -41,7 +41,7 @@ def verify_set(name: str, source: str | None = None) -> None:
         source: Its folder; ``None`` for where it lies below ``COLLAPIPE_DATA``.
 
     Raises:
-        DataError: If the set is not known, or a file is missing, too many, or has another content.
+        DataError: If the set is not known, or a file is missing, superfluous, or has another content.
     """
     if name not in known_sets():
         raise DataError(f"there is no known set of traces {name!r}; {nearest_name(name, known_sets())}")

@@ -47,7 +47,7 @@ class Exchange:
             flat: Its parameters; the others lie in the same way.
             update_format: Format of updates on the air.
             learning: The server's aggregation rule.
-            generator: Draws stochastic rounding, that of new weights in bfloat16, too.
+            generator: Draws stochastic rounding, including that of new weights in bfloat16.
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
         self.compressor = UpdateCompressor(update_format, self._places, generator)
@@ -94,7 +94,7 @@ class Exchange:
 
         Args:
             parameters: The clusters' parameters after their local steps, shape (N, P).
-            common: Those that the round began with, shape (P,).
+            common: Parameters at the begin of the round, shape (P,).
             weights: Weights of the clusters, shape (N,), summing to 1; 0 where a cluster takes no part.
             server_blocks: Last blocks that the server trained, shape (N,).
             server_mode: Mode of the server. A sequential server's blocks are common already; it writes them

@@ -73,7 +73,7 @@ class Evaluator:
         Args:
             model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
             head: The server's module.
-            metrics: Compute metrics, too, on the first ``metric_samples`` of the samples.
+            metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
         """
         with _evaluating(model, head):
             losses, units, predictions = self._passes(model, head, len(self._scored) if metrics else 0)

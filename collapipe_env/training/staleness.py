@@ -41,9 +41,9 @@ class WeightVersions:
     * A mini-batch of which nothing arrived makes no step, so its version equals the one before; a device
       cannot know that ahead, so it predicts ``min(s, g)`` steps all the same.
     * A round ends with a flush, so version 0 is the common model and no gap reaches back into an earlier
-      round. AdamW's moments and SGD's velocity live on over rounds, so predictions start from version 0,
-      too; SGD without momentum has no gradient to go on before the round's first step, so there version 0
-      itself is used.
+      round. AdamW's moments and SGD's velocity live on over rounds, so predictions also start from version 0;
+      SGD without momentum has no gradient to use before the round's first step, so there version 0 itself is
+      used.
 
     Versions are kept as long as some gap reaches back to them, each as its weights and one step.
     """

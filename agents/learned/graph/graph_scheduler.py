@@ -34,7 +34,7 @@ class GraphScheduler(StateScheduler):
         weights: The net's weights, from :func:`packed_weights`.
         heads: Heads of attention.
         exact_shares: Whether the uplink is shared out exactly for the net's segments and powers, as DSSRA
-            does; otherwise the net decides shares, too.
+            does; otherwise the net also decides the shares.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
 
     Raises:

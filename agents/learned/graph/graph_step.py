@@ -180,7 +180,7 @@ def learn_and_play(
         group: The environments.
         samples: Samples of the counts of each cluster, >= 2.
         entropy: Weight of the entropy of the counts.
-        weights: Those of the other parts.
+        weights: Weights of the other parts.
         rng: Draws the samples.
         foresight: Charges counts and micro-batches with the heat that they leave; it learns from the round.
     """

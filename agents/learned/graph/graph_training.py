@@ -48,17 +48,18 @@ MOST_SKIPPED = 100
 
 
 class GraphTraining:
-    """A training of the graph net, begun or gone on with.
+    """A training of the graph net, new or resumed.
 
-    A resumed training draws new systems and episodes; weights, moments of the optimiser and schedules go on.
+    A resumed training draws new systems and episodes; weights, moments of the optimiser and schedules
+    continue.
 
     Args:
         plan: The training.
         files: Where to keep it.
 
     Raises:
-        CheckpointError: If the version to go on from is damaged or of other hyper-parameters, or the net to
-            start from does not suit them.
+        CheckpointError: If the stored version is damaged or of other hyper-parameters, or the net to start
+            from does not suit them.
 
     Attributes:
         steps: Gradient steps so far.

@@ -4,7 +4,7 @@ A system in which every time is twice as long and V half as large wants the same
 relative to the time that an ideal split of the encoder would take, and once, in the context, that time's
 price; energies are over budgets, and queues are weighed against the price of a cluster's second, ``V / N``.
 
-The columns are functions of numbers or arrays alike: compiled decisions call them, too.
+The columns are functions of numbers or arrays alike: compiled decisions also call them.
 """
 
 from __future__ import annotations

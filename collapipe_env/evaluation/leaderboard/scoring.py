@@ -47,8 +47,8 @@ def episode_scores(delays: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.Arra
 
     Args:
         delays: Its mean delay in each episode of each training run, (E,) or (R, E) [s].
-        zero: That of the even split, (E,) [s].
-        hundred: That of DSSRA+, (E,) [s].
+        zero: Mean delays of the even split, (E,) [s].
+        hundred: Mean delays of DSSRA+, (E,) [s].
     """
     even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
     own = np.atleast_2d(np.asarray(delays, dtype=np.float64))

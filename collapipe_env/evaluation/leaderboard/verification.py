@@ -41,7 +41,7 @@ def differing_entries(claimed: Mapping[str, str], here: Mapping[str, str]) -> li
 
     Args:
         claimed: Fingerprint of the machine of the results.
-        here: That of this machine.
+        here: Fingerprint of this machine.
     """
     return [name for name in (*here, *claimed.keys() - here.keys()) if claimed.get(name) != here.get(name)]
 

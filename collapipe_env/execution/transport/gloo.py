@@ -1,7 +1,7 @@
 """Transport over gloo: data by torch.distributed's process groups, everything else by TCP [X].
 
-Each pair of processes that exchange data has a group of two of its own, made at first use: so a process that
-is lost breaks its own pairs alone, and those of the others go on.
+Each pair of processes that exchange data has a group of two of its own, made at first use: a lost process
+therefore breaks only its own pairs, and those of the others continue.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GlooEndpoint:
     Args:
         control: Endpoint of TCP, for the control channel; nobody listens at it yet. Gloo uses the address at
             which it listens.
-        by_tcp: Peers to which data goes by TCP, too.
+        by_tcp: Peers to which data also goes by TCP.
         limits: Sizes of frames, in both directions.
 
     Raises:

@@ -105,7 +105,7 @@ def before_overfitting(runs: Sequence[Run]) -> list[Run]:
     """Return runs without what comes after the lowest loss, under conditions where it rises much again.
 
     The law is of learning, not of learning by heart: where the mean loss over seeds of the last fifth is
-    above the lowest by more than a tenth of the fall, the runs end there. Whoever trains stops there, too.
+    above the lowest by more than a tenth of the fall, the runs end there. Training would also stop there.
 
     Args:
         runs: Whole runs.

@@ -28,7 +28,7 @@ def with_weight_gradients(
         elements: Times of one micro-batch.
         compute_weight: Weight gradients of one micro-batch on each stage, at its leader (..., N, K) [s].
         server_weight: Weight gradients of one micro-batch on the server (..., N) [s].
-        crossings: Those of an interleaved plan.
+        crossings: Crossings of an interleaved plan.
     """
     xp = namespace(elements.uplink)
     nothing = xp.zeros_like(elements.uplink)

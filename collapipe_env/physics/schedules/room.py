@@ -71,7 +71,7 @@ def blocks_that_fit(costs: WorkloadCosts, terms: StorageTerms, memory_bytes: Arr
 
     Args:
         costs: Priced workload.
-        terms: Those of the plans.
+        terms: Terms of the plans.
         memory_bytes: Memory that each device offers (..., N, K) [byte], 0 for absent ones.
 
     Returns:
@@ -95,7 +95,7 @@ def micro_batches_that_fit(
 
     Args:
         costs: Priced workload.
-        terms: Those of the plans, 1F1B or ZB-H1.
+        terms: Terms of the plans, 1F1B or ZB-H1.
         memory_bytes: Memory that each device offers (..., N, K) [byte].
         blocks: Blocks that it holds (..., N, K), int.
         most: Largest number asked for (..., N, 1), int.
