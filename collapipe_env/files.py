@@ -47,7 +47,7 @@ def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
     Args:
         path: The file; missing folders are made. One that exists keeps its mode, who may read and write it.
         content: All of it.
-        option: What the place was asked for by, for the error.
+        option: Option that names the place, for the error.
 
     Raises:
         DataError: If the place cannot be written to.

@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """An entry that is imported on first use: ``"package.module:Name"``."""
 FORMS = "path/to/file.py:Name or package.module:Name"
-"""Code of one's own on a command line."""
+"""Form of a user's own code on a command line."""
 
 
 class Registry(Generic[Entry]):

@@ -1,6 +1,6 @@
 """Learned schedulers: training, checkpoints, validation, and models of other libraries.
 
-``LearnedScheduler`` is imported when first asked for: reading a checkpoint needs less.
+``LearnedScheduler`` is imported on first use: reading a checkpoint needs less.
 """
 
 from __future__ import annotations

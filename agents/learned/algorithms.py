@@ -74,4 +74,4 @@ ALGORITHMS: Registry[AgentAlgorithm] = Registry(
     },
     error=CheckpointError,
 )
-"""Algorithms by name; each is imported when it is asked for."""
+"""Algorithms by name; each is imported on first use."""

@@ -1,7 +1,7 @@
 """Array libraries that the environments run on: NumPy, with compiled loops, and PyTorch.
 
 A backend is an object of five methods (:class:`~collapipe_env.backends.base.Backend`); the world, the MDP and
-the vector environment are the same code on each. PyTorch's is imported when first asked for.
+the vector environment are the same code on each. PyTorch's is imported on first use.
 """
 
 from collapipe_env.backends.base import Backend, Rows

@@ -1,4 +1,4 @@
-"""Bank of clients' availability: who is there at a time, and until when, on any array library."""
+"""Bank of clients' availability: presence at a time and the next change, on any array library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from collapipe_env.trace_files.availability_files import (
 from collapipe_env.trace_files.trace_sources import Part, split
 
 NEVER_S = 1e12
-"""Time to the next change of a client who is always there, or never [s]."""
+"""Time to the next change of a client who is always or never available [s]."""
 
 
 class AvailabilityBank:
-    """Clients who are there from each window's begin up to its end, again in every period.
+    """Clients who are available from each window's begin up to its end, again in every period.
 
     Windows that touch are one, even across the end of the period; windows without length are none.
 
@@ -57,15 +57,15 @@ class AvailabilityBank:
         return self._periods.like(like)[client]
 
     def at(self, client: Array, position_s: Array) -> tuple[Array, Array, Array]:
-        """Whether clients are there at some times, and how long ago and how soon that changes.
+        """Whether clients are available at given times, and the times since the last and to the next change.
 
         Args:
             client: Indices of clients, any shape, int64.
             position_s: Times of that shape, from 0 to the client's period, float64 [s].
 
         Returns:
-            Of that shape: whether each is there, bool; the time to its next change, and the time since its
-            last one [s], both :data:`NEVER_S` where nothing ever changes.
+            Arrays of that shape: availability, bool; the time to the next change, and the time since the last
+                one [s], both :data:`NEVER_S` where nothing ever changes.
         """
         xp = namespace(position_s)
         times, on = self._times.like(position_s), self._on.like(position_s, xp.bool)
@@ -92,9 +92,9 @@ class AvailabilityBank:
 
 
 def _changes(client: Availability) -> tuple[FloatArray, BoolArray]:
-    """Times in [0, period) at which a client comes or goes, ascending, and whether it is there from each on.
+    """Times in [0, period) at which a client comes or goes, ascending, and its availability after each.
 
-    One who never comes or goes has the time 0 alone.
+    A client who never comes or goes has only the time 0.
     """
     real = client.end_s > client.begin_s
     begin, end = client.begin_s[real], client.end_s[real]
@@ -123,7 +123,7 @@ def clients_of(source: str, part: Part, digits: str, devices: int, share: bool) 
         share: Whether some of them may have the same client.
 
     Raises:
-        DataError: If the file is missing, another one, or none of that shape.
+        DataError: If the file is missing, has another checksum, or is malformed.
         ScenarioError: If it has fewer clients than devices.
     """
     path = availability_file(source)
@@ -140,7 +140,7 @@ def clients_of(source: str, part: Part, digits: str, devices: int, share: bool) 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, part: Part, digits: str) -> AvailabilityBank:  # noqa: ARG001
-    """Clients of a file with a checksum: another one is read anew."""
+    """Clients of a file with a checksum; a file with another checksum is read again."""
     every = read_availability(path)
     chosen = split(every, part)
     if not chosen:

@@ -30,36 +30,36 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
 BATTERY = "battery"
-"""Name of the process, for those who show what it carries."""
+"""Name of the process, for modules that show its carried arrays."""
 SHORTEST_S = 1e-6
-"""Least time that is left of a charger's time on or off after a round: at most one ends in a round [s]."""
+"""Least remaining time of a charger's state after a round [s]; at most one state ends in a round."""
 OF_CHARGER = 5
-"""Uniform numbers of a device's charger: on or off, its power, what is left; two for a time on or off."""
+"""Uniform numbers of a device's charger: state, power, remaining time; two for a time on or off."""
 BOOKS = ("start_j", "drawn_j", "gained_j", "deficit_j", "spilled_j")
-"""Carried arrays of an episode's books, in joules."""
+"""Carried arrays of an episode's energy accounts, in joules."""
 FARTHEST = 20.0
-"""Standard deviations from their mean at which clouds are taken for damage."""
+"""Standard deviations from the mean at which clouds count as a damaged file."""
 
 
 class Battery(Process):
-    """Battery of each device ([X]): what it spends is drawn from it, and a source charges it.
+    """Battery of each device ([X]), which the device discharges and a source charges.
 
-    ``b' = clip(b - E - P_id Delta + eta_c A Delta, 0, B)`` with what is cut off counted as deficit and spill
-    (:mod:`collapipe_env.physics.batteries`). The drain lasts as long as the round; sources move by themselves
-    and so by ``T_ref``, unless ``dynamics.time_base`` is ``real``. Devices below a level may not take part
-    until they are above another; they count as away. Of the others none holds more blocks than its charge is
-    enough for: its memory is cut to them, so that every plan is decoded within it.
+    ``b' = clip(b - E - P_id Delta + eta_c A Delta, 0, B)``; the clipped amounts count as deficit and spill
+    (:mod:`collapipe_env.physics.batteries`). The drain lasts as long as the round. Sources are independent of
+    plans and therefore move by ``T_ref``, unless ``dynamics.time_base`` is ``real``. Devices below a level
+    may not take part until they are above another; they count as away. The others hold no more blocks than
+    their charge can pay for: their memory is reduced accordingly, and every plan is decoded within it.
 
     It carries, for each device (R, N, K):
 
     - ``charge`` [J] and ``eligible``, bool: whether it may take part;
-    - the books since the episode began [J]: ``start_j``, the charge then, ``drawn_j``, ``gained_j``,
-      ``deficit_j``, what was drawn beyond an empty battery, and ``spilled_j``, what a full one did not take:
-      ``charge = start_j - drawn_j + gained_j + deficit_j - spilled_j``;
-    - ``harvest_w`` [W], what the source gives now; where there is one;
-    - ``plugged``, bool, ``charger_w`` [W] and ``residual_s`` [s], what is left of the charger's time on or
-      off, which no scheduler gets; with a charger. With a panel ``time_s`` (R,) [s], the time of the day, and
-      ``cloud`` (R, N), the part that clouds let through, before it is cut to 0 and 1.
+    - the energy accounts since the begin of the episode [J]: ``start_j``, the initial charge, ``drawn_j``,
+      ``gained_j``, ``deficit_j``, the energy drawn beyond an empty battery, and ``spilled_j``, the energy
+      that a full one did not take: ``charge = start_j - drawn_j + gained_j + deficit_j - spilled_j``;
+    - with a source ``harvest_w`` [W], its present power;
+    - with a charger ``plugged``, bool, ``charger_w`` [W] and ``residual_s`` [s], the remaining time of the
+      charger's state, which schedulers never receive. With a panel ``time_s`` (R,) [s], the time of the day,
+      and ``cloud`` (R, N), the fraction that clouds let through, before it is clipped to [0, 1].
 
     Args:
         scenario: The scenario.
@@ -139,7 +139,7 @@ class Battery(Process):
         return self._with_power(carried)
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
-        """Draw what the round spent, charge, and see who may take part.
+        """Draw the energy of the round, charge, and decide which devices may take part.
 
         Args:
             carried: Arrays of the round just played.
@@ -169,7 +169,7 @@ class Battery(Process):
         return self._with_power(following)
 
     def _source(self, carried: Carried, u: Array, passed: Array) -> tuple[Array, Carried]:
-        """Energy that the source gives in a round (R, N, K) [J], and what of it has moved.
+        """Energy from the source in a round (R, N, K) [J], and its changed arrays.
 
         Args:
             carried: Arrays of the round.
@@ -207,7 +207,7 @@ class Battery(Process):
         return {**carried, "harvest_w": self._power(carried)}
 
     def _power(self, carried: Carried) -> Array:
-        """Power that the source gives now (R, N, K) [W]; 0 for devices that the layout lacks."""
+        """Present power of the source (R, N, K) [W]; 0 for devices that the layout lacks."""
         xp = namespace(carried["charge"])
         if self.spec.harvest == "charger":
             return xp.where(carried["plugged"], carried["charger_w"], 0.0)
@@ -219,7 +219,7 @@ class Battery(Process):
         return Limits(present=carried["eligible"])
 
     def limits_under(self, system: System, carried: Carried) -> Limits:
-        """Besides, no device holds more blocks than its charge is enough for at its present clock."""
+        """In addition, no device holds more blocks than its charge can pay for at its present clock."""
         xp = namespace(system.speed)
         gains = system.link_gain if system.known_gain is None else system.known_gain
         small = system.small_scale if system.known_gain is None else None
@@ -242,7 +242,7 @@ class Battery(Process):
         return Limits(memory_bytes=memory_for(caps, costs), present=carried["eligible"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse charges outside of the battery, books that do not balance, and sources that cannot be."""
+        """Refuse charges outside the battery, accounts that do not balance, and impossible sources."""
         place, spec = f"simulator/processes/{self.name}", self.spec
         battery_j = spec.battery_j
         require_within(carried["charge"], 0.0, battery_j, f"{place}/charge")

@@ -34,24 +34,23 @@ class BatterySpec:
     Attributes:
         capacity_j: Energy of a full battery [J], 1e-3 to 1e15; the default is 4500 mAh at 3.85 V.
         usable_share: Share of it that the training may use, above 0 to 1: ``B`` is their product.
-        start_min: Least level that a device begins an episode with, over ``B``, 0 to 1; levels are uniform
-            between the two.
-        start_max: Greatest one.
+        start_min: Least initial level of a device, over ``B``, 0 to 1; levels are uniform between the two.
+        start_max: Greatest initial level.
         idle_w: ``P_id``, drawn all the time and in no energy budget [W], 0 to 1e6; 0 where the usable share
             is the training's alone.
-        harvest: What charges batteries: ``none``; ``charger``, which is plugged in and out; ``solar``, a
-            panel under clouds.
-        efficiency: ``eta_c``, part of what the source gives that reaches the battery, 1e-3 to 1.
+        harvest: Source that charges batteries: ``none``; ``charger``, which is plugged in and out; ``solar``,
+            a panel under clouds.
+        efficiency: ``eta_c``, fraction of the source's energy that reaches the battery, 1e-3 to 1.
         charger_min_w: Least power of a device's charger [W], 0 to 1e6; each device's is uniform between the
             two in every episode.
-        charger_max_w: Greatest one [W].
-        charger_on_s: Mean time that a device is plugged in [s], 1 to 1e9.
-        charger_off_s: Mean time that it is not [s], 1 to 1e9.
+        charger_max_w: Greatest power of a charger [W].
+        charger_on_s: Mean time for which a device is plugged in [s], 1 to 1e9.
+        charger_off_s: Mean time for which it is unplugged [s], 1 to 1e9.
         charger_deviation: Standard deviation of the logarithm of both times, which are lognormal, 0 to 3.
         panel_w: ``A_0``, power of a panel at noon under a clear sky [W], 0 to 1e6.
-        cloud_mean: Mean of the part that clouds let through, before it is cut to 0 and 1; 0 to 1.
+        cloud_mean: Mean of the fraction that clouds let through, before it is clipped to [0, 1]; 0 to 1.
         cloud_sd: Its standard deviation, 0 to 10.
-        cloud_tau_s: Time in which it forgets [s], 1 to 1e9.
+        cloud_tau_s: Its correlation time [s], 1 to 1e9.
         off_below: Level strictly below which a device may not take part, 0 to 1.
         on_above: Level strictly above which it may again, ``off_below`` to 1.
 

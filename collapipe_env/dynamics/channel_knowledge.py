@@ -18,11 +18,11 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, require_within
 
 MOST_DELAY = 16
-"""Most rounds by which a known gain may be old."""
+"""Largest age of a known gain in rounds."""
 LOWEST_DB, STEP_DB, LEVELS = -6.0, 2.0, 15
 """Levels of a quantised SNR: the lowest one, the step between two [dB], and how many there are."""
 LEAST_GAIN = 1e-90
-"""Gain that smaller ones count as before a logarithm."""
+"""Smallest gain before a logarithm; smaller gains count as this."""
 
 Mode = Literal["perfect", "delayed", "noisy", "mean", "quantised"]
 
@@ -32,13 +32,13 @@ class ChannelKnowledgeSpec:
     """Fields of ``dynamics.processes.channel_knowledge``.
 
     Attributes:
-        modes: What is wrong with known gains: any of ``delayed``, ``noisy``, ``mean`` and ``quantised``, or
-            ``perfect`` alone. ``delayed`` and ``mean`` exclude each other.
+        modes: Errors of known gains: any of ``delayed``, ``noisy``, ``mean`` and ``quantised``, or only
+            ``perfect``. ``delayed`` and ``mean`` exclude each other.
         delay_rounds: Age ``d`` of ``delayed`` gains in rounds, 0 to 16.
         noise_db: Standard deviation ``sigma_e`` of the error of ``noisy`` gains [dB], 0 to 30.
         noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
-        rates: ``ideal``: a message always gets the rate of the true gain. ``committed``: its sender chooses
-            the rate by the known gain, and has to send it again where the true one does not carry that.
+        rates: ``ideal``: a message always has the rate of the true gain. ``committed``: its sender chooses
+            the rate by the known gain, and sends again if the true gain does not support that rate.
         margin_db: Decibels by which ``committed`` lowers known gains, 0 to 30.
 
     Raises:
@@ -87,15 +87,15 @@ class ChannelKnowledgeSpec:
 
 
 class ChannelKnowledge(Process):
-    """Known gains of all links ([X]), which schedulers and observations get in place of the true ones.
+    """Known gains of all links ([X]), which schedulers and observations receive instead of the true ones.
 
     ``G_hat(t) = G(t - d) 10^(e(t) / 10)`` with ``e(t) = rho_e e(t-1) + sqrt(1 - rho_e^2) sigma_e n(t)``, one
-    error for a link, whoever sends on it. ``mean`` puts path loss and shadowing in the place of ``G``,
-    without fading. ``quantised`` rounds the SNR of a sender at full power without interference down to a
-    level. In the first ``d`` rounds, when nothing was measured yet, the gain that the episode began with
-    counts, without fading. Committed rates lower all of it by their margin. Path losses between clusters
-    stay known. Where another process says what is known of uplinks before a round, as ``traces`` does, that
-    takes the place of their gains in the round.
+    error per link for both directions. ``mean`` replaces ``G`` by path loss and shadowing, without fading.
+    ``quantised`` rounds the SNR of a sender at full power without interference down to a level. In the first
+    ``d`` rounds, before any measurement, the gain at the begin of the episode counts, without fading.
+    Committed rates lower all known gains by their margin. Path losses between clusters stay known. Where
+    another process sets the known gains of uplinks before a round, as ``traces`` does, these replace the
+    uplinks' gains in the round.
 
     It carries ``error_db`` (R, links) [dB] where gains are noisy, and ``past_1`` to ``past_d`` (R, links),
     the gains of one to ``d`` rounds ago, where they are delayed; uplinks first, as in a system's
@@ -140,7 +140,7 @@ class ChannelKnowledge(Process):
         self._reference_db = Constant(10.0 * np.log10(reference))
 
     def begin(self, system: System, u: Array) -> Carried:
-        """Draw errors; nothing was measured yet but the gains without fading."""
+        """Draw errors; only the gains without fading have been measured so far."""
         carried: dict[str, Array] = {}
         if self.spec.error_db > 0.0:
             carried["error_db"] = self._fresh(u)
@@ -149,7 +149,7 @@ class ChannelKnowledge(Process):
         return carried
 
     def _measured(self, system: System, gain: Array) -> Array:
-        """Gains (R, links); of uplinks those before the round, where that is all that is known."""
+        """Gains (R, links); for uplinks those before the round, if only these are known."""
         if system.known_gain is None:
             return gain
         N = self.scenario.clusters
@@ -172,7 +172,7 @@ class ChannelKnowledge(Process):
         return self.spec.error_db * normal(u)[:, : self._links]
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Say what is known of the links' gains."""
+        """Set the known gains of the links."""
         xp, real = namespace(system.link_gain), system.link_gain.dtype
         if self.spec.delay:
             gain = carried[f"past_{self.spec.delay}"]
@@ -187,14 +187,14 @@ class ChannelKnowledge(Process):
         return system._replace(known_gain=gain * self._backoff if self._backoff < 1.0 else gain)
 
     def _rounded_down(self, gain: Array) -> Array:
-        """Gains of the levels that their SNRs reach; those below the lowest have its gain (R, links)."""
+        """Gains of the levels that their SNRs reach; SNRs below the lowest level have its gain (R, links)."""
         xp, reference_db = namespace(gain), self._reference_db.like(gain)
         snr_db = reference_db + 10.0 * xp.log10(at_least(gain, LEAST_GAIN))
         level = xp.clip(xp.floor((snr_db - LOWEST_DB) / STEP_DB), 0.0, LEVELS - 1.0)
         return 10.0 ** ((LOWEST_DB + STEP_DB * level - reference_db) / 10.0)
 
     def check(self, carried: Carried) -> None:
-        """Refuse negative gains, and errors beyond anything that is drawn."""
+        """Refuse negative gains, and errors beyond the range of the draws."""
         place = f"simulator/processes/{self.name}"
         for name, values in carried.items():
             if name == "error_db":

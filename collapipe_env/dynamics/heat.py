@@ -28,29 +28,29 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
 
 MOST_HEADROOM = 1.5
-"""Largest thermal headroom that is shown."""
+"""Largest thermal headroom in the observation."""
 FARTHEST = 20.0
-"""Standard deviations from their mean at which surroundings are taken for damage."""
+"""Standard deviations from the mean at which surroundings count as a damaged file."""
 STEP = 0.1
-"""Step in which schedulers are told the headroom under ``visibility: realistic``."""
+"""Step of the headroom that schedulers receive under ``visibility: realistic``."""
 
 
 class Heat(Process):
-    """Temperature of each device, and the clock that its governor leaves it ([X]).
+    """Temperature of each device, and the clock that its governor allows ([X]).
 
-    A round heats a device by the energy that it spends in its busy phase and by its idle power all the time
-    (:mod:`collapipe_env.physics.thermal`). At the end of the round its governor reads the temperature and
-    caps the clock of the next one. Devices that are away cool down.
+    A round heats a device with the energy of its busy phase and with its idle power all the time
+    (:mod:`collapipe_env.physics.thermal`). At the end of the round the governor reads the temperature and
+    caps the clock of the next round. Devices that are away cool down.
 
     It carries, in every round:
 
-    - ``temperature`` (R, N, K) [C] and ``reading`` (R, N, K) [C], what the governor reads: the temperature,
-      or with a die that of the chip at work; ``headroom`` (R, N, K), the reading over its set point, counted
-      from 25 C, within 0 and 1.5;
+    - ``temperature`` (R, N, K) [C] and ``reading`` (R, N, K) [C], the governor's reading: the temperature, or
+      with a die the temperature of the working chip; ``headroom`` (R, N, K), the reading relative to its set
+      point, counted from 25 C, within [0, 1.5];
     - ``share`` (R, N, K), the cap on the clock over the full clock, and ``paused`` (R, N, K), bool: True from
       a reading above the critical temperature until the device is cool;
-    - ``ambient`` (R, N) [C], the surroundings of each cluster, and ``ambient_mean`` (R, N) [C], what they
-      move about, where they do;
+    - ``ambient`` (R, N) [C], the surroundings of each cluster, and, where they vary, ``ambient_mean`` (R, N)
+      [C], their mean;
     - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
       has levels; else ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K), bool:
       whether it grows with the cube of the clock.
@@ -102,7 +102,7 @@ class Heat(Process):
         self._reference_s = usual_round(scenario) if steady else None
 
     def begin(self, system: System, u: Array) -> Carried:
-        """Start as warm as idling leaves the devices, with full clocks, in surroundings drawn per cluster."""
+        """Start at the temperatures of idle devices, with full clocks, in surroundings drawn per cluster."""
         xp, speed, own, spec = namespace(system.speed), system.speed, self.own, self.spec
         ambient = xp.full_like(speed[..., 0], spec.ambient_min_c)
         if self.numbers:
@@ -129,7 +129,7 @@ class Heat(Process):
         return {**carried, **self._read(carried, reading, paused)}
 
     def _idle(self, present: Array, like: Array) -> Array:
-        """Idle power (R, N, K) [W]; none of devices that are away."""
+        """Idle power (R, N, K) [W]; 0 for devices that are away."""
         return self.own.idle_w * namespace(like).astype(present, like.dtype)
 
     def _normals(self, u: Array, like: Array) -> Array:
@@ -138,7 +138,7 @@ class Heat(Process):
         return namespace(like).astype(normal(u[:, N:])[:, :N], like.dtype)
 
     def _surroundings(self, carried: Carried, u: Array | None, delta_s: Array) -> Array:
-        """Surroundings in the next round (R, N) [C]; as they were where nothing is drawn."""
+        """Surroundings in the next round (R, N) [C]; unchanged where nothing is drawn."""
         ambient, xp = carried["ambient"], namespace(carried["ambient"])
         if u is None or not self._drifts:
             return ambient
@@ -155,7 +155,7 @@ class Heat(Process):
             carried: Arrays of the round just played.
             state: The system before that round (R, ...).
             costs: Costs of the round (R, ...).
-            u: Numbers of the next round (R, numbers); ``None`` for surroundings that stay as they are.
+            u: Numbers of the next round (R, numbers); ``None`` for constant surroundings.
             delta_s: Seconds that passed for the devices (R,).
         """
         own, plan = self.own, costs.allocation
@@ -212,13 +212,13 @@ class Heat(Process):
         return Limits(clock=carried["share"])
 
     def realistic(self, carried: Carried) -> Carried:
-        """Headroom in steps of 0.1, as phones tell it, with levels and the cap on the clock."""
+        """Headroom in steps of 0.1, as phones report it, with levels and the cap on the clock."""
         xp, told = namespace(carried["headroom"]), ("level", "share")
         headroom = xp.round(carried["headroom"] / STEP) * STEP
         return {"headroom": headroom} | {name: carried[name] for name in told if name in carried}
 
     def check(self, carried: Carried) -> None:
-        """Refuse temperatures below absolute zero, and caps that do not follow from what is read."""
+        """Refuse temperatures below absolute zero, and caps that do not follow from the reading."""
         place, spec, own = "simulator/processes/heat", self.spec, self.own
         for name in ("temperature", "reading"):
             require_within(carried[name], -273.15, LARGEST_NUMBER, f"{place}/{name}")

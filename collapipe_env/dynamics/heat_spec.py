@@ -15,7 +15,7 @@ ROOM_C = 25.0
 
 
 class HeatNumbers(NamedTuple):
-    """Numbers that decide how a device warms up and slows down; units as their names say.
+    """Numbers that decide how a device warms up and slows down; the names give the units.
 
     Attributes:
         resistance_k_per_w: ``R`` from the device to its surroundings [K/W].
@@ -84,7 +84,7 @@ PROFILES: Mapping[str, Mapping[str, float | tuple[float, ...]]] = {
 }
 """Numbers of each profile; ``sustainable_w`` follows from them."""
 PAUSE: Mapping[str, float | tuple[float, ...]] = {"levels": (1.0, 0.25), "hysteresis_k": 5.0}
-"""Numbers of the governor ``pause`` in place of the profile's."""
+"""Numbers of the governor ``pause``, which replace the profile's."""
 
 _RANGES: Mapping[str, tuple[float, float, str]] = {
     "resistance_k_per_w": (0.0, 1e6, "K/W"),
@@ -107,7 +107,7 @@ _RANGES: Mapping[str, tuple[float, float, str]] = {
 
 @dataclass(frozen=True)
 class HeatSpec:
-    """Fields of ``dynamics.processes.heat``; those that are ``None`` are the profile's.
+    """Fields of ``dynamics.processes.heat``; ``None`` takes the profile's value.
 
     Attributes:
         profile: ``phone``, ``board`` (bare) or ``board_cased``: a preset of the following numbers.
@@ -115,10 +115,10 @@ class HeatSpec:
             cool, ``ipa`` caps the power, linearly in the temperature.
         ambient_min_c: Least temperature of the surroundings [C], -60 to 100; each cluster's is uniform
             between the two in every episode.
-        ambient_max_c: Greatest one [C]; equal to the least for a constant.
+        ambient_max_c: Greatest temperature [C]; equal to the least for a constant.
         ambient_sd_k: Standard deviation of the surroundings about that temperature in an episode [K], 0 to
             100; 0 for constant ones.
-        ambient_tau_s: Time in which they forget [s], 1 to 1e9, where they move.
+        ambient_tau_s: Their correlation time [s], 1 to 1e9, where they vary.
         resistance_k_per_w: ``R`` [K/W], 0 to 1e6.
         capacity_j_per_k: ``C`` [J/K], 1e-6 to 1e9.
         die_resistance_k_per_w: ``R_die`` [K/W], 0 to 1e6.
@@ -129,8 +129,8 @@ class HeatSpec:
         hysteresis_k: ``h`` [K], 0 to 1e6.
         levels: Shares of the full clock, 1 first, descending, above 0; at least two, two for ``pause``.
         period_s: Seconds between two moves of a level [s], 1e-3 to 1e9.
-        sustainable_w: ``P_s`` of ``ipa`` [W], 1e-6 to 1e6; ``None`` for the power that beside the idle one
-            holds the device at ``set_c`` in surroundings of 25 C.
+        sustainable_w: ``P_s`` of ``ipa`` [W], 1e-6 to 1e6; ``None`` for the power that, together with the
+            idle power, holds the device at ``set_c`` in surroundings of 25 C.
         least_w: Least power that ``ipa`` grants [W], 1e-6 to 1e6.
 
     Raises:
@@ -181,7 +181,7 @@ class HeatSpec:
 
 
 def heat_numbers(spec: HeatSpec) -> HeatNumbers:
-    """The numbers of a spec: its own, else its governor's, else its profile's.
+    """The numbers of a spec: its own values, otherwise its governor's, otherwise its profile's.
 
     Args:
         spec: The spec.
@@ -198,7 +198,7 @@ def heat_numbers(spec: HeatSpec) -> HeatNumbers:
 
 
 def _sustainable(found: Mapping[str, float | tuple[float, ...]]) -> float:
-    """Power that beside the idle one holds a device at its set point in a room [W]."""
+    """Power that, together with the idle power, holds a device at its set point in a room [W]."""
     set_c, resistance, die, idle = (
         float(found[name])  # type: ignore[arg-type]
         for name in ("set_c", "resistance_k_per_w", "die_resistance_k_per_w", "idle_w")

@@ -22,7 +22,7 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
         scenario: The scenario.
 
     Returns:
-        For the dotted path of each, with its value, what keeps it from having an effect:
+        For the dotted path of each, with its value, the condition for an effect:
         ``{"dynamics.processes.mobility.roaming = 2": "it counts with area: open only"}``.
     """
     found = {}
@@ -44,7 +44,7 @@ def warn_of_idle_fields(scenario: Scenario) -> None:
         scenario: The scenario.
 
     Warns:
-        IdleFieldWarning: Names every such field, its value, and what would give it an effect.
+        IdleFieldWarning: Names every such field, its value, and the condition for an effect.
     """
     found = [f"{place} has no effect: {reason}" for place, reason in idle_fields(scenario).items()]
     if found:

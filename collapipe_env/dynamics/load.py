@@ -17,9 +17,9 @@ from collapipe_env.state_trees import require_within
 class Load(Process):
     """Share of its full speed that each device has ([X]): ``dynamics.load_levels`` in their order.
 
-    In each round a device keeps its level with ``dynamics.load_stay_probability``, else it moves to a
-    neighbouring level, either one with equal probability (at the ends: the only one). Off where the one level
-    is 1.
+    In each round a device keeps its level with ``dynamics.load_stay_probability``. Otherwise it moves to a
+    neighbouring level, either one with equal probability (at the ends: the only one). The process is off
+    where the only level is 1.
     """
 
     name = "load"
@@ -76,5 +76,5 @@ class Load(Process):
         return self._levels.like(like)[carried["level"]]
 
     def check(self, carried: Carried) -> None:
-        """Refuse levels that there are not."""
+        """Refuse levels that do not exist."""
         require_within(carried["level"], 0, self._last, "simulator/processes/load/level")

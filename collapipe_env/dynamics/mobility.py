@@ -52,7 +52,7 @@ _RANGES = {
     "roaming": (1.0, 10.0, "sides"),
 }
 ANNOUNCED_S = 60.0
-"""Farthest ahead that a departure is seen [s]."""
+"""Longest time ahead for which a departure is foreseen [s]."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class MobilitySpec:
         speed_max_m_s: Greatest speed of a leg [m/s], at least the least one, up to 100.
         velocity_time_s: Time constant of the velocity of ``gauss_markov`` [s], 0.01 to 1e6.
         velocity_sd_m_s: Standard deviation of each of its two components [m/s], 0.001 to 100.
-        decorrelation_m: Way over which shadowing between two nodes loses all but 1/e of its memory [m], 0.1
-            to 1e6. Its deviation is ``radio.d2d_shadowing_db``.
-        environment_sd_db: Standard deviation of what changes on every link with time alone, people and doors
-            [dB], 0 to 30; 0 for nothing.
-        environment_time_s: Time constant of that [s], 0.01 to 1e6.
-        roaming: Side of the square that devices walk in over that of the cluster's, where the area is open, 1
-            to 10.
+        decorrelation_m: Distance over which the correlation of shadowing between two nodes falls to 1/e [m],
+            0.1 to 1e6. Its deviation is ``radio.d2d_shadowing_db``.
+        environment_sd_db: Standard deviation of the changes on every link with time alone, such as people and
+            doors [dB], 0 to 30; 0 for none.
+        environment_time_s: Time constant of these changes [s], 0.01 to 1e6.
+        roaming: Side of the square in which devices walk over the side of the cluster's, where the area is
+            open, 1 to 10.
 
     Raises:
         ValueError: If one is out of range.
@@ -110,16 +110,16 @@ class Mobility(Process):
 
     Distances give path losses by the scenario's own laws, with ``cluster.hop_min_m`` as the shortest hop. The
     shadowing of a pair of nodes is ``S' = rho S + sqrt(1 - rho^2) sigma n`` in dB, ``rho = exp(-(|dx_i| +
-    |dx_j|) / d)`` with the net ways of the two nodes in the round and ``d`` the decorrelation distance. A
-    second such process, on uplinks too, is moved by time: ``rho = exp(-Delta / tau)``. Both begin in their
-    stationary law, the first with the shadowing that the episode drew.
+    |dx_j|) / d)`` with the net displacements of the two nodes in the round and the decorrelation distance
+    ``d``. A second such process, also on uplinks, changes with time: ``rho = exp(-Delta / tau)``. Both begin
+    in their stationary law, the first with the episode's shadowing.
 
     Devices that pause begin where the layout puts them, stretched over the square that they walk in. Slots
     without a device stay on their CU.
 
-    Where the area is open, a device farther from its CU than the corners of the cluster's square is away. It
-    is seen coming: ``leaves_s`` says in how many seconds a device passes that circle on its present course.
-    Of the devices outside the nearest ones stay where the encoder would not fit the others.
+    Where the area is open, a device farther from its CU than the corners of the cluster's square is away.
+    Departures can be foreseen: ``leaves_s`` is the time until a device passes that circle on its present
+    course. Where the encoder would not fit the remaining devices, the nearest of the devices outside stay.
 
     Args:
         scenario: The scenario.
@@ -134,7 +134,7 @@ class Mobility(Process):
 
     @classmethod
     def idle_fields(cls, spec: MobilitySpec) -> Mapping[str, str]:
-        """Fields of the other model, of open areas, and of changes with time that there are none of."""
+        """Fields of the other model, of open areas, and of changes with time where there are none."""
         of_models = {
             "pause_go": ("pause_s", "speed_min_m_s", "speed_max_m_s"),
             "gauss_markov": ("velocity_time_s", "velocity_sd_m_s"),
@@ -240,7 +240,7 @@ class Mobility(Process):
         return following
 
     def _walked(self, carried: Carried, u: Array, seconds: Array) -> Carried:
-        """Walks after so many seconds (R,)."""
+        """Walks after the given seconds (R,)."""
         if type(u) is np.ndarray:
             return walked_rows(self._law, carried, self._there.values, u, seconds)
         each = seconds[:, None, None] * self._there.like(u)
@@ -249,7 +249,7 @@ class Mobility(Process):
         return wander(self._law, carried, self._of_devices(u), each)
 
     def _ways(self, before: Carried, after: Carried) -> Array:
-        """Ways that the two nodes of each pair went together between two walks (R, pairs) [m]."""
+        """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
         if type(after["x"]) is np.ndarray:
             return ways_of_pairs(before, after, self._pairs)
         xp = namespace(after["x"])

@@ -16,18 +16,18 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import REMEDY, require_within
 
 SLACK_S = 1e-3
-"""Seconds by which what a state says of a client may differ from the file."""
+"""Seconds by which a state's times of a client may differ from the file."""
 
 
 class PlayedPresence(Presence):
-    """Devices that are on and off as clients of a file were ([X]); all else is that of :class:`Presence`.
+    """Devices that are on and off as the clients of a file were ([X]); otherwise as :class:`Presence`.
 
-    In each episode every device has a client, each another one, and starts at a uniform time of the client's
-    period of its own. A stay that ends is announced with probability ``graceful``, drawn when the stay
-    begins; else the device fails when the client leaves.
+    In each episode every device has a client of its own, and starts at a uniform time of the client's period.
+    The end of a stay is announced with probability ``graceful``, drawn when the stay begins; otherwise the
+    device fails when the client leaves.
 
     It carries ``client`` (R, N, K), the index of each device's client, and ``position_s`` (R, N, K), the time
-    on its period [s], in place of ``factor``; no scheduler gets them.
+    in its period [s], instead of ``factor``; schedulers never receive them.
 
     Args:
         scenario: The scenario.
@@ -65,7 +65,7 @@ class PlayedPresence(Presence):
         return self._played(client, position, end < self.spec.graceful, xp.zeros_like(start))
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
-        """Go on by the seconds that passed."""
+        """Advance by the seconds that passed."""
         xp, client = namespace(u), carried["client"]
         seconds = xp.astype(delta_s, xp.float64)[:, None, None]
         period = self.bank.periods(client, u)
@@ -86,7 +86,7 @@ class PlayedPresence(Presence):
         )
 
     def _check_own(self, carried: Carried, place: str) -> None:
-        """Refuse clients that there are not, times beyond their periods, and what the file says otherwise."""
+        """Refuse clients that do not exist, times beyond their periods, and contradictions of the file."""
         client, position = carried["client"], carried["position_s"]
         require_within(client, 0, len(self.bank) - 1, f"{place}/client")
         if ((position < 0.0) | (position > self.bank.periods(client, position))).any():
@@ -103,13 +103,12 @@ class PlayedPresence(Presence):
 def distinct(count: int, u: Array, order: Array) -> Array:
     """Distinct numbers of 0 to ``count - 1``, every row of them equally likely (R, S), int64.
 
-    Floyd's sampling, then a shuffle: it takes two uniform numbers for each that is drawn, however many there
-    are to draw from.
+    Floyd's sampling, then a shuffle: it takes two uniform numbers for each drawn number, whatever the count.
 
     Args:
-        count: How many there are, at least ``S``.
+        count: How many numbers to draw from, at least ``S``.
         u: Uniform numbers in (0, 1) (R, S), float64.
-        order: Others, which shuffle the drawn ones (R, S).
+        order: Further uniform numbers, which shuffle the drawn ones (R, S).
     """
     xp, S = namespace(u), u.shape[1]
     chosen: list[Array] = []

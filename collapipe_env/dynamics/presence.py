@@ -22,9 +22,9 @@ from collapipe_env.trace_files.availability_files import availability_checksum, 
 from collapipe_env.trace_files.trace_sources import Part
 
 PRESENCE = "presence"
-"""Name of the process, for those who show what it carries."""
+"""Name of the process, for modules that show its carried arrays."""
 SHORTEST_S = 1e-6
-"""Least time that is left of a stay after a round: at most two stays end in one [s]."""
+"""Least remaining time of a stay after a round [s]; at most two stays end in a round."""
 NUMBERS = 4
 """Uniform numbers of a device: its class, state and kind of end; a stay; two for an absence."""
 
@@ -50,30 +50,30 @@ class PresenceSpec:
         on_shape: Shape of the Weibull law of that time, 0.2 to 20; 1 for a constant hazard.
         off_mean_s: Mean time that it is away [s], 1 to 1e9.
         off_deviation: Standard deviation of the logarithm of that time, which is lognormal, 0 to 3.
-        graceful: Probability that a stay ends gracefully: the device says so one round ahead and sees that
-            round through. Otherwise it fails inside a round.
-        hazard_factors: Classes of devices: each device is of one of them in every episode, all equally
-            likely; its hazard is so many times as high, its stay so many times as short. 0.01 to 100 each.
+        graceful: Probability that a stay ends gracefully: the device announces it one round ahead and
+            completes that round. Otherwise it fails inside a round.
+        hazard_factors: Factors of the device classes, 0.01 to 100 each. In every episode each device belongs
+            to one class, all equally likely; the factor multiplies its hazard and divides its stay.
         recovery: How a cluster continues when a device fails inside a round: ``light`` moves blocks between
-            the stages that are left, ``heavy`` plans anew and lets all blocks go over the CU, ``drop-round``
-            gives the cluster's round up.
+            the remaining stages, ``heavy`` plans again and sends all blocks over the CU, ``drop-round`` gives
+            up the cluster's round.
         heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
-        misses: Heartbeats that have to be missed before a device counts as failed, 1 to 1000.
-        replication: Replicas of what devices train, sent after every local step: ``none``, ``next_stage`` for
-            a device of the next stage, or ``cu``. Where decisions list ``replication``, that of plans which
-            say nothing.
-        availability: File of clients' availability (``docs/traces.md``), which devices play in place of the
-            laws of stays and absences; empty for the laws. A relative path is also looked up below
-            ``COLLAPIPE_DATA``. What ``on_mean_s`` and ``hazard_factors`` say is then what schedulers believe.
+        misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
+        replication: Replicas of the parts that devices train, sent after every local step: ``none``,
+            ``next_stage`` for a device of the next stage, or ``cu``. Where decisions list ``replication``,
+            this is the value for plans that do not set it.
+        availability: File of clients' availability (``docs/traces.md``), which replaces the laws of stays and
+            absences; empty for the laws. A relative path is also looked up below ``COLLAPIPE_DATA``. With a
+            file, ``on_mean_s`` and ``hazard_factors`` are only the schedulers' belief.
         availability_split: Clients that are played, by their index in the file modulo 5: 3 for ``dev``, 4 for
             ``test``, else ``train``; ``all`` for all of them.
         share_clients: Whether devices may have the same client where there are fewer clients than devices.
-        availability_checksum: SHA-256 of the file's name and content. Empty for what is found when the
-            scenario is loaded, which then stands here; another file is refused.
+        availability_checksum: SHA-256 of the file's name and content. If empty, it is filled in when the
+            scenario is loaded; another file is then refused.
 
     Raises:
         ValueError: If one is out of range.
-        DataError: If the file is missing, or not that of the checksum.
+        DataError: If the file is missing, or has another checksum.
     """
 
     on_mean_s: float = 2160.0
@@ -118,20 +118,19 @@ class Presence(Process):
     """Devices that are on and off in turn ([X]): a semi-Markov process of each device.
 
     A stay lasts a Weibull time, divided by the hazard factor of the device's class, an absence a lognormal
-    one. Episodes begin in the stationary law of each class. A device whose stay ends within the seconds of a
-    round is away from the next round on. Where the end is graceful it is announced and the device sees the
-    round through; else the device fails inside the round, see :meth:`failures`. A cluster whose devices
-    cannot hold the encoder sits out.
+    one. Episodes begin in the stationary law of each class. A device whose stay ends within a round is away
+    from the next round on. A graceful end is announced and the device completes the round; otherwise the
+    device fails inside the round, see :meth:`failures`. A cluster whose devices cannot hold the encoder sits
+    out.
 
     It carries, for each device (R, N, K):
 
-    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 where an episode begins;
-    - ``announced``, bool: it is there and will be away in the next round, as it has said;
-    - ``residual_s`` [s], what is left of its stay or absence, ``graceful``, bool, how the stay ends, and
-      ``factor``, the hazard factor of its class: no scheduler gets these.
+    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the begin of an
+    episode; - ``announced``, bool: it is present and has announced its absence in the next round; -
+    ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
+      stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
 
-    With a file of availability, :class:`~collapipe_env.dynamics.played_presence.PlayedPresence` takes its
-    place.
+    With a file of availability, :class:`~collapipe_env.dynamics.played_presence.PlayedPresence` replaces it.
 
     Args:
         scenario: The scenario.
@@ -168,7 +167,7 @@ class Presence(Process):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
-        """The process of a scenario, on laws or on clients of a file; ``None`` where it is off."""
+        """The process of a scenario, with laws or with clients of a file; ``None`` where it is off."""
         spec = dict(scenario.dynamics.processes).get(cls.name)
         if spec is None or not spec.availability:
             return super().of(scenario)
@@ -179,14 +178,14 @@ class Presence(Process):
 
     @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Those of laws beside a file, and of files without one; those of recoveries that there are not."""
+        """Fields of laws if there is a file, fields of files if there is none, and of unused recoveries."""
         names = _OF_LAWS if spec.availability else _OF_FILES
         only = "without availability" if spec.availability else "with availability"
         return {**dict.fromkeys(names, f"it counts {only} only"), **cls._idle_recovery(spec)}
 
     @staticmethod
     def _idle_recovery(spec: PresenceSpec) -> Mapping[str, str]:
-        """Fields of recoveries where nobody fails, and replicas that nobody would use."""
+        """Fields of recoveries where no device fails, and replicas that would never be used."""
         if spec.graceful >= 1.0:
             names = ("recovery", "heartbeat_s", "misses", "replication")
             return dict.fromkeys(names, "it counts with graceful below 1 only")
@@ -218,7 +217,7 @@ class Presence(Process):
         )
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
-        """Let stays and absences run for the seconds that passed; of each device at most two end."""
+        """Let stays and absences run for the seconds that passed; at most two end for each device."""
         xp = namespace(u)
         which, of_stay, noise = self._of_devices(u)
         seconds = xp.astype(delta_s, xp.float64)[:, None, None]
@@ -245,13 +244,13 @@ class Presence(Process):
         return RecoveryTerms(self.spec.recovery, self.spec.heartbeat_s, self.spec.misses)
 
     def failures(self, carried: Carried) -> Array:
-        """Time after which each device fails without a word (R, N, K) [s]; infinite where it does not."""
+        """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""
         xp = namespace(carried["residual_s"])
         silent = carried["present"] & ~carried["graceful"]
         return xp.where(silent, carried["residual_s"], xp.full_like(carried["residual_s"], xp.inf))
 
     def check(self, carried: Carried) -> None:
-        """Refuse times that cannot be, unknown classes, and announcements that nothing stands behind."""
+        """Refuse impossible times, unknown classes, and announcements without a matching end."""
         place = f"simulator/processes/{self.name}"
         require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
         require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
@@ -260,7 +259,7 @@ class Presence(Process):
             raise StateError(f"{place}/announced does not agree with the time that is left: {REMEDY}")
 
     def _check_own(self, carried: Carried, place: str) -> None:
-        """Refuse what only this kind of presence carries."""
+        """Check the arrays that only this kind of presence carries."""
         if not np.isin(carried["factor"], self.spec.hazard_factors).all():
             raise StateError(
                 f"{place}/factor is not one of dynamics.processes.presence.hazard_factors: {REMEDY}"

@@ -37,10 +37,10 @@ class MigrationSpec:
 
 
 class PreviousPlan(Process):
-    """The plan of the round before, which decides what a change of plan costs ([X]).
+    """The plan of the previous round, which decides the cost of a change of plan ([X]).
 
     It carries the holders of every block and the blocks of every device; the costs of a round read them
-    (:mod:`collapipe_env.physics.migration`). Before the first round nobody holds anything.
+    (:mod:`collapipe_env.physics.migration`). Before the first round no device holds a block.
     """
 
     name = "migration"
@@ -61,7 +61,7 @@ class PreviousPlan(Process):
         )
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing
-        """Nobody holds anything."""
+        """Start without holders."""
         xp = namespace(system.speed)
         none = xp.zeros_like(system.speed, dtype=xp.int64)
         holders = xp.broadcast_to(none[:, :, None, :1] > 0, (none.shape[0], *self._shape))
@@ -79,7 +79,7 @@ class PreviousPlan(Process):
         return {"blocks": blocks, "holders": holders}
 
     def realistic(self, carried: Carried) -> Carried:
-        """All of it: who plans knows what was played."""
+        """All of it: a planner knows the plans that were played."""
         return carried
 
     def check(self, carried: Carried) -> None:

@@ -1,7 +1,7 @@
 """Laws of the time that a device stays on, or off: quantiles, and residual times in the stationary law.
 
-A stay is cut by the moment at which an episode begins. What is left of it has the density ``S(t) / m`` with
-the survival function ``S`` and the mean ``m`` of the stay (equilibrium law of renewal theory).
+An episode begins in the middle of a stay. The remaining time has the density ``S(t) / m`` with the survival
+function ``S`` and the mean ``m`` of the stay (equilibrium law of renewal theory).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.special import gammaincinv
 from collapipe_env.arrays import Array, Constant, namespace
 
 GRID = 4096
-"""Places of the table of what is left of a stay that is not exponential."""
+"""Size of the table of residual times of a stay that is not exponential."""
 LARGEST_EXPONENT = 37.0
 """``-ln u`` of the smallest uniform number, 2^-53, rounded up."""
 
@@ -87,7 +87,7 @@ class LognormalStay:
         return self.mean_s * namespace(normal).exp(s * normal - 0.5 * s * s)
 
     def left(self, u: Array, normal: Array) -> Array:
-        """Time left of a stay in the stationary law [s]: a uniform part of a stay that is weighted by length.
+        """Time left of a stay in the stationary law [s]: a uniform fraction of a length-weighted stay.
 
         Weighted by its length a lognormal stay is lognormal with the same deviation, ``exp(s^2)`` times as
         long.

@@ -46,11 +46,13 @@ class TenantsSpec:
 class Tenants(Process):
     """Share ``rho`` of the server that others use ([X]), the same for all clusters of an environment.
 
-    In each round it keeps its level with ``stay_probability``, else it moves to a neighbouring one, either
-    with equal probability (at the ends: the only one). Episodes begin in the stationary law, which gives
-    inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not move it.
+    In each round it keeps its level with ``stay_probability``. Otherwise it moves to a neighbouring level,
+    either one with equal probability (at the ends: the only one). Episodes begin in the stationary law, which
+    gives inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not affect
+    it.
 
-    On where the scenario names it, and under ``server.terms: contended`` unless ``server.tenants`` is given.
+    It is on where the scenario names it, and under ``server.terms: contended`` unless ``server.tenants`` is
+    given.
 
     Args:
         scenario: The scenario.
@@ -107,11 +109,11 @@ class Tenants(Process):
         return {"level": level, "share": self._levels.like(like)[level]}
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Leave the clusters what the tenants do not use."""
+        """Leave the clusters the share that the tenants do not use."""
         return system._replace(server_share=1.0 - carried["share"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse levels that there are not, and shares that are not theirs."""
+        """Refuse levels that do not exist, and shares of other levels."""
         require_within(carried["level"], 0, self._last, f"simulator/processes/{TENANTS}/level")
         shares = np.asarray(self.spec.levels)[carried["level"]]
         if (np.abs(carried["share"] - shares) > 1e-6).any():

@@ -14,7 +14,7 @@ class TraceBank:
     """Traces that are played from their begin to their end, back to their begin, and so on: no jumps.
 
     A sample holds until the next one, so a trace's integral is linear between samples, and the mean over any
-    window is exact. Numbers are kept around each trace's mean: of a constant trace nothing is lost.
+    window is exact. Numbers are stored relative to each trace's mean, so a constant trace is exact.
 
     Args:
         traces: One or more, of one unit.

@@ -20,7 +20,7 @@ from collapipe_env.trace_files.trace_formats import Quantity
 SECONDS = 1800
 """Length of a made trace [s]."""
 FEWEST = 60
-"""Traces that are made at least; 36 of them are for training."""
+"""Least number of traces made; 36 of them are for training."""
 
 
 class Profile(NamedTuple):
@@ -33,8 +33,8 @@ class Profile(NamedTuple):
         within_db: Standard deviation within a trace [dB].
         weights: Shares of the two processes in the variance within a trace, together 1.
         times_s: Their time constants [s].
-        lowest_db: Least value measured; smaller ones are made it.
-        highest_db: Greatest value measured; larger ones are made it.
+        lowest_db: Smallest measured value; smaller values are clipped to it.
+        highest_db: Largest measured value; larger values are clipped to it.
     """
 
     quantity: Quantity
@@ -107,7 +107,7 @@ def deviations_db(profile: Profile, count: int, seconds: int) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def made_traces(name: str, count: int = FEWEST) -> tuple[Trace, ...]:
-    """Make traces of a profile. They are always the same ones.
+    """Make traces of a profile, which are always the same.
 
     Args:
         name: Name of the profile.

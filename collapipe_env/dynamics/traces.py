@@ -15,22 +15,22 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, require_within
 
 LOOK_BACK_S = 1.0
-"""Time before a round over whose mean schedulers know a gain [s]."""
+"""Time before a round over which the known gain is averaged [s]."""
 _OF_POWERS = ("bs_power_dbm", "resource_blocks", "antenna_gain_db")
 _OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_mbps")
 _OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
 
 LATE_S = 1e9
-"""Time played from which on it is counted anew [s]: rounds that hardly deliver anything may take ages."""
+"""Time played after which the count restarts [s]: rounds that hardly deliver anything may last very long."""
 
 
 class Traces(Process):
-    """Gains of uplinks from traces ([X]), in place of path loss, shadowing and fading.
+    """Gains of uplinks from traces ([X]), which replace path loss, shadowing and fading.
 
-    Each cluster's uplink has a trace, in an episode another one for each cluster, from a uniform time on. A
-    round's gain is that of the mean over ``[tau, tau + T_ref]``: of received power in dB, or of the rate. At
-    its end a trace goes backwards, so that nothing jumps. Schedulers know the gain of the mean over the last
-    second before ``tau``, and nothing of the round's.
+    In an episode each cluster's uplink has a trace of its own, from a uniform time on. A round's gain follows
+    from the mean over ``[tau, tau + T_ref]`` of received power in dB, or of the rate. At its end a trace is
+    played backwards, which avoids jumps. Schedulers know the gain of the mean over the last second before
+    ``tau``, and nothing of the round's gain.
 
     It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the time
     played on it [s].
@@ -80,7 +80,7 @@ class Traces(Process):
         return {"trace": trace, "position_s": LOOK_BACK_S + u[:, count:] * room}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
-        """Go on by the seconds that passed."""
+        """Advance by the seconds that passed."""
         xp, trace = namespace(u), carried["trace"]
         position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
         # After so long a time that seconds would be lost in it, the play goes on from the same place of it.
@@ -89,7 +89,7 @@ class Traces(Process):
         return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Set the uplinks' gains, and what is known of them."""
+        """Set the uplinks' gains, and the known gains."""
         xp, N, real = namespace(system.link_gain), self._clusters, system.link_gain.dtype
         trace, now = carried["trace"], carried["position_s"]
         times = xp.stack((now - LOOK_BACK_S, now, now + self._round_s), axis=-1)
@@ -125,7 +125,7 @@ class Traces(Process):
         )
 
     def check(self, carried: Carried) -> None:
-        """Refuse traces that there are not, and times before the first second."""
+        """Refuse traces that do not exist, and times before the first second."""
         place = f"simulator/processes/{self.name}"
         require_within(carried["trace"], 0, len(self.bank) - 1, f"{place}/trace")
         require_within(carried["position_s"], LOOK_BACK_S, LARGEST_NUMBER, f"{place}/position_s")

@@ -38,9 +38,9 @@ class TracesSpec:
             ``COLLAPIPE_DATA``. ``trace-like`` for synthetic traces, which need no files.
         profile: Kind of synthetic traces.
         format: Format of the files.
-        mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, at which
-            a declared link would have a gain. ``None`` for what the profile or the format holds, received
-            power where it holds both.
+        mode: ``rsrp``: values are received powers, which give path gains. ``rate``: they are rates, from
+            which the gain of a declared link follows. ``None`` for the quantity of the profile or the format,
+            or received power if it has both.
         split: Files that are played, by their index in the order of names, modulo 5: 3 for ``dev``, 4 for
             ``test``, else ``train``; ``all`` for all of them.
         level: ``absolute``: gains are those of the trace. ``layout``: the trace gives the ratio to its own
@@ -48,7 +48,7 @@ class TracesSpec:
         share_files: Whether clusters may have the same file where there are fewer files than clusters.
         column: Column of the values; empty for that of the format (``value`` with ``csv``).
         time_column: Column of times [s], with ``csv``.
-        row_s: Seconds from row to row, counted in place of reading times, 0 to 3600; 0 to read them [s].
+        row_s: Seconds from row to row, used instead of the times in the file, 0 to 3600; 0 to read them [s].
         unit: Unit of rates, with ``csv``.
         delimiter: Character between columns.
         bs_power_dbm: Power of the measured base station over its band, -30 to 90 [dBm] (``rsrp``).
@@ -56,15 +56,15 @@ class TracesSpec:
         antenna_gain_db: Its antenna's gain, -30 to 60 [dBi] (``rsrp``).
         bandwidth_hz: Bandwidth of the measured link, 1e3 to 1e11 [Hz] (``rate``).
         efficiency: Share of Shannon's rate that it reached, 0.01 to 1 (``rate``).
-        power_dbm: Power that it is taken to have been sent with, -30 to 90 [dBm] (``rate``). With the 23 dBm
-            of a phone a rate is read as that of an uplink.
+        power_dbm: Assumed transmit power, -30 to 90 [dBm] (``rate``). With the 23 dBm of a phone a rate is
+            read as that of an uplink.
         snr_max_db: Largest SNR that it could use, 0 to 60 [dB] (``rate``).
-        rate_min_mbps: Rate that smaller ones count as, 1e-6 to 1e5 [Mbit/s] (``rate``).
-        checksum: SHA-256 of names and contents of all files of the source, whatever the split. Empty for what
-            is found when the scenario is loaded, which then stands here; other files are refused.
+        rate_min_mbps: Smallest rate; smaller rates count as this, 1e-6 to 1e5 [Mbit/s] (``rate``).
+        checksum: SHA-256 of names and contents of all files of the source, whatever the split. If empty, it
+            is filled in when the scenario is loaded; other files are then refused.
 
     Raises:
-        ValueError: If one is out of range, a source is missing, or files are not those of the checksum.
+        ValueError: If one is out of range, a source is missing, or files have another checksum.
     """
 
     source: str | tuple[str, ...] = TRACE_LIKE
@@ -166,7 +166,7 @@ def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
 
     Raises:
         DataError: Files are missing or no traces.
-        ScenarioError: If they are not those of the checksum, or are fewer than clusters.
+        ScenarioError: If files have another checksum, or there are fewer traces than clusters.
     """
     if spec.made:
         # As many that each part has a trace for every cluster.
@@ -191,5 +191,5 @@ def _made(profile: str, part: Part, count: int) -> TraceBank:
 
 @lru_cache(maxsize=8)
 def _read(source: str | tuple[str, ...], columns: Columns, part: Part, found: str) -> TraceBank:  # noqa: ARG001
-    """Traces of files with a checksum: others are read anew."""
+    """Traces of files with a checksum; files with another checksum are read again."""
     return TraceBank(source_traces(source, columns, part))

@@ -12,9 +12,9 @@ from collapipe_env.simulator.build import system_parameters
 
 
 def credits_clusters(mdp: BatchMDP) -> bool:
-    """Return whether the reward can be told apart by clusters.
+    """Return whether the reward can be split by cluster.
 
-    Not so with rewards of the user's own, and where clusters wait for each other in every local step
+    False with a user's own reward, and where clusters wait for each other in every local step
     (``workload.head`` is ``common``).
 
     Args:

@@ -94,8 +94,8 @@ def make_scheduler(
         factories: Schedulers given as Python objects, by name.
 
     Raises:
-        ScenarioError: If there is no such scheduler; names the nearest.
-        SchedulerError: If one of the user's own cannot be imported or built.
+        ScenarioError: If there is no such scheduler; the message names the nearest.
+        SchedulerError: If a user's own scheduler cannot be imported or built.
         CheckpointError: If one of the zoo cannot be read or does not fit.
     """
     if name not in factories:
@@ -144,7 +144,7 @@ def load_scheduler(
 
     Raises:
         ScenarioError: If there is no such scheduler.
-        SchedulerError: If one of the user's own cannot be imported or built.
+        SchedulerError: If a user's own scheduler cannot be imported or built.
         CheckpointError: If the agent cannot be read or does not fit.
     """
     if name != LEARNED:  # also zoo:NAME, which needs no file

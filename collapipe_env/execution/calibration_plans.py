@@ -20,7 +20,7 @@ CHECKED_MICRO_BATCHES = 2, 8
 
 
 class CalibrationError(CollaPipeError):
-    """A machine cannot be calibrated with what was asked for or measured."""
+    """A machine cannot be calibrated with the given options or measurements."""
 
 
 @dataclass(frozen=True)

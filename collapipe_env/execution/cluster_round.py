@@ -108,7 +108,7 @@ class ControlUnitRound:
         return self._collect(begins)
 
     def _recover(self, last: RecoveryScript | None) -> RecoveryScript:
-        """End the attempt, and ask for a plan of what is left."""
+        """End the attempt, and request a plan for the remaining work."""
         owner, recovery = self._owner, last
         ended, alive = self._tag, {self._names[k] for k in self._alive()}
         losses = owner.losses()

@@ -1,6 +1,6 @@
 """Learners: sources of the loss.
 
-``TorchLearner`` really trains; it, and PyTorch with it, is imported when first asked for.
+``TorchLearner`` trains a model; it is imported, together with PyTorch, on first use.
 """
 
 from __future__ import annotations

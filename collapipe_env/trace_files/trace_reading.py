@@ -61,7 +61,7 @@ class Columns:
 
     @property
     def layout(self) -> TraceFormat:
-        """The format, also that of a CSV file of the user's own."""
+        """The format, including that of a user's own CSV file."""
         if self.format != "csv":
             return FORMATS[self.format]
         time = None if self.row_s > 0.0 else self.time_column

@@ -1,7 +1,7 @@
 """A submission to the leaderboard: a folder with ``submission.yaml``, and a scheduler or weights.
 
-Reading it executes nothing. ``scheduler.py`` is code: it runs when episodes are played, and who lets a
-submission play asks for that.
+Reading it executes nothing. ``scheduler.py`` is code: it runs when episodes are played, which playing a
+submission requests.
 """
 
 from __future__ import annotations

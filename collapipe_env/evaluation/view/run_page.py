@@ -98,7 +98,7 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
         on_round: Called after each round that is played again.
 
     Raises:
-        DataError: If something asked for was not played, or cannot be played again.
+        DataError: If a requested part was not played, or cannot be played again.
     """
     stored, results = chosen_results(run, choice)
     looks = looks_of(name for each in run.scenarios.values() for name in each.results)

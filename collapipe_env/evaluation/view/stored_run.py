@@ -58,7 +58,7 @@ class StoredScenario:
         """An episode of a scheduler, of its first training run.
 
         Args:
-            scheduler: Name that it was asked for by.
+            scheduler: Its requested name.
             episode: Number of the episode, from 0.
 
         Raises:

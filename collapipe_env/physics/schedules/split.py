@@ -133,7 +133,7 @@ def split_steps(
         allocation: The plan, with split training; ``M = 1`` where the server is sequential.
         elements: Times of the one micro-batch.
         ending: All-reduce and update that end every local step (..., N) [s].
-        local_step: The local step with a server share of one's own, these included (..., N) [s].
+        local_step: The local step with the cluster's own server share, these included (..., N) [s].
 
     Returns:
         ``local_step``, replaced where the server is sequential.
