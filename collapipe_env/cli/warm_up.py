@@ -22,10 +22,10 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
-DESCRIPTION = """Compile all loops for this machine now.
+DESCRIPTION = """Compile all loops for this machine in advance.
 
-No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing
-is done. Ctrl-C keeps the work done; the same command goes on from there.
+First steps and decisions then need not wait for the compiler. Compiled code is cached on disk, and what is
+already there is not compiled again. After Ctrl-C, finished work is kept and the same command resumes there.
 
 Examples:
   collapipe warm-up
@@ -47,9 +47,9 @@ class Options:
         tuple[str, ...] | None,
         tyro.conf.arg(
             metavar="NAME ...",
-            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files",
+            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files.",
         ),
-        hint("default: everything that any may need"),
+        hint("default: all that any scenario may need"),
     ] = None
 
 
