@@ -151,7 +151,7 @@ def _measure(
     missing = [(path, plan) for path, plan in places if not path.exists()]
     devices = setting.cluster.max_devices
     print(
-        f"{len(plans)} plans, {options.rounds} rounds of each, {len(missing)} of them missing; "
+        f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
         f"{2 + devices} processes: the server, a control unit, {devices} devices"
     )
     done = len(places) - len(missing)

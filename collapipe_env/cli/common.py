@@ -180,9 +180,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         how, status = (
             ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
         )
-        print(
-            f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
-        )
+        print(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}", file=sys.stderr)
         return status
     except (BrokenPipeError, SystemExit) as end:
         # Rich makes SystemExit of a broken pipe.
@@ -234,7 +232,7 @@ def say_folder(folder: Path, continued: bool) -> None:
     """
     # Whoever asks for something else in the same folder shall not miss the earlier table.
     print(
-        f"going on in {folder}: finished work stays, tables are written anew"
+        f"going on in {folder}: finished work is kept, tables are written anew"
         if continued
         else f"writing to {folder}"
     )

@@ -236,14 +236,12 @@ def _run(
         state = committed(run, scenario)
         past = [] if state is None else reports(run, state.rounds)
         if past and finished(run, options.rounds):
-            print(f"all {options.rounds} rounds have been played: more --rounds go on, --fresh starts over")
+            print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
             return
         run.weights.unlink(missing_ok=True)  # of fewer rounds
         if past:
-            print(
-                f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
-            )
+            print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
         if ranked is None and options.serve is None:
             start_fork_server()  # which imports the same meanwhile
         # Imported late, so that --help and typing errors are answered at once.
@@ -317,7 +315,7 @@ def _join(options: Options, token: str) -> None:
     try:
         play_role(options.role, address, token, options.bind)
     except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        print(f"\n{options.role} has been stopped, which its launcher notices", file=sys.stderr)
+        print(f"\n{options.role} has been stopped; its launcher will notice", file=sys.stderr)
         raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
     print("the execution has ended")
 
@@ -346,11 +344,13 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
     )
     if options.clock == "wall":
         each = launcher.scale * first.script.delay_s
-        print(f"wall clock: a priced second lasts {launcher.scale:.3g} s, so a round takes some {each:.0f} s")
+        print(
+            f"wall clock: a simulated second lasts {launcher.scale:.3g} s, a round takes about {each:.0f} s"
+        )
     elif options.clock == "virtual":
-        print("virtual clock: nobody waits")
+        print("virtual clock: nothing waits in real time")
     else:
-        print("no clock: everything takes as long as it takes here")
+        print("no clock: all work runs as fast as this machine can")
 
 
 def _deciding(options: Options) -> dict[str, Any]:

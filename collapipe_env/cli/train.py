@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
         if unclear and options.evaluation.learner == "real":
             # It is the default, so whoever types it may mean what the option meant before.
             print(
-                "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
+                "note: --learner is the learner of the comparison; --train-learner is that of the training",
                 file=sys.stderr,
             )
         Job(options, program, given).run()

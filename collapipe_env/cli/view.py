@@ -93,7 +93,7 @@ def _run(options: Options, *_: object) -> None:
         print(f"video: {options.video}")
         return
     names = ", ".join(result.title for result in results)
-    print(f"playing episode {options.episode} of {names} on {stored.scenario.name} again")
+    print(f"replaying episode {options.episode} of {names} on {stored.scenario.name}")
     with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
         text = page_of(run, choice, partial(_one_more, bar))
     out = options.out or RunDirectory(run.path).view

@@ -140,7 +140,7 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
     if count.compiled == 0:
-        print(f"all is warm already; compiled code is {kept}")
+        print(f"everything is compiled already; compiled code is {kept}")
     else:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")
