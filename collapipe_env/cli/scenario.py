@@ -18,9 +18,9 @@ from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show or check a scenario, or list the differences between two.
 
-A scenario is a shipped one ({SHIPPED}) or a YAML
-file. Exit status: 0 on success; 1 if check finds an energy budget that cannot be met; 2 if a scenario cannot
-be used.
+A scenario is a shipped one ({SHIPPED}), a YAML
+file, or your own in Python (file.py:Name). Exit status: 0 on success; 1 if check finds an energy budget that
+cannot be met; 2 if a scenario cannot be used.
 
 Examples:
   collapipe scenario show medium > my_scenario.yaml
