@@ -23,10 +23,10 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
-DESCRIPTION = """Compile all loops for this machine now.
+DESCRIPTION = """Compile all loops for this machine in advance.
 
-The first step or decision then does not wait. Compiled code is kept on disk; if it is complete, nothing
-is done. Ctrl-C keeps finished work; the same command continues from there.
+First steps and decisions then need not wait for the compiler. Compiled code is cached on disk, and what is
+already there is not compiled again. After Ctrl-C, finished work is kept and the same command resumes there.
 
 Examples:
   collapipe warm-up
@@ -50,7 +50,7 @@ class Options:
             metavar="NAME ...",
             help=f"Compile only for a round of these: shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}",
         ),
-        hint("default: everything that any of them may need"),
+        hint("default: all that any scenario may need"),
     ] = None
 
 
