@@ -233,7 +233,7 @@ def say_folder(folder: Path, continued: bool) -> None:
     """
     # Whoever asks for something else in the same folder shall not miss the earlier table.
     print(
-        f"going on in {folder}: finished work is kept, tables are written anew"
+        f"continuing in {folder}: finished work is kept, tables are written again"
         if continued
         else f"writing to {folder}"
     )

@@ -136,7 +136,7 @@ def test_decisions_and_their_order_are_compared(checkpoint: Path, tmp_path: Path
     for odd, message in (
         ({**parts, "route": [2]}, r"decision route \(2,\) is missing in this scenario"),
         ({**parts, "bandwidth": [3]}, r"decision bandwidth is \(2,\) in this scenario, \(3,\) in training"),
-        (dict(list(parts.items())[:-1]), r"decision bandwidth \(2,\) of this scenario was not there"),
+        (dict(list(parts.items())[:-1]), r"decision bandwidth \(2,\) of this scenario was absent"),
         (dict(reversed(parts.items())), r"decisions are in another order, segments in place of bandwidth"),
     ):
         write_agent_file(file, dataclasses.replace(record, decisions=odd), tensors)

@@ -254,7 +254,7 @@ def with_21_episodes(cell: dict) -> dict:
         ("cells/small/anchors", lambda a: {**a, "zero": [1.0], "hundred": [1.0]}, "anchors of 1 episodes, w"),
         ("cells/small/anchors/zero/1", None, "anchors: zero = None where a number above 0"),
         ("cells/small/anchors/hundred/0", -1.0, "anchors: hundred = -1.0 where a number above 0"),
-        ("cells/small/anchors/scenario_digest", "0" * 64, "anchors are of another scenario"),
+        ("cells/small/anchors/scenario_digest", "0" * 64, "anchors belong to another scenario"),
         ("cells/small", with_21_episodes, "small: 21 episodes, where the season has 20"),
         ("cells/small/episodes", lambda e: [e[0], e[0]], "small: episodes are missing, or appear twice"),
         ("cells/small/episodes/1/episode", 30, "small: episodes are missing, or appear twice"),

@@ -263,7 +263,7 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     }
     assert played == {"tiny": {"agent", "random", "zoo:second"}, "moving": {"agent", "random"}}
     # It is reported where it cannot play, and the rest goes on.
-    assert "feature migration_blocks (2, 3) of this scenario was not there" in capsys.readouterr().out
+    assert "feature migration_blocks (2, 3) of this scenario was absent" in capsys.readouterr().out
     digests = {name: entry.sha256 for name, entry in zoo.shipped_agents().items()}
     assert summary["agent_digests"] == {"tiny": [digests["first"]], "moving": [digests["moving"]]}
     # Without a scenario it is for all of them; 'first' does not fit the second.
