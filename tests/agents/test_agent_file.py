@@ -198,7 +198,7 @@ def test_headers_beyond_the_limits_are_refused_unread(
     monkeypatch.setattr(safetensors.numpy, "load", never)
     odd = tmp_path / "odd.safetensors"
     odd.write_bytes(struct.pack("<Q", LARGEST_HEADER + 1) + b"{}")
-    assert "is no agent" in refusal(odd)
+    assert "is not an agent" in refusal(odd)
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     many = {f"t{i}": empty for i in range(MOST_TENSORS + 1)}
     assert f"lists {MOST_TENSORS + 1:,} tensors, above the limit" in refusal(packed(odd, {**texts, **many}))
