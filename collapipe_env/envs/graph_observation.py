@@ -168,7 +168,7 @@ CONTEXT_FEATURES = _features(
     ("log_power_max", "log of the greatest transmit power", "W", LOG),
     (
         "log_message_s",
-        "log of the time of a device-to-device message besides its bits, plus 0.1 ms",
+        "log of the fixed time of a device-to-device message, plus 0.1 ms",
         "s",
         SECONDS,
     ),
