@@ -51,6 +51,7 @@ print("all went on")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked_processes_go_on_after_training_with_several_threads():
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

@@ -104,6 +104,7 @@ def test_archives_hold_every_agent_of_the_zoo(wheel, unpacked):
         assert (unpacked / "collapipe_env" / "zoo" / name).read_bytes() == content
 
 
+@pytest.mark.slow
 def test_archives_take_weights_along(tmp_path):
     """A file like those of the zoo is neither ignored by Git nor left out of a wheel."""
     copy = tmp_path / "checkout"

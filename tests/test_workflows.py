@@ -50,7 +50,7 @@ def test_commands_name_what_is_there(name):
     commands = [step["run"] for step in steps(name) if "run" in step]
     called = {word for command in commands for word in re.findall(r"\bmake ([a-z-]+)", command)}
     assert called <= targets
-    assert called == ({"test", "docs"} if name == "tests" else set())
+    assert called == ({"test", "test-slow", "docs"} if name == "tests" else set())
     for command in commands:
         for folder in re.findall(r"\btests/\S+", command):
             assert (ROOT / folder).is_dir(), folder

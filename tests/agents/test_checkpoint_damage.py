@@ -236,6 +236,7 @@ def test_members_that_share_their_bytes_are_refused() -> None:
         require_tensors(archive, len(inside.getvalue()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_no_agent(tmp_path: Path) -> None:
     pipe = tmp_path / "agent.zip"

@@ -115,6 +115,7 @@ def test_a_stage_that_is_not_the_bottleneck_has_the_closed_form():
     np.testing.assert_allclose(x, np.where(plan.blocks[0, 1] > 0, expected, 1.0), rtol=2e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     scenario=st.sampled_from([TINY, MEDIUM, EVERYTHING]),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scheduler_support as support
 from unpriced_support import unpriced
+from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.parallel_rounds import default_threads, solve_batch
@@ -100,7 +101,7 @@ def cross_entropy(scheduler, state, rng, population=300, rounds=25):
     return best
 
 
-@pytest.mark.parametrize("drift", ["bound", "exact"])
+@pytest.mark.parametrize("drift", mostly_slow(["bound", "exact"], [1]))
 @pytest.mark.parametrize(("mean", "silent"), [(0.0, 0.0), (0.5, 0.0), (4.0, 0.0), (4.0, 0.6)])
 def test_no_random_search_does_better(mean, silent, drift):
     rng = np.random.default_rng(0)

@@ -267,7 +267,9 @@ def losses(scenario, rows, seed, published=PUBLISHED):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "rows"), [(ALL, 4), (PRICED, 2), (MEDIUM, 1)], ids=["everything", "priced", "medium"]
+    ("scenario", "rows"),
+    [(ALL, 4), pytest.param(PRICED, 2, marks=pytest.mark.slow), (MEDIUM, 1)],
+    ids=["everything", "priced", "medium"],
 )
 def test_no_published_plan_in_the_open_space_is_better(scenario, rows):
     """Without published plans as starting points."""

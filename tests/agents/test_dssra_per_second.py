@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scheduler_support as support
+from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan
 from collapipe_env.agents.dssra import round_plan as round_plans
@@ -123,7 +124,7 @@ def mean_power(scheduler, scenario, rounds):
     return (ratios.sum(axis=0) / granted[:, None, None]).max(), delays.mean()
 
 
-@pytest.mark.parametrize("name", ["small", "medium"])
+@pytest.mark.parametrize("name", mostly_slow(["small", "medium"]))
 def test_mean_power_holds_where_budgets_per_round_overdraw_it(name):
     scenario = SCENARIOS[name]
     second, delay = mean_power(DSSRA(per_second(scenario)), scenario, 150)

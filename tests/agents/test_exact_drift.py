@@ -52,6 +52,7 @@ def test_no_block_elsewhere_and_no_other_power_is_better():
         assert best <= min(values) * (1.0 + 2e-3)
 
 
+@pytest.mark.slow
 def test_large_systems_are_faster_at_the_same_energy():
     scenario = load_scenario("large")
     found = {}

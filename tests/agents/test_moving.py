@@ -69,7 +69,7 @@ def test_the_phase_is_the_simulators(route, link_errors):
     ("route", "drift", "states"),
     [
         ("direct", "exact", 3),
-        ("cu", "bound", 3),
+        pytest.param("cu", "bound", 3, marks=pytest.mark.slow),
         *(
             pytest.param(route, drift, 6, marks=pytest.mark.slow)
             for route in ("direct", "cu")

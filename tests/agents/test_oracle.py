@@ -11,6 +11,7 @@ import pytest
 import scheduler_support as support
 from scipy.optimize import differential_evolution
 from unpriced_support import unpriced
+from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.allocation import Allocation
@@ -49,7 +50,7 @@ def test_plans_are_all_splits_that_fit():
 
 
 @pytest.mark.parametrize("drift", ["bound", "exact"])
-@pytest.mark.parametrize("backlog", [0.0, 3.0])
+@pytest.mark.parametrize("backlog", mostly_slow([0.0, 3.0], [1]))
 @pytest.mark.parametrize("priced", [False, True])
 def test_one_cluster_equals_a_grid_over_plans_and_powers(backlog, priced, drift):
     scenario = tiny(1, 2, 2, workload={"micro_batches": [1, 4]})
@@ -135,7 +136,7 @@ def test_the_problem_is_convex_in_the_logarithms(links, drift):
 @pytest.mark.parametrize(
     ("drift", "instances"),
     [
-        ("exact", 6),
+        ("exact", 3),
         pytest.param("exact", 8, marks=pytest.mark.slow),
         pytest.param("bound", 8, marks=pytest.mark.slow),
     ],
@@ -186,6 +187,7 @@ def test_what_the_oracle_cannot_do_is_refused():
         Oracle(scenario).solve(replace(state, memory_cap=cap))
 
 
+@pytest.mark.slow
 def test_a_larger_v_shortens_the_delay_and_lengthens_the_queues(tmp_path, capsys):
     path = tmp_path / "sweep.json"
     arguments = ["--v", "0.05", "0.5", "5", "--rounds", "60", "--warmup", "60", "--envs", "1"]

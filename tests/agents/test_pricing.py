@@ -76,6 +76,7 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
                 assert (value <= other + settled * (np.abs(other) + 2.0 * costs.delay)).all()
 
 
+@pytest.mark.slow
 def test_the_objective_is_that_of_the_oracles_plan():
     scenario = support.SMALL.with_overrides({"workload.micro_batches": [8, 32]})
     oracle = Oracle(scenario, drift="bound", restarts=0)

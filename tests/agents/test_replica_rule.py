@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.plus import RISK, DSSRAPlus
@@ -39,8 +40,8 @@ def played_loss(parameters, terms, state, costs, points=40):
     return total
 
 
-@pytest.mark.parametrize("scheduler", ["pipeline", "dssra"])
-@pytest.mark.parametrize("workload", [{}, LORA], ids=["all", "adapters"])
+@pytest.mark.parametrize("scheduler", mostly_slow(["pipeline", "dssra"], [1]))
+@pytest.mark.parametrize("workload", mostly_slow([{}, LORA]), ids=["all", "adapters"])
 @pytest.mark.parametrize("kind", ["light", "heavy"])
 def test_expected_losses_are_near_those_that_are_played(kind, workload, scheduler):
     scenario, state, parameters = a_plan(steps=6, kind=kind, workload=workload)

@@ -163,7 +163,7 @@ def radios(snr_cap_db: float | None) -> dict:
     ("seed", "snr_cap_db"),
     [
         (3, None),
-        (5, 20.0),
+        pytest.param(5, 20.0, marks=pytest.mark.slow),
         pytest.param(3, 20.0, marks=pytest.mark.slow),
         pytest.param(5, None, marks=pytest.mark.slow),
     ],
@@ -199,8 +199,8 @@ def test_the_oracle_equals_a_grid_over_plans_micro_batches_and_powers(snr_cap_db
     [
         pytest.param(None, {}, id="free"),
         pytest.param(20.0, {}, id="capped", marks=pytest.mark.slow),
-        pytest.param(20.0, {"workload.distribution": "relay"}, id="relayed"),
-        pytest.param(None, COMMON_HEAD, id="common"),
+        pytest.param(20.0, {"workload.distribution": "relay"}, id="relayed", marks=pytest.mark.slow),
+        pytest.param(None, COMMON_HEAD, id="common", marks=pytest.mark.slow),
     ],
 )
 def test_the_oracle_is_not_beaten_by_random_decisions_of_several_clusters(snr_cap_db, weights) -> None:

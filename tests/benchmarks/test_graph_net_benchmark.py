@@ -30,6 +30,7 @@ def agent(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("net"), 0)
 
 
+@pytest.mark.slow
 def test_delays_are_paired_and_times_are_those_of_single_and_batched_decisions(agent, tmp_path, capsys):
     output = tmp_path / "found.json"
     arguments = ["--agent", str(agent), "--scenarios", "small", "--rounds", "4", "--episodes", "3"]

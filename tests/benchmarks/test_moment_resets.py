@@ -22,6 +22,7 @@ def test_a_slower_course_is_found_to_be_as_much_slower():
     assert moment_resets.slowdown(course(rounds), course(rounds)) == pytest.approx(0.0, abs=0.005)
 
 
+@pytest.mark.slow
 def test_shares_are_trained_and_stored(tmp_path, capsys):
     path = tmp_path / "resets.json"
     few = ["--rounds", "3", "--seeds", "1", "--shares", "0", "1", "--output", str(path)]

@@ -184,6 +184,7 @@ def test_a_scheduler_that_cannot_play_is_reported_and_the_rest_goes_on(
     assert (tmp_path / "out" / "figures" / "gantt-two.png").exists()
 
 
+@pytest.mark.slow
 def test_a_reference_or_a_scenario_that_nobody_can_play_is_no_end(base, broken, tmp_path: Path) -> None:
     assert run(base, "--schedulers", "broken", "pipeline", "--no-figures") == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())

@@ -45,6 +45,7 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_compare_tells_namesakes_apart_draws_them_and_measures_edits_again(
     here: Path, played, capsys
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_that_closes_standard_output_ends_with_one_line(here: Path) -> None:
     text = SOURCE.replace(
         "        return self.inner.act",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from variants_support import mostly_slow
 
 import collapipe_env
 from collapipe_env.cli.early_end import INTERRUPTED
@@ -191,7 +192,7 @@ def test_what_may_grow_may_not_shrink(tmp_path: Path) -> None:
     assert json.loads(run.options.read_text()) == {**made, "steps": 6}
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "python"])
+@pytest.mark.parametrize("name", mostly_slow(["train", "evaluate", "python"], [2]))
 def test_other_rounds_and_learners_leave_finished_episodes_alone(
     name: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:

@@ -53,6 +53,7 @@ def times() -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--save-models"]) == 0
     assert f"model:     {MODEL}/\n" in capsys.readouterr().out

@@ -72,6 +72,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     assert "PPO (3 runs)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_from_what_a_lost_one_left(tmp_path: Path, monkeypatch) -> None:
     lost = Pickling(scratch=tmp_path / "scratch")
     monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: lost)

@@ -13,6 +13,7 @@ from typing import TextIO
 
 import numpy as np
 import pytest
+from variants_support import mostly_slow
 
 from collapipe_env.agents.learned.callbacks import ProgressBar
 from collapipe_env.cli.main import COMMANDS, main
@@ -185,7 +186,7 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     "command",
-    [["scenario", "show", "xlarge"], ["scenario", "check", "small"], ["evaluate", "--help"]],
+    mostly_slow([["scenario", "show", "xlarge"], ["scenario", "check", "small"], ["evaluate", "--help"]]),
 )
 def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[str]) -> None:
     with unread() as stream:

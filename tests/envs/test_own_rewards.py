@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from env_support import VARIANTS, make_actions, make_env, shortened
+from variants_support import mostly_slow
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -123,7 +124,7 @@ def test_rewards_may_keep_what_they_saw():
         np.testing.assert_array_equal(kept[-1], env.last_round.backlog)
 
 
-@pytest.mark.parametrize("failing", [0, 1, ROUNDS - 1])
+@pytest.mark.parametrize("failing", mostly_slow([0, 1, ROUNDS - 1], [1]))
 @pytest.mark.parametrize("learner", ["surrogate", "real"])
 def test_a_failed_reward_takes_no_round(learner, failing):
     """Played again, the system goes on as if nothing had been; only the learner has trained once more."""

@@ -22,6 +22,7 @@ from gymnasium.wrappers.vector import (
     RescaleAction,
     TransformReward,
 )
+from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -146,7 +147,7 @@ def test_rows_that_end_apart_equal_gymnasiums_vector_environment(mode):
     assert assert_same_trajectory(vector, reference, 23) >= 3 * ENVS
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+@pytest.mark.parametrize("mode", mostly_slow(MODES, [1]), ids=lambda m: m.value)
 def test_trajectories_with_the_torch_learner_equal_gymnasiums(mode, pair_of_torch_learners):
     ours, theirs = pair_of_torch_learners
     scenario = shortened("small", 2)
@@ -330,7 +331,7 @@ def test_nothing_that_was_returned_is_ever_written_again(mode):
     keep_everything(native(shortened("moving", 7), mode), 300)
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+@pytest.mark.parametrize("mode", mostly_slow(MODES, [1]), ids=lambda m: m.value)
 def test_nothing_is_written_again_with_the_torch_learner(mode, pair_of_torch_learners):
     keep_everything(native(shortened("small", 2), mode, 2, pair_of_torch_learners[0]), 5)
 

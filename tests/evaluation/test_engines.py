@@ -79,6 +79,7 @@ def test_episodes_are_those_played_here(kind: str, tmp_path) -> None:
     assert results(away.folder) == results(here.folder)
 
 
+@pytest.mark.slow
 @quiet
 @needs_submitit
 def test_a_preempted_job_goes_back_into_the_queue(tmp_path) -> None:

@@ -9,6 +9,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
+from variants_support import mostly_slow
 
 from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation import pool
@@ -25,7 +26,10 @@ def _fail(task: int, on_progress) -> None:
         os._exit(7)
 
 
-@pytest.mark.parametrize(("tasks", "message"), [([1, 2], "two is not possible"), ([1, 3], "exit code 7")])
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    mostly_slow([([1, 2], "two is not possible"), ([1, 3], "exit code 7")], [1]),
+)
 def test_failures_of_workers_become_one_error(tasks: list[int], message: str) -> None:
     ticks: list[int] = []
     with pytest.raises(CollaPipeError, match=message):
@@ -41,7 +45,7 @@ def _count(task: int, on_progress) -> int:
     return 10 * task
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", mostly_slow([1, 3]))
 def test_tolerated_failures_do_not_stop_the_others(processes: int) -> None:
     ticks: list[int] = []
     done: list[tuple[int, int]] = []
@@ -73,6 +77,7 @@ def _warn(task: str, _: object) -> None:
     warnings.warn(task, stacklevel=1)
 
 
+@pytest.mark.slow
 def test_warnings_of_worker_processes_arrive_here() -> None:
     # Workers have filters of their own, not pytest's, so there they are warnings and no errors.
     with pytest.warns(UserWarning, match="first|second") as caught:
@@ -113,6 +118,7 @@ def _raise_value_error(task: int, _: object) -> None:
         raise ValueError("a mistake")
 
 
+@pytest.mark.slow
 def test_a_mistake_is_not_made_again() -> None:
     again = []
     with pytest.raises(CollaPipeError, match="exit code 1 while it worked on 2: see the traceback above"):
@@ -143,6 +149,7 @@ def _warn_in_kinds(task: str, _: object) -> None:
     warnings.warn(task, kinds.get(task) or type("Local", (RuntimeWarning,), {}), stacklevel=1)
 
 
+@pytest.mark.slow
 def test_warnings_of_worker_processes_keep_their_category() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from variants_support import mostly_slow
 
 from collapipe_env.evaluation.torch_threads import compute_in_threads
 
@@ -24,7 +25,9 @@ print(*found, torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize(("before", "found"), [("", "3 2"), ("inner()", "2 2")], ids=["waiting", "forgotten"])
+@pytest.mark.parametrize(
+    ("before", "found"), mostly_slow([("", "3 2"), ("inner()", "2 2")]), ids=["waiting", "forgotten"]
+)
 def test_threads_are_set_by_the_import_and_given_back(before, found):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(before=before)],

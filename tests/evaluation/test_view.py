@@ -192,6 +192,7 @@ def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
     assert rows == ["clusters", "schedulers", "episodes"]
 
 
+@pytest.mark.slow
 @needs_browser
 def test_nodes_of_large_systems_have_a_key(tmp_path: Path) -> None:
     evaluate("pipeline", scenario="large", seeds=1, rounds=1, out=tmp_path / "run")
@@ -257,6 +258,7 @@ def test_the_policy_refuses_other_scripts(page: Path, tmp_path: Path) -> None:
     assert "data-fault" in document
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_browser_shows_devices_that_move(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "wild.html"

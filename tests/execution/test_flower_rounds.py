@@ -60,7 +60,9 @@ def played(rounds, moments):
     [
         (quick, {}, 3),
         pytest.param(quick, {"workload.update_compression": "lora"}, 2, marks=pytest.mark.slow),
-        (quick, {"workload.local_steps": 2, "workload.head": "common"}, 2),
+        pytest.param(
+            quick, {"workload.local_steps": 2, "workload.head": "common"}, 2, marks=pytest.mark.slow
+        ),
         (lambda: failing(on_mean_s=20.0, recovery="light"), {"workload.local_steps": 2}, 2),
         pytest.param(
             lambda: failing(recovery="drop-round"), {"workload.local_steps": 2}, 3, marks=pytest.mark.slow

@@ -154,6 +154,7 @@ def test_a_killed_process_is_lost_once_and_a_stopped_one_can_be_dropped(parent, 
     assert stopped.wait() == 0  # it learns that it was dropped, and ends
 
 
+@pytest.mark.slow
 def test_a_process_may_end_while_a_thread_of_it_waits_in_gloo(parent, start) -> None:
     notes = Notes(parent)
     process = start("c0d1", "abandon")

@@ -107,6 +107,7 @@ def test_strangers_do_not_disturb_a_round(caplog):
     assert "launcher refused a connection" in caplog.text
 
 
+@pytest.mark.slow
 def test_without_a_control_unit_the_execution_ends_and_says_so():
     scenario = quick(**{"cluster.devices": 2, "workload.batch_size": 16})
     launcher = Launcher(scenario, WithSpare(scenario))

@@ -51,16 +51,18 @@ def executed(scenario, rounds=2, faults=(), seed=3, **plan):
         pytest.param({"schedule": "1f1b", "micro_batches": 16}, SHORT, marks=slow),
         ({"schedule": "zb-h1", "micro_batches": 4}, {}),
         ({"schedule": "interleaved", "micro_batches": 4, "chunks": 2}, SHORT),
-        ({}, {"workload.local_steps": 3, **SHORT}),
+        pytest.param({}, {"workload.local_steps": 3, **SHORT}, marks=slow),
         ({"schedule": "1f1b"}, {"workload.local_steps": 2, "workload.head": "common", **SHORT}),
         ({}, {"workload.update_compression": "lora", **SHORT}),
-        ({}, {"workload.weight_bits": 16, "workload.update_compression": "top-k", **SHORT}),
-        ({}, {"learning.proximal": 0.1, "workload.local_steps": 2, **SHORT}),
+        pytest.param(
+            {}, {"workload.weight_bits": 16, "workload.update_compression": "top-k", **SHORT}, marks=slow
+        ),
+        pytest.param({}, {"learning.proximal": 0.1, "workload.local_steps": 2, **SHORT}, marks=slow),
         pytest.param({}, {"learning.optimizer": "sgd", "learning.momentum": 0.9, **SHORT}, marks=slow),
         ({}, {"radio.link_errors": "drop", "radio.d2d_bandwidth_hz": 2e5}),
         ({}, {"overheads.latency_s": 0.004, "overheads.edge_latency_s": 0.02}),
         pytest.param({}, {"workload.recompute": True, **SHORT}, marks=slow),
-        ({}, {"workload.task": "translation", **SHORT}),
+        pytest.param({}, {"workload.task": "translation", **SHORT}, marks=slow),
     ],
     ids=lambda given: ",".join(f"{name}={value}" for name, value in given.items()) or "as-it-is",
 )
@@ -103,8 +105,8 @@ def test_sums_in_another_order_differ_in_their_last_digits_only(plan, changes):
     ("changes", "recovery", "replication", "mean_s", "rounds"),
     [
         ({}, "light", "none", 20.0, 2),
-        ({}, "light", "cu", 20.0, 2),
-        ({}, "heavy", "next_stage", 20.0, 2),
+        pytest.param({}, "light", "cu", 20.0, 2, marks=slow),
+        pytest.param({}, "heavy", "next_stage", 20.0, 2, marks=slow),
         *(
             pytest.param(*case, 60.0, 6, marks=slow)
             for case in itertools.product(
@@ -232,7 +234,7 @@ def after_a_late_loss(scenario):
     ("head", "replication", "most"),
     [
         ("copies", "none", 0.0),
-        ("common", "cu", 0.0),
+        pytest.param("common", "cu", 0.0, marks=slow),
         pytest.param("copies", "cu", 0.0, marks=slow),
         pytest.param("common", "none", 1e-4, marks=slow),
     ],
@@ -249,7 +251,7 @@ def test_local_steps_that_are_taken_again_meet_the_heads_that_belong_to_them(hea
 @pytest.mark.parametrize(
     ("head", "steps", "most"),
     [
-        ("copies", 2, 0.0),
+        pytest.param("copies", 2, 0.0, marks=slow),
         ("common", 1, 0.0),
         pytest.param("copies", 1, 0.0, marks=slow),
         pytest.param("common", 2, 1e-4, marks=slow),

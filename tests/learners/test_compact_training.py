@@ -20,6 +20,7 @@ from test_language_costs import (
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
+from variants_support import mostly_slow
 
 from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
@@ -297,7 +298,7 @@ def test_recomputed_gradients_are_the_same(style, dropout):
     assert additive_mask(tokens).dtype == torch.float32
 
 
-@FORMS
+@pytest.mark.parametrize("memory", mostly_slow([HALF, EIGHT, BOTH], [2]), ids=["half", "eight", "both"])
 def test_a_run_learns_nearly_as_in_full_precision(memory):
     options = {"learning_rate": 3e-3, "server_learning_rate": 3e-3}
     (plain, plain_run), (few, run) = make(2, **options), compact(memory, **options)

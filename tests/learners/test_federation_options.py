@@ -7,6 +7,7 @@ import pytest
 import torch
 from federation_support import make, parts_of, train
 from learner_support import N
+from variants_support import mostly_slow
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.training.federation import Federation
@@ -145,7 +146,7 @@ def test_clusters_and_server_follow_the_schedule(mode):
 
 
 @pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse-sqrt"])
+@pytest.mark.parametrize("schedule", mostly_slow(["constant", "linear", "cosine", "inverse-sqrt"], [1]))
 def test_a_schedule_counts_local_steps_whatever_their_number_in_a_round(schedule, mode):
     """Three rounds of four steps have the step sizes of twelve rounds of one, optimiser by optimiser."""
     used = {}

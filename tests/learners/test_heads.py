@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_learner
+from variants_support import mostly_slow
 
 from collapipe_env.learners import TorchLearner
 from collapipe_env.scenario import load_scenario
@@ -21,7 +22,7 @@ def weights(run):
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", mostly_slow(["adamw", "sgd"]))
 @pytest.mark.parametrize("head", ["copies", "common"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_training_equals_plain_loops(steps, head, optimizer):

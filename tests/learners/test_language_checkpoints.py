@@ -9,6 +9,7 @@ import torch
 from hf_support import edit_config, save, transformers
 from language_support import architecture, random_language_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from variants_support import mostly_slow
 
 from collapipe_env.errors import CheckpointError
 from collapipe_env.learners import RoundOutcome, TorchLearner
@@ -108,7 +109,7 @@ def nats_of_transformers(folder, corpus):
     return nats, len(stream) - 1
 
 
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", mostly_slow([False, True], [1]))
 def test_losses_are_those_of_transformers_before_and_after_fine_tuning(lora, checkpoint, corpus, tmp_path):
     found = learner_of(checkpoint, corpus, lora, learning_rate=3e-3, server_learning_rate=3e-3)
     report = found.reset([np.random.default_rng(1)])

@@ -127,6 +127,7 @@ def test_damaged_documents_are_refused(fault):
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.slow
 def test_samples_continue_held_out_documents_and_change_nothing():
     found, silent = learner(), learner()
     assert isinstance(found, WritesSamples)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from variants_support import mostly_slow
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.learners.base import Arrivals
@@ -95,7 +96,7 @@ def test_a_scenario_trains_and_writes(name):
         assert sample["greedy"] == data.decode([text[start:]])[0]
 
 
-@pytest.mark.parametrize("name", ["gpt2-tied", "llama"])
+@pytest.mark.parametrize("name", mostly_slow(["gpt2-tied", "llama"]))
 def test_adapters_of_language_models_learn(name):
     scenario = scenario_of(name, update_compression="lora", lora_rank=4)
     before = trained(scenario, 0)[1].loss[0]

@@ -9,6 +9,7 @@ import gymnasium as gym
 import halving_learner
 import numpy as np
 import pytest
+from variants_support import mostly_slow
 
 import collapipe_env
 from collapipe_env import evaluate
@@ -118,7 +119,7 @@ class Still:
         return self._report
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", mostly_slow([1, 2]))
 def test_a_learner_of_ones_own_on_the_command_line(tmp_path, processes):
     """In processes of their own, too; another version plays again."""
     file, out = tmp_path / "mine.py", tmp_path / "run"

@@ -44,6 +44,7 @@ def test_a_constant_is_found_between_runs_that_differ_in_it_alone(name) -> None:
     assert found.name in str(found)
 
 
+@pytest.mark.slow
 def test_what_no_curve_follows_cancels_between_runs_of_equal_steps() -> None:
     runs = runs_of(replace(SOME, drift=0.002), ALL, bend=0.003)
     constants, found = fit_all(runs)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_learner
+from variants_support import mostly_slow
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.errors import AllocationError
@@ -37,7 +38,7 @@ def play(learner, plain, rounds):
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", mostly_slow(["adamw", "sgd"]))
 @pytest.mark.parametrize(
     "rounds",
     [

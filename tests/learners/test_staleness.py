@@ -9,6 +9,7 @@ from learner_support import B, N, PlainTraining, single_outcome, small_learner
 from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, schedule_caps, simulate
 from torch import nn
+from variants_support import mostly_slow
 
 from collapipe_env.errors import AllocationError
 from collapipe_env.training.flat_parameters import FlatParameters
@@ -35,7 +36,7 @@ def gap_of_name(blocks, gaps):
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("predict", [True, False])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize("probability", [1.0, 0.5])
+@pytest.mark.parametrize("probability", mostly_slow([1.0, 0.5], [1]))
 def test_training_equals_explicit_versions(optimizer, predict, probability):
     """Four local steps, clusters of one to three stages with different gaps, over three rounds."""
     options = {"optimizer": optimizer, "weight_prediction": predict}

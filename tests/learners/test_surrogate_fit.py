@@ -63,6 +63,7 @@ def test_fit_recovers_known_constants():
         assert getattr(found, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
 
 
+@pytest.mark.slow
 def test_many_local_steps_identify_drift_and_sitting_out_the_price_of_skew():
     fitted = [true_run(condition) for condition in (*FITTED, *FITTED_OPENED)]
     found = fit(fitted)

@@ -172,6 +172,7 @@ def test_levels_of_the_discrete_view_say_yes_or_no():
     assert env.unwrapped.last_round.allocation.recompute[0].tolist() == [0, 1] + [0] * (N - 2)
 
 
+@pytest.mark.slow
 def test_rounds_played_are_saved_and_go_on():
     env = CollaPipeVectorEnv(2, OPEN)
     env.reset(seed=1)

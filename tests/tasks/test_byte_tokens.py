@@ -48,6 +48,7 @@ def test_the_vocabulary_is_learned_from_the_texts():
         learn_bytes(TEXTS, 258)
 
 
+@pytest.mark.slow
 def test_every_process_learns_the_same():
     code = "from test_byte_tokens import digest; print(digest())"
     folder = Path(__file__).parent

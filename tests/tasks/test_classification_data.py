@@ -64,6 +64,7 @@ def test_data_is_cached_and_read_only():
         task.load(spec()).lengths[0] = 1
 
 
+@pytest.mark.slow
 def test_tokens_are_the_same_in_every_process():
     code = (
         "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"

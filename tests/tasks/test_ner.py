@@ -160,6 +160,7 @@ def test_held_out_words_do_not_shape_the_tokeniser(tmp_path):
     np.testing.assert_array_equal(*rows)
 
 
+@pytest.mark.slow
 def test_tokens_are_the_same_in_every_process(tmp_path):
     # More equally frequent characters than have tokens of their own.
     train = "".join(f"{chr(0x4E00 + i)}{chr(0x4E01 + i)}\tO\n" for i in range(400)) + "Anna\tB-x\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from variants_support import mostly_slow
 
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
@@ -244,7 +245,10 @@ def translate(model, head, asked, part):
     return TASK.predict(head, model(tokens), tokens != 0, asked).numpy()
 
 
-@pytest.mark.parametrize(("style", "rate"), [("pre-ln", 1e-2), ("transformer", 3e-3), ("bert", 3e-3)])
+@pytest.mark.parametrize(
+    ("style", "rate"),
+    mostly_slow([("pre-ln", 1e-2), ("transformer", 3e-3), ("bert", 3e-3)]),
+)
 def test_a_tiny_model_learns_to_turn_sentences_round(tmp_path, style, rate):
     learned = {} if style != "bert" else {"learned_positions": Q, "token_types": 2}
     architecture = Architecture(2, 32, 64, 2, Q, 120, style, **learned)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
@@ -42,6 +43,7 @@ def objective(path, scenario):
     return scenario.budgets.tradeoff_v * delay + 0.5 * (env.state.backlog**2).sum(axis=(1, 2)).mean() / 3
 
 
+@pytest.mark.slow
 def test_runs_are_ranked_by_their_objectives_on_sizes_known_and_not(tmp_path, capsys):
     nets = [trained(tmp_path / str(seed), seed) for seed in (0, 1)]
     assert choose_graph_net.main([*map(str, nets), "--episodes", "2", "--rounds", "3"]) == 0

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from variants_support import mostly_slow
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_costs_table as costs
 
 
-@pytest.mark.parametrize("name", costs.SCENARIOS)
+@pytest.mark.parametrize("name", mostly_slow(costs.SCENARIOS, [0, 1]))
 def test_parameters_flops_and_payloads_are_priced_exactly(name):
     torch.set_num_threads(1)
     for comparison in costs.exact_figures(costs.scenario_named(name)):

@@ -61,6 +61,7 @@ def test_one_device_alone_has_one_division_and_cannot_be_replaced(system: Failin
     assert (alone.extra[:, 1] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_the_model_says_what_is_played(system: FailingSystem) -> None:
     mini = CASES["failing-2"]
     factors = tool.factors_of(type(mini)("few", "churn", "few", SMALL), 48)

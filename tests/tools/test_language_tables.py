@@ -63,6 +63,7 @@ def test_budgets_are_raised_only_where_they_must_be():
     assert 0.8 < energy_feasibility(raised).energy_ratio.max() <= 0.9 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_page_is_written_whole(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     shutil.copy(tables.PAGE, page)

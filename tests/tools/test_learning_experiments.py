@@ -70,6 +70,7 @@ def results(trained, tiny):
     return experiments.trained(options, load_scenario(str(tiny)))
 
 
+@pytest.mark.slow
 def test_every_case_is_trained_for_every_seed(results):
     assert set(results) == set(experiments.CASES)
     for case in results.values():

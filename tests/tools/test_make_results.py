@@ -56,6 +56,7 @@ def page(folder, tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_words_stay_and_parts_are_replaced(page):
     text = page.read_text()
     assert text.startswith("# Words before\n<!-- generated: commands -->\n```bash\n")

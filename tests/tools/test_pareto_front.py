@@ -52,6 +52,7 @@ def test_a_point_is_the_mean_of_single_episodes():
     assert (point.name, point.factor, point.rounds) == ("a name", 2.0, 3)
 
 
+@pytest.mark.slow
 def test_more_v_is_faster_and_takes_more_energy(tmp_path, monkeypatch, capsys):
     found, drawn = {}, tool.draw
     monkeypatch.setattr(tool, "draw", lambda points: found.update(points) or drawn(points))

@@ -56,6 +56,7 @@ def test_every_size_is_a_feasible_system(axis):
         assert scenario.workload.batch_size == wanted["samples"]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_one_environment(monkeypatch):
     """Each environment keeps 80 kB, and the batch a fixed 5 MB."""
 

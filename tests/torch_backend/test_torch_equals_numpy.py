@@ -5,6 +5,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from torch_support import NAMES, ROUNDS, arrays_of, make_pair, random_actions, scenario_of
+from variants_support import mostly_slow
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 
@@ -65,7 +66,7 @@ def assert_same_episodes(scenario, mode, steps, num_envs=3, **kwargs):
     return ends
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("mode", mostly_slow(["NextStep", "SameStep"], [1]))
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_episodes_with_resets(name, mode):
     assert sum(assert_same_episodes(scenario_of(name), mode, 2 * (ROUNDS + 1))) == 6

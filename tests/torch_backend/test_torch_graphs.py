@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch_support import NAMES, ROUNDS, make_pair, make_torch, random_actions, scenario_of
+from variants_support import mostly_slow
 
 from collapipe_env.backends.torch_backend import TorchBackend
 from collapipe_env.envs.graph_observation import GraphObserver
@@ -20,7 +21,7 @@ def assert_same_graph(found, expected, message=""):
         np.testing.assert_allclose(found[name].numpy(), array, err_msg=f"{message} {name}", **SINGLE)
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("mode", mostly_slow(["NextStep", "SameStep"]))
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_episodes_with_resets(name, mode):
     one, two = make_pair(scenario_of(name), autoreset_mode=mode, observation="graph")

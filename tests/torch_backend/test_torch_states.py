@@ -8,6 +8,7 @@ import pytest
 import torch
 from state_ways_support import WAYS, assert_same
 from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenario_of
+from variants_support import mostly_slow
 
 from collapipe_env.allocation import COPIES, SCHEDULES
 from collapipe_env.arrays import namespace
@@ -62,7 +63,7 @@ def out_of_step(**kwargs):
 
 @pytest.mark.parametrize("way", WAYS, ids=["state", "file", "pickle", "deepcopy"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", mostly_slow(["float64", "float32"]))
 def test_environment_goes_on_bit_for_bit(way, mode, dtype, tmp_path):
     kwargs = {"autoreset_mode": mode, "dtype": dtype}
     env, actions = out_of_step(**kwargs)

@@ -34,6 +34,7 @@ def test_make_vec_chooses_the_backend():
     assert [bool(two.step(a)[3].all()) for a in random_actions(two, 2)] == [False, True]
 
 
+@pytest.mark.slow
 def test_pytorch_is_imported_only_for_this_backend():
     code = (
         "import sys\n"

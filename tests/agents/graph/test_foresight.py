@@ -138,6 +138,7 @@ def test_nothing_is_charged_where_devices_do_not_warm_up():
     assert not of_choices.any()
 
 
+@pytest.mark.slow
 def test_the_critic_learns_the_value_of_a_lasting_delay():
     """Rounds as long as a constant headroom says: the value is a geometric series."""
     torch.manual_seed(0)

@@ -85,6 +85,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
     assert any((value != third.tensors[name]).any() for name, value in first.tensors.items())
 
 
+@pytest.mark.slow
 def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
     said = []
     training = trained(tmp_path, 10, every=4, say=said.append)

@@ -36,6 +36,7 @@ def test_systems_are_valid_and_of_the_sizes_asked_for(most):
     assert len({scenario.workload.blocks for scenario in drawn}) > 5
 
 
+@pytest.mark.slow
 def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
     """Each of them in more than one draw of a hundred; the physics they are for can be played."""
     drawn = [random_system(np.random.default_rng([9, seed]), 4) for seed in range(100)]
