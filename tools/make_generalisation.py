@@ -347,10 +347,10 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     parts = [
         markdown_table(heads, lines),
         f"{counted(options.seeds, 'held-out episode')} of {options.rounds} rounds, "
-        "surrogate learner. First row: mean round delay of DSSRA (s). Others: delay over DSSRA's in the same "
-        "episode, less 1 (%), with the 95 % "
-        "bootstrap interval over episodes and, where there are several, training runs. Behind the semicolon: "
-        f"worst node's energy over its budget, less 1 (%), of the worst run. {meanings}",
+        "surrogate learner. First row: mean round delay of DSSRA (s). Others: delay relative to DSSRA's in "
+        "the same episodes (%), with the 95 % bootstrap interval over episodes and, where there are several, "
+        "training runs. After the semicolon: the worst node's energy relative to its budget (%), in the "
+        f"worst run. {meanings}",
         " ".join([gate_note(options.rounds), *marked]),
         *(text for label in labels if (text := _dashes(label, found))),
         command,

@@ -172,12 +172,12 @@ def stamp(tier: str, sizes: Sequence[str]) -> str:
     """
     fewer = f", `xlarge` {XLARGE_EPISODES} episodes" if "xlarge" in sizes else ""
     fails = PRESENCE in dict(load_scenario(f"{sizes[0]}-{tier}").dynamics.processes)
-    shares = "; clusters' rounds that a failure reached; that sat out" if fails else ""
+    shares = "; share of clusters' rounds with a failure; share that sat out" if fails else ""
     return (
-        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds{fewer}, surrogate: mean "
-        "delay of a round; with what the queues at the end are worth; mean relative difference of the latter "
-        "to DSSRA's in the same episodes with 95 % bootstrap interval; energy of the worst node over its "
-        f"budget{shares})"
+        f"`python tools/make_tiers_table.py` ({EPISODES} episodes x {ROUNDS} rounds{fewer}, surrogate). "
+        "Columns: mean delay of a round; the same plus the worth of the queues at the end; mean difference "
+        "of that from DSSRA's in the same episodes, with its 95 % bootstrap interval; the worst node's "
+        f"energy divided by its budget{shares}."
     )
 
 

@@ -283,7 +283,7 @@ def table(options: Options, rows: Sequence[Mapping[str, str]], dssra: Score) -> 
         f"{markdown_table(heads, body)}\n\n`{options.scenario}`, {options.steps:,} rounds each, the best of "
         f"{EVERY} versions on 16 validation episodes, seed {options.seed}. DSSRA there: "
         f"{dssra.mean_delay:.3f} s, {100.0 * (dssra.energy_ratio - 1.0):+.2f} %, objective "
-        f"{dssra.objective:.4f}. Minutes are of one process on a machine that others used, too."
+        f"{dssra.objective:.4f}. Minutes are those of one process on a busy machine."
     )
 
 

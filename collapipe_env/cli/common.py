@@ -23,11 +23,12 @@ from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Termina
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.own_names import registered_name
+from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
@@ -45,7 +46,7 @@ Options = TypeVar("Options")
 LEARNER_OPTIONS = ("--learner", "--train-learner")
 SCENARIO_OPTION = tyro.conf.arg(
     metavar="NAME|FILE",
-    help=f"A shipped scenario ({SHIPPED}) or a YAML file.",
+    help=f"A shipped scenario ({SHIPPED}), a YAML file, {OWN_HELP}",
 )
 LEARNER_OPTION = tyro.conf.arg(
     metavar="NAME",
@@ -274,7 +275,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     """Return the scenario that the options ask for, named after task and data where those are new.
 
     Args:
-        source: A shipped scenario or a YAML file.
+        source: A shipped scenario, a YAML file or a reference, see :func:`named_scenario`.
         task: Name of the task; None keeps the scenario's.
         dataset: Data to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
 
@@ -282,7 +283,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
         CollaPipeError: If there is no such scenario or task, or the task cannot read the data, whichever
             learner plays.
     """
-    scenario = load_scenario(source)
+    scenario = named_scenario(source)
     scenario = scenario.with_task(scenario.workload.task if task is None else task, dataset)
     if dataset is None:
         return scenario

@@ -12,6 +12,7 @@ import tyro
 
 from collapipe_env.cli.common import (
     DATASET_OPTION,
+    OWN_HELP,
     SCHEDULERS_HELP,
     TASK_OPTION,
     chosen_learners,
@@ -68,7 +69,7 @@ class Options:
 
     scenarios: Annotated[
         tuple[str, ...],
-        tyro.conf.arg(metavar="NAME|FILE ...", help=f"Shipped scenarios ({SHIPPED}) or YAML files."),
+        tyro.conf.arg(metavar="NAME|FILE ...", help=f"Shipped scenarios ({SHIPPED}), YAML files, {OWN_HELP}"),
     ] = ("small", "medium")
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None

@@ -30,6 +30,7 @@ from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
+from collapipe_env.evaluation.own_parts import require_known_everywhere
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
@@ -218,6 +219,7 @@ def _run(
         _join(options, token)
         return
     scenario = lasting(chosen_scenario(options.scenario, None, None), options.rounds)
+    require_known_everywhere(scenario, "collapipe execute")
     if options.full_size:
         scenario = scenario.with_overrides({"learning.proxy": None})
     require_scheduler(options.scheduler)

@@ -18,8 +18,9 @@ from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
 
-A scenario is a shipped one ({SHIPPED}) or a YAML
-file. Exit status: 0; 1 from check if an energy budget cannot be met; 2 for a scenario that cannot be used.
+A scenario is a shipped one ({SHIPPED}), a YAML
+file, or one of your own in Python (file.py:Name). Exit status: 0; 1 from check if an energy budget cannot
+be met; 2 for a scenario that cannot be used.
 
 Examples:
   collapipe scenario show medium > my_scenario.yaml

@@ -12,6 +12,7 @@ import tyro
 
 from collapipe_env.cli.common import hint, require_within, run_command
 from collapipe_env.errors import DataError
+from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
 from collapipe_env.progress import progress_bar
@@ -40,8 +41,11 @@ class Options:
     """The run's folder."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: RUN/view.html")] = None
     """The page."""
-    scenario: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: the first")] = None
-    """Scenario whose rounds are shown, where the run has several."""
+    scenario: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME|FILE.py:NAME"), hint("default: the first")
+    ] = None
+    """Scenario whose rounds are shown, where the run has several. A file.py:Name is run first, so
+    that the run may have processes and tasks of your own."""
     scheduler: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="NAME ..."), hint("default: all; for a video the reference")
     ] = ()
@@ -77,8 +81,11 @@ def _run(options: Options, *_: object) -> None:
     ):
         if file is not None and file.suffix.lower() not in endings:
             raise DataError(f"{option} {file}: give a name that ends in {' or '.join(endings)}")
+    scenario = options.scenario
+    if scenario is not None and is_own_scenario(scenario):
+        scenario = named_scenario(scenario).name
     run = read_run(options.run)
-    choice = Choice(options.scenario, options.scheduler, options.episode)
+    choice = Choice(scenario, options.scheduler, options.episode)
     stored, results = chosen_results(run, choice)
     if options.video is not None:
         from collapipe_env.evaluation.view.video import write_video

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import tyro
 from numba.core import event
 
-from collapipe_env.cli.common import UNTRAINED_HELP, hint, run_command
+from collapipe_env.cli.common import OWN_HELP, UNTRAINED_HELP, hint, run_command
 from collapipe_env.compiled import cache_folder, own_module
 from collapipe_env.errors import CollaPipeError, ScenarioError, reason
+from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
@@ -47,7 +48,8 @@ class Options:
         tuple[str, ...] | None,
         tyro.conf.arg(
             metavar="NAME ...",
-            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}) or YAML files",
+            help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}), YAML files, "
+            f"{OWN_HELP}",
         ),
         hint("default: everything that any may need"),
     ] = None
@@ -150,7 +152,7 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
 def _named_scenario(source: str) -> Scenario:
     """A scenario that ``--scenarios`` names."""
     try:
-        return load_scenario(source)
+        return named_scenario(source)
     except CollaPipeError as error:
         raise ScenarioError(f"--scenarios: {str(error).removeprefix('scenario: ')}") from None
 

@@ -372,8 +372,8 @@ PROCESSES: Registry[type[Process]] = Registry(
         "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },
     reserved=("layout", "arrivals", "learner"),
-    hint="one of your own is known once its file is imported in Python, for collapipe_env.evaluate and "
-    "write_page; commands know none of your own",
+    hint="one of your own is known once its file is imported: commands do that for a scenario named as "
+    "file.py:Name, and Python may call collapipe_env.evaluate and write_page",
     check=_check,
     likeness=0.75,  # names of the user's own processes are short, and not meant for others
 )

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -62,10 +62,11 @@ class _Loaded:
 
 
 class _Asked(NamedTuple):
-    """A reference, and where a thing of its kind would be registered."""
+    """A reference, where a thing of its kind would be registered, and what such a thing is in Python."""
 
     reference: str
     registry: Registry[Any]
+    form: str = "class or function"
 
     def refused(self, why: str) -> CollaPipeError:
         """The error that begins with what was named."""
@@ -98,16 +99,47 @@ def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnC
         CollaPipeError: Of the registry's class, if there is no such file, module or name, it cannot be
             imported, or the name is not callable.
     """
-    source, colon, name = reference.rpartition(":")
     asked = _Asked(reference, registry)
+    loaded, factory = _imported(asked)
+    if not callable(factory):
+        name = reference.rpartition(":")[2]
+        raise asked.refused(
+            f": {name} is an object of type {type(factory).__name__}, which cannot be called: "
+            f"name a class or function that {registry.use}"
+        )
+    return OwnCode(factory, loaded.digest, getattr(loaded.module, "__file__", None), loaded.neighbours)
+
+
+def import_object(reference: str, registry: Registry[Any]) -> tuple[Any, OwnCode]:
+    """Import an object that a reference names, callable or not.
+
+    Args:
+        reference: ``package.module:Name`` or ``path/to/file.py:Name``.
+        registry: Says what a thing of its kind is called and how it is used.
+
+    Returns:
+        The object, and where it came from; its code's ``factory`` returns the object.
+
+    Raises:
+        CollaPipeError: Of the registry's class, if there is no such file, module or name, or it cannot be
+            imported.
+    """
+    loaded, found = _imported(_Asked(reference, registry, "object"))
+    file = getattr(loaded.module, "__file__", None)
+    return found, OwnCode(lambda _: found, loaded.digest, file, loaded.neighbours)
+
+
+def _imported(asked: _Asked) -> tuple[_Loaded, Any]:
+    """The module that a reference names, and the object in it."""
+    reference, registry = asked.reference, asked.registry
+    source, colon, name = reference.rpartition(":")
     is_file = source.endswith(".py") or "/" in source or os.sep in source
     is_module = all(part.isidentifier() for part in source.split("."))
     if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
-        raise asked.refused(f" names no class or function: write {example}, which {registry.use}")
+        raise asked.refused(f" names no {asked.form}: write {example}, which {registry.use}")
     loaded = _run_file(asked, source) if is_file else _import_module(asked, source)
-    factory = _named(asked, loaded.module, name)
-    return OwnCode(factory, loaded.digest, getattr(loaded.module, "__file__", None), loaded.neighbours)
+    return loaded, _named(asked, loaded.module, name)
 
 
 def blame(error: BaseException, file: str | None) -> str:
@@ -234,23 +266,23 @@ def _file_of(error: BaseException, module: str) -> str | None:
     return next((f for f in reversed(files) if f.endswith((f"{end}.py", f"{end}{os.sep}__init__.py"))), None)
 
 
-def _named(asked: _Asked, module: ModuleType, name: str) -> Factory:
+def _named(asked: _Asked, module: ModuleType, name: str) -> Any:
     try:
         found: Any = getattr(module, name, None)
     except Exception as error:  # modules may have a __getattr__
         raise asked.failed(error, module.__file__) from error
     if found is None:
         own = [
-            key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
-            and getattr(value, "__module__", None) == module.__name__
-        ]  # fmt: skip
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_")
+            and (
+                getattr(value, "__module__", None) == module.__name__
+                if callable(value)
+                else asked.form == "object" and isinstance(value, Mapping)
+            )
+        ]
         place = getattr(module, "__file__", None) or "that folder, which holds no __init__.py"
-        hint = nearest_name(name, own) if own else "it defines no class or function"
+        hint = nearest_name(name, own) if own else f"it defines no {asked.form}"
         raise asked.refused(f": there is no {name!r} in {place}: {hint}")
-    if not callable(found):
-        raise asked.refused(
-            f": {name} is an object of type {type(found).__name__}, which cannot be called: name a class or "
-            f"function that {asked.registry.use}"
-        )
-    factory: Factory = found
-    return factory
+    return found

@@ -13,15 +13,15 @@ from typing import Any
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
-from collapipe_env.dynamics.process import PROCESSES, active_processes
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.labels import counted
-from collapipe_env.evaluation.own_code import OwnCode, python_code
+from collapipe_env.evaluation.own_code import OwnCode
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
+from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import ReadyMade, load_scheduler, own_code, registered
@@ -189,9 +189,8 @@ def evaluate_all(
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
     executor: Executor = LocalExecutor(workers) if isinstance(workers, int) else workers
-    if any(_own_processes(plan.scenario) for plan in plans):
-        # Workers would not know processes of the user's own, which only this process has registered.
-        executor = LocalExecutor(1)
+    if missing:
+        executor = knowing_all(executor, [plan.scenario for plan in plans])
     if executor.apart or (executor.jobs > 1 and len(missing) > 1):
         for plan in plans:
             _require_portable(plan.factories)
@@ -265,17 +264,6 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
     return EpisodeFiles(plan.folder, scheduler, episode, run).read_decisions(plan.scenario, plan.rounds)
 
 
-def _own_processes(scenario: Scenario) -> tuple[str, ...]:
-    """Names of the user's own processes that are on in a scenario, also of those that it does not name."""
-    return tuple(p.name for p in active_processes(scenario) if p.name in PROCESSES.added())
-
-
-def _process_identity(name: str) -> str:
-    """Text that changes with the source of a process of the user's own, so that it is measured again."""
-    process: Any = PROCESSES.get(name)
-    return f"{name} {python_code(process, process).digest or secrets.token_hex(16)}"
-
-
 def _units(plan: EvaluationPlan) -> list[Unit]:
     fits = fits_digest() if plan.learner == "surrogate" else ""
     learner = former_name(plan.learner)  # the real one's results of before count
@@ -289,7 +277,7 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     )
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
-    common += tuple(_process_identity(name) for name in _own_processes(plan.scenario))
+    common += tuple(map(source_of, own_parts(plan.scenario)))
     titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {

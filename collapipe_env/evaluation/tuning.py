@@ -19,6 +19,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, SchedulerError
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.gate import Gate, judge, late_slope
+from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
@@ -204,7 +205,7 @@ def tune(
     """
     identity = _identity(plan)
 
-    where = executor or LocalExecutor(1)
+    where = knowing_all(executor or LocalExecutor(1), [plan.scenario])
 
     def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
         """The candidates by place; those that are not known yet are played, side by side where possible."""
@@ -346,9 +347,11 @@ def _file(plan: TuningPlan, place: str) -> Path:
 
 
 def _identity(plan: TuningPlan) -> str:
-    """Digest of the source of a scheduler of the user's own; nothing for the package's."""
+    """Digests of the sources of what is the user's own; nothing for what is the package's."""
     code = own_code(plan.scheduler)
-    return "" if code is None else str(code.digest)
+    return " ".join(
+        [*([] if code is None else [str(code.digest)]), *map(source_of, own_parts(plan.scenario))]
+    )
 
 
 def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes: int) -> str:

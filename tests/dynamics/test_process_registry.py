@@ -10,7 +10,7 @@ from collapipe_env import Scenario, load_scenario, register_process
 from collapipe_env.dynamics import PROCESSES, Observed, Process
 from collapipe_env.dynamics.process import active_processes
 from collapipe_env.errors import ScenarioError
-from collapipe_env.evaluation.runner import _process_identity
+from collapipe_env.evaluation.own_parts import source_of
 from collapipe_env.scenario.loading import scenario_digest
 
 
@@ -170,7 +170,7 @@ def test_a_process_that_was_edited_is_measured_again(tmp_path, monkeypatch):
         importlib.invalidate_caches()
         sys.modules.pop("rainy", None)
         register_process(importlib.import_module("rainy").Rain)
-        found.append(_process_identity("rain"))
+        found.append(source_of(PROCESSES.get("rain")))
         del PROCESSES._added["rain"]
     assert found[0] == found[1] != found[2]
 

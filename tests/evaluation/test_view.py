@@ -383,7 +383,7 @@ def test_runs_with_a_process_of_ones_own_have_pages_from_python(tmp_path: Path, 
     told = refusal(capsys, out)
     assert f"{out / 'scenario.yaml'}: " in told
     assert "process 'rain' is not known: valid names: " in told
-    assert "once its file is imported in Python, for collapipe_env.evaluate and write_page; " in told
+    assert "once its file is imported: commands do that for a scenario named as file.py:Name" in told
     assert "did you mean" not in told
 
 

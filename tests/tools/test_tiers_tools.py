@@ -60,7 +60,7 @@ def test_devices_that_fail_have_two_columns_more() -> None:
         able.append(env.state.memory_cap.sum(axis=-1) >= scenario.blocks)
         env.step(env.action_space.sample())
     np.testing.assert_allclose(found.sat_out, 1.0 - np.mean(able, axis=(0, 2)))
-    assert "clusters' rounds that a failure reached" in tables.stamp("churn", ["small"])
+    assert "share of clusters' rounds with a failure" in tables.stamp("churn", ["small"])
     assert f"xlarge` {tables.XLARGE_EPISODES} episodes" in tables.stamp("wild", ["small", "xlarge"])
     assert "failure" not in tables.stamp("thermal", ["small"])
 

@@ -1,0 +1,69 @@
+"""Processes and tasks of the user's own that a scenario uses."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from collapipe_env.dynamics.process import PROCESSES, active_processes
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.own_code import python_code
+from collapipe_env.evaluation.pool import LocalExecutor
+from collapipe_env.scenario import Scenario
+from collapipe_env.task_registry import TASKS
+
+
+def own_parts(scenario: Scenario) -> list[type]:
+    """Return processes of the user's own that are on in a scenario, named there or not, and a task of theirs.
+
+    Other processes of the machine do not know them: they are registered in this one.
+
+    Args:
+        scenario: The scenario.
+    """
+    processes = [PROCESSES.get(p.name) for p in active_processes(scenario) if p.name in PROCESSES.added()]
+    task = scenario.workload.task
+    return [*processes, *([TASKS.get(task)] if task in TASKS.added() else [])]
+
+
+def source_of(part: Any) -> str:
+    """Return a text that changes with the source of a process or task, which is then measured again."""
+    return f"{part.__qualname__} {python_code(part, part).digest or secrets.token_hex(16)}"
+
+
+def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
+    """Return an executor that can play scenarios: this process alone where they have parts of the user's own.
+
+    Args:
+        executor: The executor that was asked for; a note says that it is not used.
+        scenarios: The scenarios.
+    """
+    if not any(map(own_parts, scenarios)):
+        return executor
+    if executor.apart or executor.jobs > 1:
+        print(
+            "note: only this process knows processes and tasks of your own, so it does all the work",
+            file=sys.stderr,
+        )
+    return LocalExecutor(1)
+
+
+def require_known_everywhere(scenario: Scenario, command: str) -> None:
+    """Refuse a scenario that other processes of the machine could not play.
+
+    Args:
+        scenario: The scenario.
+        command: Command that needs them, for the message.
+
+    Raises:
+        ScenarioError: Names the processes and tasks.
+    """
+    names = [part.__qualname__ for part in own_parts(scenario)]
+    if names:
+        raise ScenarioError(
+            f"{command} cannot play {', '.join(names)} of your own, which other processes do not know: take "
+            "a scenario without them, or collapipe evaluate, which plays in one process"
+        )

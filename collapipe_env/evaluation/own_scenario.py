@@ -1,0 +1,54 @@
+"""Scenarios on a command line: shipped ones, YAML files, and ones in Python files of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collapipe_env.errors import CollaPipeError, ScenarioError, shortened
+from collapipe_env.evaluation.own_code import blame, import_object, is_reference
+from collapipe_env.registry import Registry
+from collapipe_env.scenario import Scenario, load_scenario
+
+_FORMS = "a mapping of fields, a Scenario, or a function without arguments that returns one"
+_SCENARIOS: Registry[Any] = Registry("scenario", use=f"is {_FORMS}")
+_YAML = (".yaml", ".yml")
+
+
+def is_own_scenario(text: str) -> bool:
+    """Whether a text names a scenario in a Python file or module."""
+    return is_reference(text) and not text.endswith(_YAML)
+
+
+def named_scenario(text: str) -> Scenario:
+    """Return the scenario that a command line names.
+
+    A Python file may also register what its scenario uses: processes and tasks of the user's own. A mapping
+    without a ``name`` is called after the name in the file.
+
+    Args:
+        text: A shipped scenario, a YAML file, ``path/to/file.py:Name`` or ``package.module:Name``.
+
+    Raises:
+        ScenarioError: If there is no such scenario, the code cannot be imported, or what it names is not a
+            scenario.
+    """
+    if not is_own_scenario(text):
+        return load_scenario(text)
+    found, code = import_object(text, _SCENARIOS)
+    name = text.rpartition(":")[2]
+    with code.running():
+        try:
+            given = found() if callable(found) else found
+        except CollaPipeError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise ScenarioError(f"scenario {shortened(text)!r} failed: {blame(error, code.file)}") from error
+        if isinstance(given, Mapping):
+            return load_scenario({"name": name, **given})
+        if isinstance(given, Scenario | str | Path):
+            return load_scenario(given)
+    raise ScenarioError(
+        f"scenario {shortened(text)!r} is an object of type {type(given).__name__}: name {_FORMS}"
+    )

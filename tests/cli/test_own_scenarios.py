@@ -1,0 +1,193 @@
+"""Scenarios in Python files on a command line, with processes and tasks of the user's own."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import collapipe_env
+from collapipe_env.cli.main import main
+from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.errors import ScenarioError
+from collapipe_env.evaluation import own_code
+from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.own_parts import knowing_all
+from collapipe_env.evaluation.own_scenario import named_scenario
+from collapipe_env.evaluation.pool import LocalExecutor
+from collapipe_env.scenario import load_scenario
+from collapipe_env.task_registry import TASKS
+
+RAIN = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from collapipe_env import Process, register_process
+from collapipe_env.dynamics import Limits
+from collapipe_env.scenario import load_scenario
+
+
+@dataclass(frozen=True)
+class Fields:
+    clock: float = 0.5
+
+
+@register_process
+class Rain(Process):
+    name = "rain"
+    Spec = Fields
+    endogenous = False
+
+    def limits(self, carried):
+        devices = (1, self.scenario.clusters, self.scenario.max_devices)
+        return Limits(clock=np.full(devices, {factor} * self.spec.clock))
+
+
+wet = {{"base": "small", "dynamics": {{"processes": {{"rain": {{}}}}}}}}
+named = {{**wet, "name": "drizzle"}}
+dry = "small"
+built = load_scenario("medium")
+number = 3
+
+
+def wetter():
+    return {{"base": "small", "dynamics": {{"processes": {{"rain": {{"clock": 0.25}}}}}}}}
+
+
+def broken():
+    raise KeyError("no rain")
+"""
+TASK = """
+import collapipe_env
+from collapipe_env.tasks.classification import Classification
+
+
+class Mine(Classification):
+    name = "mine"
+
+
+collapipe_env.register_task("mine", Mine)
+own = {"base": "small", "workload": {"task": "mine"}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written()
+    yield tmp_path
+    forget()
+    TASKS._added.pop("mine", None)
+
+
+def forget():
+    """As in another process."""
+    PROCESSES._added.pop("rain", None)
+    own_code._FILES.clear()
+
+
+def written(factor=1.0):
+    forget()
+    with open("rain.py", "w") as file:
+        file.write(RAIN.format(factor=factor))
+
+
+def delays(place, name="DSSRA"):
+    with open(f"{place}/episodes.csv", newline="") as file:
+        return [
+            float(row["mean_delay_s"]) for row in csv.DictReader(file) if row["scheduler"] == name.lower()
+        ]
+
+
+def evaluated(reference, *more):
+    given = ["evaluate", "--scenario", reference, "--schedulers", "dssra", "--seeds", "2", "--rounds", "3"]
+    return main([*given, "--no-figures", *more])
+
+
+def test_commands_play_what_python_plays(folder, capsys):
+    assert evaluated("rain.py:wet", "--processes", "2") == 0
+    shown = capsys.readouterr()
+    assert "note: only this process knows processes and tasks of your own" in shown.err
+    assert "everything is in runs/evaluate-wet/" in shown.out
+    wet = {"base": "small", "dynamics": {"processes": {"rain": {}}}}
+    found = collapipe_env.evaluate(["dssra"], scenario=wet, seeds=2, rounds=3)
+    expected = [np.mean(episode.delay) for episode in found.episodes["dssra"]]
+    assert delays("runs/evaluate-wet") == pytest.approx(expected, rel=1e-12)
+    dry = collapipe_env.evaluate(["dssra"], scenario="small", seeds=2, rounds=3)
+    assert min(expected) > max(np.mean(episode.delay) for episode in dry.episodes["dssra"])
+
+
+def test_what_was_edited_is_measured_again(folder, capsys, played):
+    assert evaluated("rain.py:wet") == 0
+    assert evaluated("rain.py:wet") == 0
+    assert len(played) == 2
+    before = delays("runs/evaluate-wet")
+    written(factor=0.5)
+    assert evaluated("rain.py:wet") == 0
+    assert len(played) == 4
+    assert min(delays("runs/evaluate-wet")) > max(before)
+
+
+def test_its_run_is_viewed(folder, capsys):
+    assert evaluated("rain.py:wet") == 0
+    forget()
+    assert main(["view", "runs/evaluate-wet"]) == 2
+    assert "for a scenario named as file.py:Name" in capsys.readouterr().err
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:built"]) == 2
+    assert "medium" in capsys.readouterr().err
+    forget()
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:wet"]) == 0
+    assert (folder / "runs" / "evaluate-wet" / "view.html").stat().st_size > 10_000
+
+
+def test_every_form_of_a_scenario(folder):
+    assert named_scenario("rain.py:wet").name == "wet"
+    assert named_scenario("rain.py:named").name == "drizzle"
+    assert named_scenario("rain.py:dry") == load_scenario("small")
+    assert named_scenario("rain.py:built") == load_scenario("medium")
+    assert named_scenario("rain.py:wetter").dynamics.processes[0][1].clock == 0.25
+    assert named_scenario("small") == load_scenario("small")
+    (folder / "odd:name.yaml").write_text("base: small\n")
+    assert named_scenario("odd:name.yaml").name == "odd:name"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("rain.py", "'rain.py' names no object: write rain.py:Name, which is a mapping of fields"),
+        ("rain.py:wett", r"there is no 'wett' in .*rain\.py: did you mean 'wet'\?"),
+        ("snow.py:wet", r"snow\.py does not exist: give the path of a Python file"),
+        ("rain.py:number", "is an object of type int: name a mapping of fields, a Scenario, or a function"),
+        ("rain.py:broken", r"'rain\.py:broken' failed: KeyError: 'no rain' \(.*rain\.py, line \d+\)"),
+        ("rain.py:Fields", "is an object of type Fields: name a mapping"),
+        ("no_such_module:wet", "there is no module 'no_such_module' here or among the installed ones"),
+    ],
+)
+def test_what_is_no_scenario_is_one_clear_line(folder, capsys, reference, message):
+    with pytest.raises(ScenarioError, match=message):
+        named_scenario(reference)
+    assert evaluated(reference) == 2
+    assert capsys.readouterr().err.startswith("error: scenario '")
+
+
+def test_a_task_of_ones_own_is_played_and_checked(folder, capsys):
+    (folder / "task.py").write_text(TASK)
+    assert main(["scenario", "check", "task.py:own"]) == 0
+    assert "mine" in capsys.readouterr().out
+    quick = ["--schedulers", "pipeline", "random", "--seeds", "1", "--rounds", "1", "--no-figures"]
+    assert main(["evaluate", "--scenario", "task.py:own", *quick, "--learner", "real"]) == 0
+    assert "note: only this process knows" in capsys.readouterr().err
+
+
+def test_commands_that_need_other_processes_refuse_it(folder, capsys):
+    assert main(["execute", "--scenario", "rain.py:wet", "--rounds", "1"]) == 2
+    assert "collapipe execute cannot play Rain of your own" in capsys.readouterr().err
+    assert not (folder / "runs").exists()
+
+
+def test_only_scenarios_with_parts_of_ones_own_stay_in_this_process(folder, capsys):
+    asked: Executor = LocalExecutor(3)
+    assert knowing_all(asked, [load_scenario("small-wild"), load_scenario("medium")]) is asked
+    assert capsys.readouterr().err == ""
+    assert knowing_all(asked, [load_scenario("small"), named_scenario("rain.py:wet")]).jobs == 1
+    assert "note: " in capsys.readouterr().err
