@@ -280,9 +280,7 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
     assert run(command, "--steps", 64) == 0
     output = capsys.readouterr().out
     assert "64 steps on 2 environments, surrogate learner, from step 32" in output
-    assert (
-        "lengthened from 32 to 64 steps: the learning rate takes its place in the longer schedule" in output
-    )
+    assert "lengthened from 32 to 64 steps: the learning rate follows the longer schedule from here" in output
     longer = read_checkpoint(latest)
     assert (first.steps, longer.steps) == (32, 64)
     assert longer.history[: len(first.history)] == first.history
@@ -329,7 +327,7 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
 
 
 def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
-    note = "note: --learner is the learner of the comparison; --train-learner real trains with it, too"
+    note = "note: --learner is the learner of the comparison; --train-learner is that of the training"
     quick = [*scenario, *TINY, "--steps", "0"]
     for options, expected in (
         (["--learner", "real"], [note]),

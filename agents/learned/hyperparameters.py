@@ -29,42 +29,42 @@ class PPOParameters:
     """Proximal policy optimisation (on-policy; the default)."""
 
     policy: PolicyKind = "clusters"
-    """One network for every cluster, or one on the whole observation (mlp)."""
+    """clusters: one network, applied to each cluster. mlp: one network on the whole observation."""
     credit: Credit = "clusters"
-    """Rewards that a policy of clusters learns from: each cluster's own, or the whole round's."""
+    """Reward that a cluster policy learns from: each cluster's own, or the whole round's."""
     learning_rate: Annotated[
         float | None,
         _hint(
-            "default: 0.016 over clusters, at most 0.003; mlp: 0.09 over the action's length, at most 0.001"
+            "default: 0.016 / clusters, at most 0.003; with mlp 0.09 / length of the action, at most 0.001"
         ),
     ] = None
-    """Adam's step size at the start. The same step changes a policy of many actions more."""
+    """Adam's learning rate at the start; the longer the action, the smaller it should be."""
     final_learning_rate: float = 0.0
-    """Step size at the end; in between it falls in a straight line."""
+    """Learning rate at the end; it falls linearly."""
     rollout_steps: int = 16
-    """Rounds that every environment plays between two updates."""
+    """Rounds that each environment plays between two updates."""
     minibatch: int = 256
     """Transitions per gradient step (lowered to a divisor of the rollout)."""
     epochs: int = 8
     """Passes over each rollout."""
     gamma: float = 0.0
-    """Discount per round; 0 suits the exact drift, which prices in each round what its queues will cost."""
+    """Discount factor per round; 0 suits the exact drift, which already charges for later queues."""
     gae_lambda: float = 0.9
-    """Decay of generalised advantage estimation."""
+    """Lambda of generalised advantage estimation."""
     clip_range: float = 0.2
-    """Largest change of a probability ratio that is rewarded."""
+    """Clip range of the probability ratio."""
     entropy_coefficient: float = 0.0
-    """Bonus for random policies, with a policy of clusters for each cluster."""
+    """Weight of the entropy bonus; for a cluster policy, per cluster."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     max_gradient_norm: float = 0.5
-    """Longer gradients are shortened to this."""
+    """Gradients are clipped to this norm."""
     target_kl: float | None = None
-    """Ends an update early once the policy has moved this far; none for never."""
+    """Ends an update early when the policy has moved this far (KL divergence); None: never."""
     initial_log_std: float = -1.0
-    """Log of the exploration noise at the start."""
+    """Log of the exploration noise's standard deviation at the start."""
     hidden_units: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of policy and value network."""
+    """Widths of the hidden layers of policy and value networks."""
     backlog_unit: float = 4.0
     """Energy queue (in budgets) that the networks see as 1: queues matter long before their cap."""
 
@@ -74,27 +74,27 @@ class SACParameters:
     """Soft actor-critic (off-policy)."""
 
     policy: PolicyKind = "clusters"
-    """One network for every cluster, or one on the whole observation (mlp)."""
+    """clusters: one network, applied to each cluster. mlp: one network on the whole observation."""
     learning_rate: float = 1e-3
-    """Adam's step size at the start."""
+    """Adam's learning rate at the start."""
     final_learning_rate: float = 1e-4
-    """Step size at the end; in between it falls in a straight line."""
+    """Learning rate at the end; it falls linearly."""
     buffer_size: int = 300_000
-    """Transitions remembered. The memory is not saved: after a resume it fills anew."""
+    """Transitions in the replay buffer, which is not saved: after a resume it fills anew."""
     learning_starts: int = 6_400
-    """Transitions with random actions before learning begins."""
+    """Transitions with random actions before the learning begins."""
     minibatch: int = 256
     """Transitions per gradient step."""
     gradient_steps: int = 4
     """Gradient steps per round of all environments."""
     gamma: float = 0.0
-    """Discount per round; as for PPO."""
+    """Discount factor per round; see --ppo.gamma."""
     tau: float = 0.01
-    """Speed at which the target networks follow."""
+    """Rate at which the target networks follow."""
     initial_entropy_coefficient: float = 0.02
     """Weight of the entropy at the start; it is then tuned automatically."""
     target_entropy_per_action: float = -1.0
-    """Entropy aimed at, per entry of the action (nat)."""
+    """Target entropy per entry of the action (nat)."""
     hidden_units: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critics."""
     backlog_unit: float = 4.0

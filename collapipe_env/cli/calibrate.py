@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from collapipe_env.execution.calibration_fit import Measured
     from collapipe_env.execution.calibration_plans import CalibrationPlan
 
-DESCRIPTION = """Measure this machine, and write a scenario that has its speed.
+DESCRIPTION = """Measure this machine and write a scenario with its speed.
 
-Processes train one cluster's plans without any emulation: the model that is priced, as fast as it goes. The
-simulator's own laws are fitted to their passes and messages: FLOP/s, overhead of a block, overhead, latency
-and rate of messages. Other plans, which the fit has not seen, are measured and predicted as well. Ends in a
-table and in profile.yaml, a scenario. Ctrl-C keeps finished rounds, and the same command goes on from there.
+Processes train the priced model on plans of one cluster, as fast as they can and without emulation. The
+simulator's formulas are then fitted to the measured passes and messages: FLOP/s, overhead per block, and
+overhead, latency and rate of messages. Other plans, not used for the fit, are measured and predicted to check
+it. Ends with a table and with profile.yaml, a scenario. After Ctrl-C, finished rounds are kept and the same
+command resumes there.
 
 Examples:
   collapipe calibrate --scenario small
@@ -50,25 +51,24 @@ class Options:
     """All options."""
 
     scenario: Annotated[str, SCENARIO_OPTION] = "small"
-    devices: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: one a core, 2 to 4")] = None
-    """Devices of the cluster that is measured, each a process. With more of them than cores can run they
-    slow each other down, which no profile can say: see --slow-down."""
+    devices: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: one per core, 2 to 4")] = None
+    """Devices of the measured cluster, a process each; with more devices than cores, use --slow-down."""
     rounds: int = 3
-    """Rounds of each plan; the median counts."""
+    """Rounds per plan; the median is used."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine: the rest is slept."""
+    """Factor by which devices are slower than this machine; they sleep for the rest."""
     seed: int = 0
     """Seed of the episode."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FOLDER"), hint("default: measure")] = (
         None
     )
-    """Folder of an earlier calibration: fit to what it measured, and measure nothing."""
+    """Folder of an earlier calibration: repeat the fit with its measurements, measure nothing."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/calibrate-<scenario>")
     ] = None
-    """Folder for everything that is written."""
+    """Folder for all files."""
     fresh: bool = False
-    """Start over in the folder instead of going on with the rounds that are missing."""
+    """Start over in the folder instead of measuring only the missing rounds."""
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -151,7 +151,7 @@ def _measure(
     missing = [(path, plan) for path, plan in places if not path.exists()]
     devices = setting.cluster.max_devices
     print(
-        f"{len(plans)} plans, {options.rounds} rounds of each, {len(missing)} of them missing; "
+        f"{len(plans)} plans, {options.rounds} rounds each, {len(missing)} still to measure; "
         f"{2 + devices} processes: the server, a control unit, {devices} devices"
     )
     done = len(places) - len(missing)

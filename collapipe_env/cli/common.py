@@ -36,8 +36,8 @@ from collapipe_env.task_registry import task_names
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
-OWN_HELP = "or one of your own: file.py:Name, package.module:Name."
-UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another of collapipe zoo; {OWN_HELP}"
+OWN_HELP = "or your own: file.py:Name, package.module:Name."
+UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another agent of collapipe zoo; {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 
 Options = TypeVar("Options")
@@ -50,23 +50,23 @@ SCENARIO_OPTION = tyro.conf.arg(
 )
 LEARNER_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help="What supplies the loss: surrogate (the fitted bound), real (training in every round), "
-    f"{OWN_HELP} Delays and energies are the same.",
+    help="Learner that supplies the loss: surrogate (a fitted bound), real (training in every round), "
+    f"{OWN_HELP} Delays and energies do not depend on it.",
 )
 REWARD_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help="What the agent maximises: lyapunov or drift_plus_penalty, which weigh delay against the energy "
-    f"queues, delay, time_to_target, {OWN_HELP}",
+    help="Reward that the agent maximises: lyapunov or drift_plus_penalty (delay against energy queues), "
+    f"delay, time_to_target, {OWN_HELP}",
 )
 TASK_OPTION = tyro.conf.arg(
     metavar="NAME",
-    help=f"Task that the Transformer learns: {', '.join(task_names())}. Another task than the scenario's "
-    "brings the data, head and step sizes that suit it.",
+    help=f"Task that the Transformer learns: {', '.join(task_names())}. A task other than the scenario's "
+    "comes with suitable data, head and learning rates.",
     help_behavior_hint="(default: the scenario's)",
 )
 DATASET_OPTION = tyro.conf.arg(
     metavar="PATH",
-    help="Data that it learns from: a local file or folder, or hf:NAME from the Hugging Face hub.",
+    help="Training data: a local file or folder, or hf:NAME from the Hugging Face hub.",
     help_behavior_hint="(default: the scenario's, shipped with the package)",
 )
 
@@ -181,9 +181,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         how, status = (
             ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
         )
-        print(
-            f"\n{how}; all finished work is kept. To go on from there, run again:\n  {again}", file=sys.stderr
-        )
+        print(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}", file=sys.stderr)
         return status
     except (BrokenPipeError, SystemExit) as end:
         # Rich makes SystemExit of a broken pipe.
@@ -235,7 +233,7 @@ def say_folder(folder: Path, continued: bool) -> None:
     """
     # Whoever asks for something else in the same folder shall not miss the earlier table.
     print(
-        f"going on in {folder}: finished work stays, tables are written anew"
+        f"going on in {folder}: finished work is kept, tables are written anew"
         if continued
         else f"writing to {folder}"
     )

@@ -43,9 +43,9 @@ from collapipe_env.zoo.shipped_agents import agent_path
 DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers and figures.
 
 In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
-differences are taken episode by episode. A scheduler that cannot play a scenario is reported, and the rest
-goes on. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from there, and more scenarios,
-schedulers or seeds are added to the same folder.
+differences are paired by episode. If a scheduler cannot play a scenario, this is reported and the rest goes
+on. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes there. More scenarios,
+schedulers or seeds can be added to the same folder.
 
 Examples:
   collapipe compare --scenarios small medium
@@ -75,17 +75,16 @@ class Options:
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Who is compared: {SCHEDULERS_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}"),
         hint(
-            "default: all that the scenario has decisions for, or a few in the scenarios of the tiers, where "
-            f"{ALL!r} asks for all; and agent where --agent gives one"
+            "default: all that fit the scenario's decisions; a few on scenarios of the tiers, where "
+            f"{ALL!r} means all; and agent if --agent gives one"
         ),
     ] = None
     agent: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="[SCENARIO=]FILE|zoo:NAME ..."), hint("default: none")
     ] = ()
-    """Saved agents, or agents of the zoo, for one scenario or, without SCENARIO=, for all; they play as
-    'agent'. Several for a scenario are the training runs of one row."""
+    """Agents to play as agent, for one scenario or all; several for one are training runs of one row."""
     reference: Annotated[
         str | None, tyro.conf.arg(metavar="NAME"), hint("default: dssra, or the first scheduler")
     ] = None
@@ -93,13 +92,13 @@ class Options:
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/compare-<scenarios>")
     ] = None
-    """One folder for episodes, tables, raw numbers and figures."""
+    """Folder for episodes, tables, raw numbers and figures."""
     gantt: Annotated[
         tuple[str, ...],
         tyro.conf.arg(metavar="NAME ..."),
         hint("default: the reference, the agent and the three with the shortest delay"),
     ] = ()
-    """Schedulers whose typical rounds are drawn side by side."""
+    """Schedulers whose typical rounds the Gantt chart shows side by side."""
 
     play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(seeds=10))
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)

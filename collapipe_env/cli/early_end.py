@@ -40,7 +40,7 @@ def drop_output() -> None:
 
 def stopped_early() -> None:
     """Say that Ctrl-C came before the command had begun its work, while its modules were imported."""
-    print("\ninterrupted before anything was done", file=sys.stderr)
+    print("\ninterrupted before any work was done", file=sys.stderr)
 
 
 @contextlib.contextmanager

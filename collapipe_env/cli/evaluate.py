@@ -40,11 +40,11 @@ from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED
 from collapipe_env.task_registry import task_traits
 from collapipe_env.zoo.shipped_agents import agent_path
 
-DESCRIPTION = """Play schedulers on the same held-out episodes of one scenario.
+DESCRIPTION = """Compare schedulers on the same held-out episodes of one scenario.
 
-The comparison of one scenario: ends in a table and pictures, and trains no scheduler. Language models are
-really trained unless another learner is asked for, and write samples. Ctrl-C keeps the work done, as does
-SIGTERM; the same command goes on from there.
+Ends with a table and figures. No scheduler is trained. Language models are really trained and write samples,
+unless you choose another learner. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes
+there.
 
 Examples:
   collapipe evaluate --scenario small
@@ -63,10 +63,10 @@ which takes a second or more a round."""
 
 @dataclass(frozen=True)
 class EvaluatePlay(PlayOptions):
-    """Playing of the episodes."""
+    """Episodes and how they are played."""
 
     seeds: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.seeds
-    """Held-out episodes of each scheduler; the same ones for all."""
+    """Number of held-out episodes, the same for every scheduler."""
     learner: Annotated[str, LEARNER_OPTION, hint("default: surrogate; real for language models")] = (
         PlayOptions.learner
     )
@@ -99,15 +99,15 @@ class Options:
     dataset: Annotated[str | None, DATASET_OPTION] = None
     schedulers: Annotated[
         tuple[str, ...] | None,
-        tyro.conf.arg(metavar="NAME ...", help=f"Who plays: {SCHEDULERS_HELP}"),
+        tyro.conf.arg(metavar="NAME ...", help=f"Schedulers to compare: {SCHEDULERS_HELP}"),
         hint("default: dssra pipeline random, and agent with --agent"),
     ] = None
     agent: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE|zoo:NAME ..."), hint("default: none")] = ()
-    """A saved agent, or one of the zoo, which plays as 'agent'; or several, the training runs of one row."""
+    """Saved agent, or agent of the zoo, which plays as agent; several are the training runs of one row."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/evaluate-<scenario>")
     ] = None
-    """One folder for episodes, figures and results."""
+    """Folder for episodes, figures and results."""
     play: tyro.conf.OmitArgPrefixes[EvaluatePlay] = field(default_factory=EvaluatePlay)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 

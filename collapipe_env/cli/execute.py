@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from collapipe_env.execution.ranks import MeetingPlace, Rank
     from collapipe_env.execution.transport.tcp import Address
 
-DESCRIPTION = """Let real processes train what a scheduler's plans say, one process a device.
+DESCRIPTION = """Carry out a scheduler's plans with real processes, one per device.
 
 Starts a process for the edge server, for each control unit and for each device on this machine. They train
-the real segments over TCP, and the times are compared with the simulator's. By the wall clock, operations and
-transfers last as long as they are priced; by the virtual clock nobody waits, and all times are the
-simulator's. Ends in a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
-stop all processes and keep finished rounds, and so does whatever else ends a run: the same command goes on
-from there, also with more --rounds.
+the real segments over TCP, and their times are compared with the simulator's. With the wall clock, operations
+and transfers last as long as the simulator says. With the virtual clock nothing waits, and all times are the
+simulator's. Ends with a table, a picture of each round, a Chrome trace and the weights. Ctrl-C and SIGTERM
+stop all processes. However a run ends, finished rounds are kept, and the same command resumes there, also
+with a larger --rounds.
 
 Examples:
   collapipe execute --scenario small --scheduler dssra --rounds 3
@@ -78,54 +78,53 @@ class Options:
 
     scenario: Annotated[str, SCENARIO_OPTION] = "small"
     scheduler: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dssra"
-    """Scheduler whose plans are executed: a shipped one, or one of your own (file.py:Name)."""
+    """Scheduler whose plans are carried out: one of the package, or your own (file.py:Name)."""
     rounds: int = 3
-    """Rounds."""
+    """Number of rounds."""
     seed: int = 0
     """Seed of the episode."""
     clock: Literal["wall", "virtual", "none"] = "wall"
-    """wall: priced times are waited for. virtual: nobody waits. none: everything takes as long as it takes on
-    this machine."""
+    """wall: wait for simulated times. virtual: wait for nothing. none: as fast as this machine can."""
     time_scale: Annotated[
-        float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: shortest operation lasts 20 ms")
+        float | None, tyro.conf.arg(metavar="FLOAT"), hint("default: the shortest operation lasts 20 ms")
     ] = None
-    """Seconds of wall time for a priced second."""
+    """Seconds of wall time per simulated second."""
     full_size: bool = False
-    """Train the model that is priced rather than its small proxy, so that real work is the priced work."""
+    """Train the priced model instead of its small proxy, so that real and simulated work are equal."""
     slow_down: float = 1.0
-    """Factor by which devices compute more slowly than this machine, for --clock none: the rest is slept."""
+    """With --clock none: factor by which devices are slower than this machine; they sleep for the rest."""
     transport: Literal["tcp", "gloo"] = "tcp"
-    """Way of the data between processes: tcp, or gloo of torch.distributed."""
+    """Transport between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
-    """Schedule of the micro-batches, in place of the scheduler's."""
+    """Schedule of the micro-batches, instead of the scheduler's."""
     micro_batches: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scheduler's")] = (
         None
     )
-    """Micro-batches of every cluster, in place of the scheduler's."""
+    """Micro-batches of every cluster, instead of the scheduler's."""
     fault: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices that fail in the first round by the virtual clock, with the time since its begin."""
+    """Devices that fail in the first round of the virtual clock, with the time since its start."""
     kill: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices whose processes are killed in the first round by the wall clock, with the priced time."""
+    """Devices whose processes are killed in the first round of the wall clock, with the time."""
     hang: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROLE@SECONDS ...")] = ()
-    """Devices whose processes stop without a word in the first round by the wall clock."""
+    """Devices whose processes stop responding in the first round of the wall clock."""
     serve: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: start them here")] = None
-    """Wait at this address for processes that join, instead of starting them; for several machines."""
+    """Wait at this address for processes that join, instead of starting them (for several machines)."""
     join: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT"), hint("default: none")] = None
-    """Join the execution that waits at this address, as --role; it says everything else."""
+    """Join the run that waits at this address, as --role; it supplies all other options."""
     role: Annotated[str | None, tyro.conf.arg(metavar="ROLE"), hint("default: none")] = None
     """Role to join as: server, c0, c0d0 and so on."""
     bind: Annotated[str, tyro.conf.arg(metavar="HOST")] = LOOPBACK
-    """Address of this machine at which a process that joins listens."""
+    """Address of this machine at which a joining process listens."""
     token_file: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: none")] = None
     """File with the secret that all processes share; needed with --serve and --join."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/execute-<scenario>-<scheduler>")
     ] = None
-    """Folder for everything that is written."""
+    """Folder for all files."""
     fresh: bool = False
-    """Start over in the folder instead of going on after its last finished round."""
+    """Start over in the folder instead of resuming after the last finished round."""
 
     def check(self) -> None:
         """Refuse values out of range.
@@ -239,14 +238,12 @@ def _run(
         state = committed(run, scenario)
         past = [] if state is None else reports(run, state.rounds)
         if past and finished(run, options.rounds):
-            print(f"all {options.rounds} rounds have been played: more --rounds go on, --fresh starts over")
+            print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
             return
         run.weights.unlink(missing_ok=True)  # of fewer rounds
         if past:
-            print(
-                f"{len(past)} of {options.rounds} rounds have been played: going over their plans once more"
-            )
+            print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
         if ranked is None and options.serve is None:
             start_fork_server()  # which imports the same meanwhile
         # Imported late, so that --help and typing errors are answered at once.
@@ -320,7 +317,7 @@ def _join(options: Options, token: str) -> None:
     try:
         play_role(options.role, address, token, options.bind)
     except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        print(f"\n{options.role} has been stopped, which its launcher notices", file=sys.stderr)
+        print(f"\n{options.role} has been stopped; its launcher will notice", file=sys.stderr)
         raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
     print("the execution has ended")
 
@@ -349,11 +346,13 @@ def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -
     )
     if options.clock == "wall":
         each = launcher.scale * first.script.delay_s
-        print(f"wall clock: a priced second lasts {launcher.scale:.3g} s, so a round takes some {each:.0f} s")
+        print(
+            f"wall clock: a simulated second lasts {launcher.scale:.3g} s, a round takes about {each:.0f} s"
+        )
     elif options.clock == "virtual":
-        print("virtual clock: nobody waits")
+        print("virtual clock: nothing waits in real time")
     else:
-        print("no clock: everything takes as long as it takes here")
+        print("no clock: all work runs as fast as this machine can")
 
 
 def _deciding(options: Options) -> dict[str, Any]:

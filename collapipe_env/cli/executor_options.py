@@ -22,33 +22,32 @@ USUAL_SLURM_JOBS = 64
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Place of the work, the same options in train, evaluate, compare and tune."""
+    """Place where the work is done: this machine, Ray or Slurm."""
 
     executor: Literal["local", "ray", "slurm"] = "local"
-    """Engine that does whole tasks (an episode of a scheduler, a candidate, a training): processes of this
-    machine, a Ray cluster, or jobs of Slurm. Results are the same."""
+    """Engine for whole tasks: processes of this machine, a Ray cluster, or Slurm jobs; same results."""
     ray_address: Annotated[
         str | None,
         tyro.conf.arg(metavar="ADDRESS"),
-        hint("default: RAY_ADDRESS, or a Ray of this command's own"),
+        hint("default: RAY_ADDRESS, or a Ray that the command starts"),
     ] = None
     """Ray cluster to use, such as auto or 10.0.0.1:6379."""
     slurm_folder: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: slurm in the folder of --out")
     ] = None
-    """Folder for submitit's tasks, results and logs, on a disk that all machines of the cluster share."""
+    """Folder for submitit's tasks, results and logs, on a disk that all machines share."""
     slurm_partition: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME"), hint("default: the cluster's default one")
+        str | None, tyro.conf.arg(metavar="NAME"), hint("default: the cluster's default")
     ] = None
-    """Partition that jobs go to."""
+    """Slurm partition for the jobs."""
     slurm_minutes: int = 60
-    """Time limit of a job in minutes."""
+    """Time limit per job in minutes."""
     slurm_cpus: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: --threads, or 1")] = None
-    """CPUs of a job."""
+    """CPUs per job."""
     slurm_memory: float = 4.0
-    """Memory of a job in GB."""
+    """Memory per job in GB."""
     slurm_cluster: Literal["slurm", "local"] = "slurm"
-    """local runs the jobs as processes on this machine, to try the way through submitit without Slurm."""
+    """local runs the jobs as processes on this machine, to try submitit without Slurm."""
 
     def check(self) -> None:
         """Refuse values out of range, options of another engine, and an engine that is not installed.

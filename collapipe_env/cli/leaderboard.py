@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.leaderboard.season import Season
     from collapipe_env.evaluation.leaderboard.submission import Player
 
-DESCRIPTION = """Play for the leaderboard, or verify results: 0 is the even split, 100 is DSSRA+.
+DESCRIPTION = """Score a scheduler (even split: 0, DSSRA+: 100), or verify scores.
 
-run plays the episodes of a season and scores them, verify plays them again and compares every number,
-table prints boards, freeze plays the anchors of a season. Ctrl-C keeps finished episodes, and the same
-command goes on from there. A scheduler.py is code: run plays your own, verify asks for --trust-code.
+run plays the episodes of a season and scores them; verify plays them again and compares every number; table
+prints tables of several runs; freeze plays the anchors of a season. After Ctrl-C, finished episodes are kept
+and the same command resumes there. A scheduler.py is code: run executes your own, verify needs --trust-code.
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
@@ -44,13 +44,11 @@ TIERS_OPTION = tyro.conf.arg(
     metavar="NAME ...", help="Tiers: static, migration, channel, thermal, mobile, churn, wild."
 )
 SIZES_OPTION = tyro.conf.arg(metavar="NAME ...", help="Sizes: small, medium, large.")
-SPLIT_OPTION = tyro.conf.arg(
-    metavar="NAME", help="Seeds: dev, which are public, or test, which follow from a salt."
-)
+SPLIT_OPTION = tyro.conf.arg(metavar="NAME", help="Seeds: dev (public) or test (derived from a salt).")
 SALT_OPTION = tyro.conf.arg(
-    metavar="FILE", help="File with the salt of the test split; also taken from COLLAPIPE_LEADERBOARD_SALT."
+    metavar="FILE", help="File with the salt of the test split; or set COLLAPIPE_LEADERBOARD_SALT."
 )
-ANCHORS_OPTION = tyro.conf.arg(metavar="FILE", help="Frozen anchors.")
+ANCHORS_OPTION = tyro.conf.arg(metavar="FILE", help="File of the frozen anchors.")
 Tiers = Annotated[Names, TIERS_OPTION]
 Sizes = Annotated[Names, SIZES_OPTION]
 Split = Annotated[Literal["dev", "test"], SPLIT_OPTION]
@@ -64,26 +62,26 @@ class Run:
     """Play episodes of the season and score them."""
 
     scheduler: Annotated[str | None, tyro.conf.arg(metavar="NAME"), hint("default: none")] = None
-    """Scheduler by name: one of the package, of collapipe zoo, or file.py:Name."""
+    """Scheduler to score: one of the package, an agent of collapipe zoo, or file.py:Name."""
     submission: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: none")] = None
-    """Folder of a submission, in place of --scheduler."""
-    tier: Annotated[Tiers, hint("default: the submission's, else wild")] = None
-    size: Annotated[Sizes, hint("default: the submission's, else small")] = None
+    """Folder of a submission, instead of --scheduler."""
+    tier: Annotated[Tiers, hint("default: the submission's, or wild")] = None
+    size: Annotated[Sizes, hint("default: the submission's, or small")] = None
     split: Split = "dev"
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
-    """Episodes of each cell; fewer than the season's are unscored."""
+    """Episodes per cell; with fewer than the season's there is no score."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
-    """Rounds of an episode; fewer than the season's are unscored."""
+    """Rounds per episode; with fewer than the season's there is no score."""
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="FOLDER"),
-        hint("default: results in the submission's folder, else runs/leaderboard-<scheduler>-<split>"),
+        hint("default: results in the submission's folder, or runs/leaderboard-<scheduler>-<split>"),
     ] = None
     """Folder for episodes, results and table."""
     processes: Processes = None
-    """Episodes played at once."""
+    """Number of episodes played at once."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     salt_file: Salt = None
     anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
@@ -116,26 +114,26 @@ class Run:
 
 @dataclass(frozen=True)
 class Verify:
-    """Play the episodes of results again, and hold every number against them."""
+    """Play the episodes of a result again and compare every number."""
 
     folder: Annotated[
         tyro.conf.Positional[Path],
         tyro.conf.arg(metavar="FOLDER", help="A submission or the folder of a run, with leaderboard.json."),
     ]
     trust_code: bool = False
-    """Run the submission's scheduler.py, with all your rights; do so in a container only."""
+    """Run the submission's scheduler.py with your own rights; do so only in a container."""
     tier: Annotated[Tiers, hint("default: all of the results")] = None
     size: Annotated[Sizes, hint("default: all of the results")] = None
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: all of the results")] = None
-    """Verify the first episodes of each cell alone."""
+    """Verify only this many first episodes of each cell."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-verify-<name>")
     ] = None
-    """Folder for the episodes that are played again."""
+    """Folder for the repeated episodes."""
     processes: Processes = None
-    """Episodes played at once."""
+    """Number of episodes played at once."""
     fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     salt_file: Salt = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
@@ -216,7 +214,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Freeze:
-    """For keepers of a season: play both anchors and add them to its file."""
+    """For those who run a season: play both anchors and add them to its file."""
 
     tier: Annotated[Tiers, hint("default: all")] = None
     size: Annotated[Sizes, hint("default: all")] = None
@@ -226,9 +224,9 @@ class Freeze:
     ] = None
     """Folder for the episodes."""
     processes: Processes = None
-    """Episodes played at once."""
+    """Number of episodes played at once."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     salt_file: Salt = None
     anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)

@@ -12,16 +12,16 @@ from collapipe_env.errors import nearest_name
 
 COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
-    "evaluate": "play schedulers, or a saved agent, on one scenario",
-    "compare": "any schedulers x scenarios x seeds: tables, figures, raw numbers",
-    "leaderboard": "score a scheduler between the even split and DSSRA+, or verify it",
-    "execute": "let real processes, one a device, train what plans say",
-    "calibrate": "measure this machine, and write a scenario that has its speed",
-    "tune": "find the scalars of dssra-plus for a scenario",
-    "view": "one page of a finished run, to open in a browser; or a video",
-    "scenario": "show a scenario, check it, or name the differences of two",
-    "zoo": "list the trained agents that come with the package, or show one",
-    "warm-up": "compile everything now, so that later runs start at once",
+    "evaluate": "compare schedulers, or a saved agent with them, on one scenario",
+    "compare": "compare any schedulers on any scenarios: tables, figures, numbers",
+    "leaderboard": "score a scheduler on the leaderboard, or verify scores",
+    "execute": "carry out plans with real processes, one per device",
+    "calibrate": "measure this machine and write a scenario with its speed",
+    "tune": "tune the scalars of dssra-plus for a scenario",
+    "view": "turn a finished run into a page for the browser, or a video",
+    "scenario": "show or check a scenario, or list the differences between two",
+    "zoo": "list the trained agents of the package, or show or export one",
+    "warm-up": "compile everything in advance, so that later runs start at once",
 }
 """Name and purpose of each command; its module has the same name, with underscores."""
 
@@ -61,8 +61,8 @@ def _usage() -> str:
     lines += [f"  {name:<11} {purpose}" for name, purpose in COMMANDS.items()]
     lines += [
         "",
-        "collapipe COMMAND --help lists a command's options. Ctrl-C keeps the work done;",
-        "the same command goes on from there.",
+        "collapipe COMMAND --help lists the options of a command. After Ctrl-C, finished",
+        "work is kept and the same command resumes there.",
     ]
     return "\n".join(lines)
 

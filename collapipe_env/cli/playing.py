@@ -30,24 +30,24 @@ class EpisodeOptions:
     """Held-out episodes, the same options in train, evaluate and compare."""
 
     seeds: int = 5
-    """Held-out episodes of each scheduler; the same ones for all."""
+    """Number of held-out episodes, the same for every scheduler."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode; may be more than the scenario's."""
+    """Rounds per episode; may be more than the scenario's."""
     learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     processes: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 2, or 1 on a single core; other engines: what suits them"),
+        hint("default: 2, or 1 on a single core; depends on the engine with --executor"),
     ] = None
-    """Episodes played at once, each in a process or job."""
+    """Number of episodes played at once, each in its own process or job."""
     samples: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint(f"default: {USUAL_SAMPLES} where a language model is really trained, else 0"),
+        hint(f"default: {USUAL_SAMPLES} if a language model is really trained, otherwise 0"),
     ] = None
-    """Continuations of held-out texts that each language model writes at the end, with the real learner."""
+    """Continuations of held-out texts that each trained language model writes at the end."""
     save_models: bool = False
-    """Keep each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
+    """Save each language model (style gpt2 or llama) of the first episode as a Hugging Face folder."""
 
     @property
     def workers(self) -> int:
@@ -174,14 +174,14 @@ class EpisodeOptions:
 
 @dataclass(frozen=True)
 class PlayOptions(EpisodeOptions):
-    """Playing of the episodes, the same in evaluate and compare."""
+    """Episodes and how they are played: the same options in evaluate and compare."""
 
     threads: int = 1
-    """Threads of PyTorch, in each process."""
+    """PyTorch threads per process."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     no_figures: bool = False
-    """Leave the pictures out."""
+    """Draw no figures."""
 
     def check(self) -> None:
         """Refuse values out of range, as :meth:`EpisodeOptions.check` does."""

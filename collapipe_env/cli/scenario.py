@@ -16,11 +16,11 @@ from collapipe_env.scenario import Scenario, block_bytes, working_bytes
 from collapipe_env.scenario.loading import every_field, scenario_to_yaml
 from collapipe_env.scenario.names import SHIPPED
 
-DESCRIPTION = f"""Show a scenario with all its fields, check one, or name the differences of two.
+DESCRIPTION = f"""Show or check a scenario, or list the differences between two.
 
 A scenario is a shipped one ({SHIPPED}), a YAML
-file, or one of your own in Python (file.py:Name). Exit status: 0; 1 from check if an energy budget cannot
-be met; 2 for a scenario that cannot be used.
+file, or your own in Python (file.py:Name). Exit status: 0 on success; 1 if check finds an energy budget that
+cannot be met; 2 if a scenario cannot be used.
 
 Examples:
   collapipe scenario show medium > my_scenario.yaml
@@ -36,7 +36,7 @@ Source = Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
 
 @dataclass(frozen=True)
 class Show:
-    """Print a scenario as YAML with every field; the text is itself a scenario file."""
+    """Print a scenario with all its fields, as a YAML scenario file."""
 
     scenario: Source
     task: Annotated[str | None, TASK_OPTION] = None
@@ -50,7 +50,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Check:
-    """Load a scenario, and print its sizes and whether its energy budgets can be met."""
+    """Print the sizes of a scenario and whether its energy budgets can be met."""
 
     scenario: Source
     task: Annotated[str | None, TASK_OPTION] = None
@@ -82,7 +82,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Diff:
-    """Name the fields in which two scenarios differ, with both values."""
+    """List the fields in which two scenarios differ, with both values."""
 
     first: Source
     second: Source

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train a scheduler for CollaPipe and compare it with DSSRA and the baselines.
 
-Trains PPO or SAC on a scenario, or one graph net for all, then plays the trained agent, DSSRA and the
-baselines on the same held-out episodes, in which the Transformer is really trained, and prints one table.
-Everything lands in one folder. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on from
-there, and with more --steps it lengthens the training.
+Trains PPO or SAC on a scenario, or one graph net for all scenarios. Then compares the trained agent with
+DSSRA and the baselines on held-out episodes in which the Transformer is really trained, and prints one table.
+All files go to one folder. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes there.
+A larger --steps lengthens the training.
 
 Examples:
-  {program}                     # PPO on medium, then compared
+  {program}                     # PPO on medium, then a comparison
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
   {program} --task translation  # or ner, language-modelling: another task
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
         if unclear and options.evaluation.learner == "real":
             # It is the default, so whoever types it may mean what the option meant before.
             print(
-                "note: --learner is the learner of the comparison; --train-learner real trains with it, too",
+                "note: --learner is the learner of the comparison; --train-learner is that of the training",
                 file=sys.stderr,
             )
         Job(options, program, given).run()

@@ -63,30 +63,29 @@ class TrainingOptions:
     task: Annotated[str | None, TASK_OPTION] = None
     dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac", "graph"] = "ppo"
-    """Learning algorithm: graph trains one net for systems of every size, through the model of the system."""
+    """Learning algorithm; graph trains one net for all sizes, with gradients of the simulated round."""
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
-        hint("default: 600,000 for ppo, 200,000 for sac; 2,000 with real; 36,000 for graph"),
+        hint("default: 600,000 for ppo, 200,000 for sac, 36,000 for graph; 2,000 with --train-learner real"),
     ] = None
-    """Rounds to train on, over all environments, or gradient steps of graph; more lengthen a training."""
+    """Rounds, or gradient steps for graph; a larger number lengthens a finished training."""
     envs: Annotated[
         int | None, tyro.conf.arg(metavar="INT"), hint("default: 64; 2 with --train-learner real")
     ] = None
-    """Environments that play at once."""
+    """Number of environments that play at once."""
     train_learner: Annotated[str, LEARNER_OPTION] = "surrogate"
     reward: Annotated[
         str | None,
         REWARD_OPTION,
-        hint("default: lyapunov; time_to_target where participation or local steps are open"),
+        hint("default: lyapunov; time_to_target if participation or local steps are open"),
     ] = None
     seed: int = 0
     """Seed of weights, exploration and training episodes."""
     runs: int = 1
-    """Trainings, with the seeds --seed, --seed + 1 and so on; --processes of them at once. They are one row
-    of the comparison."""
+    """Trainings with the seeds --seed, --seed + 1, ..., --processes at once; one row of the comparison."""
     threads: int = 1
-    """Threads of PyTorch, in each process; one is fastest for models this small."""
+    """PyTorch threads per process; one is fastest for models this small."""
 
 
 @dataclass(frozen=True)
@@ -99,36 +98,36 @@ class EvaluationOptions(EpisodeOptions):
         tyro.conf.arg(
             metavar="NAME ...",
             help=f"Schedulers to compare: {SCHEDULERS_HELP}",
-            help_behavior_hint="(default: agent dssra zoo:graph pipeline random, of these zoo:graph where "
-            "budgets are per round, and agents of the zoo that PPO and SAC trained on the scenario)",
+            help_behavior_hint="(default: agent dssra pipeline random, zoo:graph if budgets are per round, "
+            "and the zoo's PPO and SAC agents for the scenario)",
         ),
     ] = None
     evaluate_only: bool = False
-    """Do not train: evaluate the best agent found in the run directory."""
+    """Do not train: evaluate the best agent in the folder."""
     agent: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE|zoo:NAME"), hint("default: the one trained here")
     ] = None
-    """Do not train: evaluate this saved agent, or one of the zoo."""
+    """Do not train: evaluate this saved agent, or an agent of the zoo."""
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Folder of the results, and pictures."""
+    """Folder, tracking and figures."""
 
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="FOLDER"),
         hint("default: runs/<scenario>-<algo>-seed<seed>, or -seeds<first>-<last>"),
     ] = None
-    """One folder for checkpoints, TensorBoard curves, episodes, figures and results."""
+    """Folder for checkpoints, TensorBoard curves, episodes, figures and results."""
     fresh: bool = False
-    """Start over in that folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     track: Annotated[
         Literal["wandb", "mlflow"] | None, tyro.conf.arg(metavar="wandb|mlflow"), hint("default: none")
     ] = None
-    """Tell Weights & Biases or MLflow the curves of the training, too."""
+    """Also log the training to Weights & Biases or MLflow."""
     no_figures: bool = False
-    """Leave the pictures out."""
+    """Draw no figures."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Options:
     output: tyro.conf.OmitArgPrefixes[OutputOptions] = field(default_factory=OutputOptions)
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
     ppo: PPOParameters = field(default_factory=PPOParameters)
-    """Hyper-parameters of PPO. The defaults were measured on medium."""
+    """Hyper-parameters of PPO. The defaults were chosen by experiments on medium."""
     sac: SACParameters = field(default_factory=SACParameters)
     """Hyper-parameters of SAC."""
     graph: GraphParameters = field(default_factory=GraphParameters)

@@ -84,11 +84,11 @@ def train_agent(
     )
     whole = options.whole_steps(before.steps)
     if whole != options.steps:
-        print(f"  rounded up to {whole:,} steps: training ends with a whole rollout")
+        print(f"  rounded up to {whole:,} steps, because a training ends with a whole rollout")
     if before.planned and before.planned < options.steps:
         print(
-            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate takes "
-            "its place in the longer schedule"
+            f"  lengthened from {before.planned:,} to {options.steps:,} steps: the learning rate follows "
+            "the longer schedule from here"
         )
     print(f"  curves: tensorboard --logdir {shlex.quote(str(files.tensorboard))}")
     plan = TrainingPlan(

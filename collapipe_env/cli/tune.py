@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Tune the scalars of dssra-plus for a scenario.
 
-Plays candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best
-one and the neutral one, with which dssra-plus is dssra, then play fresh episodes. Prints the section of a
-scenario file that keeps what was found. Ctrl-C keeps the work done, as does SIGTERM; the same command goes on
-from there.
+Plays all candidates on the same episodes: a third are drawn at random, the others come from CMA-ES. The best
+candidate and the neutral one, with which dssra-plus equals dssra, then play fresh episodes. Prints the result
+as a section of a scenario file. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes
+there.
 
 Examples:
   collapipe tune boards
@@ -52,32 +52,29 @@ class Options:
 
     scenario: Annotated[tyro.conf.Positional[str], SCENARIO_OPTION]
     scheduler: Annotated[str, tyro.conf.arg(metavar="NAME")] = "dssra-plus"
-    """Scheduler to tune: dssra-plus, or one of your own (file.py:Name) that reads the scenario's section
-    dssra_plus."""
+    """Scheduler to tune: dssra-plus, or your own (file.py:Name) that reads the section dssra_plus."""
     candidates: int = 48
-    """Sets of scalars that are tried, the neutral one among them."""
+    """Number of candidates (sets of scalars), including the neutral one."""
     episodes: int = 8
-    """Episodes that each of them plays; the same ones for all."""
+    """Episodes per candidate, the same for all."""
     check_episodes: int = 16
-    """Fresh episodes on which the best one is compared with the neutral one."""
+    """Fresh episodes on which the best candidate is compared with the neutral one."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
-    """Rounds of an episode; may be more than the scenario's."""
+    """Rounds per episode; may be more than the scenario's."""
     seed: int = 0
     """Seed of the search and of its episodes."""
-    write: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: they are only printed")] = (
-        None
-    )
-    """Scenario file, of the same scenario, to write what was found into; all else in it stays."""
+    write: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: only print them")] = None
+    """File of the same scenario into which to write the scalars; everything else in it stays."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/tune-<scenario>-seed<seed>")
     ] = None
     """Folder for finished candidates and the report."""
     fresh: bool = False
-    """Start over in the folder instead of going on where it stopped."""
+    """Start over in the folder instead of resuming."""
     processes: Annotated[
-        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; other engines: what suits them")
+        int | None, tyro.conf.arg(metavar="INT"), hint("default: 1; depends on the engine with --executor")
     ] = None
-    """Candidates of a generation played at once, each in a process or job."""
+    """Number of candidates played at once, each in its own process or job."""
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def check(self) -> None:

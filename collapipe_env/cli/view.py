@@ -20,11 +20,11 @@ from collapipe_env.progress import progress_bar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-DESCRIPTION = """Make a page of a finished run, to open in a browser, or a video of an episode.
+DESCRIPTION = """Turn a finished run into a page for the browser, or an episode into a video.
 
-The run is one of train, evaluate or compare. The page is one HTML file that needs no network: rounds to step
-through with the pipelines' Gantt charts, the map, plans and energy queues, charts over the rounds, and
-tables to sort. A round is played again from the decisions that the run stored.
+Shows runs of train, evaluate and compare. The page is one HTML file that needs no network. It steps through
+the rounds with their Gantt charts, map, plans and energy queues, and has charts over the rounds and sortable
+tables. Rounds are replayed from the decisions that the run stored.
 
 Examples:
   collapipe view runs/evaluate-medium
@@ -38,28 +38,27 @@ class Options:
     """All options."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    """Folder of the run."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE"), hint("default: RUN/view.html")] = None
-    """The page."""
+    """File for the page."""
     scenario: Annotated[
         str | None, tyro.conf.arg(metavar="NAME|FILE.py:NAME"), hint("default: the first")
     ] = None
-    """Scenario whose rounds are shown, where the run has several. A file.py:Name is run first, so
-    that the run may have processes and tasks of your own."""
+    """Scenario to show. A file.py:Name is run first, for your own processes and tasks."""
     scheduler: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME ..."), hint("default: all; for a video the reference")
+        tuple[str, ...], tyro.conf.arg(metavar="NAME ..."), hint("default: all; for a video, the reference")
     ] = ()
-    """Schedulers whose rounds are shown."""
+    """Schedulers to show."""
     episode: int = 0
-    """Held-out episode whose rounds are shown."""
+    """Held-out episode to show, counted from 0."""
     video: Annotated[
-        Path | None, tyro.conf.arg(metavar="FILE.gif|FILE.mp4"), hint("default: none, a page")
+        Path | None, tyro.conf.arg(metavar="FILE.gif|FILE.mp4"), hint("default: write a page")
     ] = None
-    """Write a video of the episode in place of the page; MP4 needs the program ffmpeg."""
+    """Write a video of the episode instead of the page; MP4 needs the program ffmpeg."""
     frames: int = 100
-    """Frames of the video, at most; of longer episodes, rounds at even distances."""
+    """Largest number of frames; of longer episodes, evenly spaced rounds are shown."""
     fps: float = 5.0
-    """Frames of the video a second."""
+    """Frames per second of the video."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe view") -> int:
@@ -100,7 +99,7 @@ def _run(options: Options, *_: object) -> None:
         print(f"video: {options.video}")
         return
     names = ", ".join(result.title for result in results)
-    print(f"playing episode {options.episode} of {names} on {stored.scenario.name} again")
+    print(f"replaying episode {options.episode} of {names} on {stored.scenario.name}")
     with progress_bar(len(results) * stored.rounds, "replaying", "rounds") as bar:
         text = page_of(run, choice, partial(_one_more, bar))
     out = options.out or RunDirectory(run.path).view

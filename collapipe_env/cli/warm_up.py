@@ -23,10 +23,10 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents
 
-DESCRIPTION = """Compile all loops for this machine now.
+DESCRIPTION = """Compile all loops for this machine in advance.
 
-No first step or decision then waits for it. Compiled code is kept on disk; when all of it is there, nothing
-is done. Ctrl-C keeps the work done; the same command goes on from there.
+First steps and decisions then need not wait for the compiler. Compiled code is cached on disk, and what is
+already there is not compiled again. After Ctrl-C, finished work is kept and the same command resumes there.
 
 Examples:
   collapipe warm-up
@@ -51,7 +51,7 @@ class Options:
             help=f"Compile only what a round of these needs: shipped scenarios ({SHIPPED}), YAML files, "
             f"{OWN_HELP}",
         ),
-        hint("default: everything that any may need"),
+        hint("default: all that any scenario may need"),
     ] = None
 
 
@@ -142,7 +142,7 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     folder = cache_folder()
     kept = "not kept (set NUMBA_CACHE_DIR)" if folder is None else f"kept below {folder}"
     if count.compiled == 0:
-        print(f"all is warm already; compiled code is {kept}")
+        print(f"everything is compiled already; compiled code is {kept}")
     else:
         seconds = time.perf_counter() - start
         print(f"compiled {count.compiled} functions in {seconds:.0f} s; they are {kept}")

@@ -18,11 +18,11 @@ from collapipe_env.files import read_regular
 from collapipe_env.zoo import shipped_agents
 from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
 
-DESCRIPTION = """List the trained agents that come with the package, or show one.
+DESCRIPTION = """List the trained agents of the package, or show or export one.
 
-An agent of the zoo plays as --agent zoo:NAME, or as zoo:NAME among --schedulers. Its file is compared with
-the checksum of the index whenever it is loaded, and nothing in it is executed. export writes such a file of
-an agent of your own, which plays as --agent FILE.
+To play an agent of the zoo, give --agent zoo:NAME, or zoo:NAME among --schedulers. Its file is checked
+against the checksum in the index whenever it is loaded, and nothing in it is executed. export writes such a
+file from your own checkpoint; give it as --agent FILE.
 
 Examples:
   collapipe zoo
@@ -78,7 +78,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Export:
-    """Write what plays of a checkpoint, without what only training needs."""
+    """Write the part of a checkpoint that plays, without what only training needs."""
 
     checkpoint: Annotated[
         tyro.conf.Positional[Path],

@@ -26,7 +26,8 @@ from collapipe_env.progress import progress_bar
 
 PROGRESS_NOTE = (
     "Per progress: simulated time per unit of progress under the surrogate's fitted law, whichever learner "
-    "trains; where clusters may sit out or choose their local steps, the shortest rounds train least. "
+    "trains. It counts here because the shortest rounds train least if clusters may sit out or choose their "
+    "local steps. "
 )
 OVERALL_HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
@@ -36,9 +37,9 @@ OVERALL_HEADERS: tuple[Cell, ...] = (
     ("scenarios", ""),
 )
 OVERALL_CAPTION = (
-    "Difference: interquartile mean over the episodes of all scenarios, 95 % bootstrap interval with each "
-    "scenario resampled by itself. Compare schedulers only where they played the same scenarios. Below the "
-    "line: those that fail the energy gate in any of them."
+    "Difference: interquartile mean over the episodes of all scenarios, with a 95 % bootstrap interval that "
+    "resamples each scenario separately. Compare only schedulers that played the same scenarios. Schedulers "
+    "below the line fail the energy gate in at least one of them."
 )
 
 
@@ -219,19 +220,19 @@ def _gate_notes(comparison: ScenarioComparison) -> list[str]:
 def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     """The meaning of the table's columns, in a few sentences."""
     several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
-    runs = ", and over training runs where there are several" if several else ""
+    runs = " and training runs" if several else ""
     reference = _reference_title(comparisons)
     by_progress = any(not math.isnan(s.seconds_per_progress.mean) for c in comparisons for s in c.summaries)
     compared = "simulated time per unit of progress" if by_progress else "mean delay"
     return (
-        f"Mean and 95 % bootstrap interval over episodes{runs}; IQM: mean of the middle half of the "
+        f"Means over episodes{runs}, with 95 % bootstrap intervals. IQM: mean of the middle half of the "
         f"episodes. {PROGRESS_NOTE if by_progress else ''}"
-        f"Difference: {compared} over that of {reference} in the same episode, less 1; "
-        "faster: share of episodes in which it is below that, ties counting half; "
-        f"rank: by {compared} in the same episode. Energy excess: worst node's time-average energy over its "
-        "budget (mean power, where budgets are per second), less 1 (0 or below: every budget is met). "
-        "Backlog slope: growth of the largest energy queue "
-        "in the last half of the episode, in budgets. Peak memory: of any device. Decision: median."
+        f"Difference: {compared} divided by that of {reference} in the same episode, minus 1. "
+        f"Faster: share of episodes with less than {reference}; ties count half. "
+        f"Rank: by {compared} in the same episode. Energy excess: the worst node's time-average energy (with "
+        "budgets per second, its mean power) over its budget, minus 1; at most 0 if every budget is met. "
+        "Backlog slope: growth of the largest energy queue in the last half of the episode, in per cent of a "
+        "budget per round. Peak memory: largest of any device. Decision: median time."
     )
 
 

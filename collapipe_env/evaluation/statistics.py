@@ -191,7 +191,10 @@ def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
         target = default_target(results)
         origin = f"{100 * TARGET_SHARE:.0f} % of the way from the untrained model's to the best final loss"
     if math.isnan(target):
-        return target, "No target loss: no scheduler ended below the untrained model's; play more rounds."
+        return (
+            target,
+            "No target loss: no scheduler ended below the untrained model's loss; play more rounds.",
+        )
     return target, f"Target loss {target:.4f} ({origin})."
 
 

@@ -11,29 +11,29 @@ from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRo
 
 MEASURED = {
     "wall": "readings of the machine's monotonic clock, over the time scale",
-    "virtual": "times that the processes have reckoned from each other's messages; no real clock was read",
-    "none": "readings of the machine's monotonic clock. Nothing waits for a price, and prices are those of "
-    "the scenario's devices, not of this machine: see --full-size and collapipe calibrate",
+    "virtual": "times that the processes computed from each other's messages; no real clock was read",
+    "none": "readings of the machine's monotonic clock. Nothing waits for priced times, which are those of "
+    "the scenario's devices and not of this machine: see --full-size and collapipe calibrate",
 }
 """Meaning of measured times, by clock."""
 CAPTION = (
-    "Priced: by the simulator. Measured: {measured}. "
-    "T_step: from when the first message of a local step may leave until its last gradient was handed to "
-    "the control unit or its last operation ended, mean over the local steps. T_n: to the end of the upload."
+    "Priced: times of the simulator. Measured: {measured}. "
+    "T_step: mean time of a local step, from when its first message may leave until its last gradient was "
+    "handed to the control unit or its last operation ended. T_n: time until the end of the upload."
 )
 LOST_CAPTION = (
-    "Where devices were lost, T_n is priced with their recoveries, and T_step is not measured, as the round "
-    "was begun anew."
+    "If devices were lost, the priced T_n includes their recoveries, and T_step is not measured, because the "
+    "round was started anew."
 )
 LATE_CAPTION = (
-    "Late: ends of operations and "
-    "arrivals of messages behind the time that was due, mean and largest, in wall time; begun late: begins "
-    "of operations likewise, which waits for priced ends make up for; overruns: ends more than 1 ms late."
+    "Late: delay of ends of operations and of arrivals of messages behind their due times, mean and largest, "
+    "in wall time. Begun late: the same for starts of operations, which shorter waits make up for. Overruns: "
+    "number of ends that were more than 1 ms late."
 )
 CLOCKS_CAPTION = (
-    "Clocks within: largest error with which other machines' clocks are converted into the launcher's, by "
-    "exchanges of times before and after each round, in wall time. Times since the round's begin are off by "
-    "that at most, lengths between readings of two machines by twice that."
+    "Clocks within: largest error in converting other machines' clocks to the launcher's, from exchanges of "
+    "times before and after each round, in wall time. Times since the start of the round are off by at most "
+    "that, differences between readings of two machines by at most twice that."
 )
 IMPORTANT = (
     *("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost"),

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"
 CAPTION = (
-    "Local steps: from the round's begin, all-reduces and updates between them included; collection: with "
-    "the last update and replicas. Means over rounds in which the cluster has lost no device."
+    "Local steps: from the start of the round, including the all-reduces and updates between them. "
+    "Collection: including the last update and replicas. "
+    "Means over rounds in which the cluster lost no device."
 )
 
 

@@ -152,5 +152,5 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, tmp_path: Pa
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])},
     )
     assert (result.returncode, result.stdout) == (130, "")
-    assert result.stderr == "\ninterrupted before anything was done\n"
+    assert result.stderr == "\ninterrupted before any work was done\n"
     assert not (tmp_path / "run").exists()

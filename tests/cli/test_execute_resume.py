@@ -116,13 +116,13 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
     capsys.readouterr()
     assert main([*given, "--rounds", "3"]) == 0
     output = capsys.readouterr().out
-    assert "2 of 3 rounds have been played" in output
+    assert "2 of 3 rounds are done" in output
     assert "round 3 of 3" in output
     assert "round 2 of 3" not in output
     same_results(whole, parts)
     # A finished one says so; one with other options is refused.
     assert main([*given, "--rounds", "3"]) == 0
-    assert "all 3 rounds have been played" in capsys.readouterr().out
+    assert "all 3 rounds are done" in capsys.readouterr().out
     for other in (
         ["--rounds", "2"],
         ["--rounds", "3", "--seed", "1"],
@@ -182,7 +182,7 @@ def test_whatever_ends_it_leaves_no_process_and_all_rounds(who, number, status, 
     wait_until_gone(names)
     told, output, errors = run(parts, *given)
     assert told == 0, errors
-    assert "of 8 rounds have been played" in output
+    assert "of 8 rounds are done" in output
     same_results(whole, parts)
 
 

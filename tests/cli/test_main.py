@@ -48,7 +48,7 @@ def test_every_long_command_explains_itself_under_its_own_name(name: str, capsys
     assert stop.value.code == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"usage: collapipe {name}" in text
-    assert "Ctrl-C keeps the work done" in text
+    assert "After Ctrl-C or SIGTERM, finished work is kept" in text
     assert "--schedulers NAME" in text
 
 

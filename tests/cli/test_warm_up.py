@@ -30,7 +30,7 @@ def said(environment=None):
 def test_afterwards_another_process_finds_all_warm(capsys):
     assert main(["warm-up", "--schedulers", "greedy_dpp"]) == 0
     assert "kept below" in capsys.readouterr().out
-    assert said().startswith("all is warm already; compiled code is kept below ")
+    assert said().startswith("everything is compiled already; compiled code is kept below ")
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_a_cold_run_says_how_long_it_took(tmp_path):
     assert first is not None
     assert int(first[1]) > 10
     assert first[3] == str(tmp_path)
-    assert said(environment) == f"all is warm already; compiled code is kept below {tmp_path}\n"
+    assert said(environment) == f"everything is compiled already; compiled code is kept below {tmp_path}\n"
 
 
 def test_what_one_scenario_needs_is_less_than_everything(capsys, monkeypatch):
@@ -132,7 +132,7 @@ def test_the_run_of_everything_leaves_out_silently(monkeypatch, capsys):
     monkeypatch.setattr(warm_up_module, "_play", impossible)
     monkeypatch.setattr(warm_up_module, "_play_environments", lambda: None)
     assert main(["warm-up"]) == 0
-    assert capsys.readouterr().out.startswith("all is warm already; ")
+    assert capsys.readouterr().out.startswith("everything is compiled already; ")
 
 
 def test_an_unknown_scheduler_is_one_line(capsys):

@@ -23,7 +23,7 @@ def snippet(heading: str) -> str:
 def test_one_agent_a_cluster(capsys):
     pytest.importorskip("pettingzoo", reason="PettingZoo is not installed")
     names: dict = {}
-    exec(snippet("One agent a cluster"), names)
+    exec(snippet("One agent per cluster"), names)
     assert names["truncations"] == {"cluster_0": True, "cluster_1": True}
     assert "uplink_gain" in capsys.readouterr().out
     assert names["env"].state_space.contains(names["whole"])
@@ -44,7 +44,7 @@ def test_three_objectives(capsys):
 
 def test_the_cost_apart():
     names: dict = {}
-    exec(snippet("The cost apart"), names)
+    exec(snippet("A separate cost"), names)
     assert names["cost"] == names["info"]["cost"]
     assert names["costs"].shape == (8,)
 

@@ -23,7 +23,7 @@ from collapipe_env.physics.recovery import RecoveryTerms
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")]
 USUAL = RecoveryTerms("light", 0.5, 4)
 SCALE = 0.5
-"""Seconds of wall time for a priced second."""
+"""Seconds of wall time per simulated second."""
 
 
 @pytest.mark.parametrize(

@@ -24,55 +24,54 @@ class GraphParameters:
     """Graph net, trained through the model of the system: one set of weights for every size."""
 
     start_from: str = ""
-    """Graph net whose weights training begins with, a file or zoo:NAME; empty for random ones."""
+    """Graph net with the initial weights: a file or zoo:NAME; empty for random weights."""
     clone_steps: int = 0
-    """Steps at the start in which the net learns to decide as DSSRA does, 0 to learn without examples."""
+    """Steps at the start in which the net imitates DSSRA; 0 to learn without examples."""
     learning_rate: float = 2e-3
-    """Adam's step size at the start; it falls in a straight line."""
+    """Adam's learning rate at the start; it falls linearly."""
     final_learning_rate: float = 6e-5
-    """Step size at the end."""
+    """Learning rate at the end."""
     clusters: int = 128
-    """Clusters of a gradient step, over all environments of a group."""
+    """Clusters per gradient step, over all environments of a group."""
     most_clusters: int = 40
-    """Largest number of clusters of the systems trained on."""
+    """Largest number of clusters in the training systems."""
     random_groups: int = 8
-    """Groups of random systems, beside two of each scenario."""
+    """Groups of random systems, in addition to two groups per scenario."""
     scenarios: tuple[str, ...] = ("small", "medium", "medium", "boards", "phones")
-    """Scenarios of which one group plays with the scenario's own layout, and one with new layouts. One that
-    is named twice has twice as many."""
+    """Training scenarios, with two groups each; name a scenario twice for twice as many groups."""
     longest_backlog: float = LONGEST_BACKLOG
-    """Mean over environments of the longest energy queue [budgets] from which a group is given up."""
+    """Mean longest energy queue (in budgets) above which a group is replaced."""
     samples: int = 12
-    """Samples of the counts of blocks of each cluster."""
+    """Samples of each cluster's block counts."""
     entropy: float = 0.02
-    """Weight of the entropy of the counts at the start; it falls as the square of what is left."""
+    """Weight of the entropy of the block counts at the start; it falls quadratically."""
     final_entropy: float = 0.001
-    """Weight of the entropy at the end."""
+    """Weight of that entropy at the end."""
     counts_weight: float = 5.0
-    """Weight of the counts of blocks in the loss; the objective's is 1."""
+    """Weight of the block counts in the loss; the objective has weight 1."""
     micro_batches_weight: float = 3.0
-    """Weight of the numbers of micro-batches in the loss."""
+    """Weight of the micro-batch numbers in the loss."""
     averaged_steps: int = 500
-    """Steps over which the weights that play are averaged."""
+    """Steps over which the net's weights are averaged for playing."""
     horizon_s: float = 0.0
-    """Horizon [s] of the discount under which heat is charged with what it costs later, 0 for none of it.
-    1080 is three time constants of a phone. Versions are then compared on the scenario shown."""
+    """Discount horizon [s] for the later cost of heat, 0 for none; 1080 is three time constants of a phone.
+    With a horizon, versions are compared on the given scenario."""
     critic_steps: int = 320
-    """Steps at the start in which, with a horizon, only the critic of heat learns: the net plays as it is."""
+    """Steps at the start in which only the heat critic learns; needs a horizon."""
     width: int = 48
-    """Numbers of a token."""
+    """Width of a token."""
     layers: int = 2
-    """Layers of attention."""
+    """Attention layers."""
     heads: int = 4
-    """Heads of attention, a divisor of the width."""
+    """Attention heads; must divide the width."""
     hidden: int = 96
-    """Units of a feed-forward layer."""
+    """Width of the feed-forward layers."""
     edge_hidden: int = 16
-    """Units of the layer that reads hops."""
+    """Width of the layer that reads hops."""
     plan_hidden: int = 48
-    """Units of the layers that read the segments."""
+    """Width of the layers that read segments."""
     without: tuple[Part, ...] = ()
-    """Parts of the net that are left out, to see what they are worth."""
+    """Parts of the net to leave out, to measure what they contribute."""
 
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
