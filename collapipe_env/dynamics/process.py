@@ -297,7 +297,7 @@ class Process:
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
         """Estimate that schedulers and the observation get in place of the truth.
 
-        Plans are decoded against it, too.
+        Memory and presence stay true whatever it says: plans are decoded against them.
 
         Args:
             carried: Of the round.
