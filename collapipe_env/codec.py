@@ -129,24 +129,25 @@ class ActionCodec:
         """Shape and meaning of each part of an action, in their order within a cluster."""
         devices, clusters = (self.clusters, self.devices), (self.clusters,)
         power = (
-            f"transmit power, geometric: -1 for {self.power_min_w:g} W, 1 for {self.power_max_w:g} W, 0 for "
-            f"{math.sqrt(self.power_min_w * self.power_max_w):g} W"
+            f"transmit power, on a geometric scale: -1 for {self.power_min_w:g} W, 1 for "
+            f"{self.power_max_w:g} W, 0 for {math.sqrt(self.power_min_w * self.power_max_w):g} W"
         )
         choices = ", ".join(map(str, self.micro_batch_choices))
         return {
             "segments": ActionPart(
                 devices,
-                f"weight of the device in sharing out {self.blocks} blocks, under its memory cap; -1: none",
+                f"weight of the device in the division of {self.blocks} blocks, under its memory cap; "
+                "-1 for no block",
             ),
             "device_power": ActionPart(devices, power),
             "cu_power": ActionPart(clusters, power),
             "micro_batches": ActionPart(
-                clusters, f"number of micro-batches: nearest of {choices}, spread evenly over [-1, 1]"
+                clusters, f"number of micro-batches: the nearest of {choices}, spaced evenly over [-1, 1]"
             ),
             "bandwidth": ActionPart(
                 clusters,
-                f"weight of the cluster in sharing out the uplink above a floor of {self.bandwidth_floor:g}: "
-                "-1: the floor",
+                f"weight of the cluster in the division of the uplink above a floor of "
+                f"{self.bandwidth_floor:g}; -1 for the floor",
             ),
             **{
                 part.name: ActionPart(

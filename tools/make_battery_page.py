@@ -155,7 +155,7 @@ def main() -> None:
     """Play everything, write the table and draw the figure."""
     stamp = (
         f"`python tools/make_battery_page.py` (`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate, "
-        f"seed {SEED}): means; energy is that of a device in a round, the deficit the largest of any device "
+        f"seed {SEED}): means over episodes; energy of a device in a round; largest deficit of any device "
         "before the last round"
     )
     write_parts(PAGE, {"batteries": f"{table()}\n\n{stamp}"})

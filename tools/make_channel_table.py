@@ -155,8 +155,8 @@ def main() -> None:
     stamps = {
         "knowledge": (
             knowledge_table,
-            f"{play}: mean delay of a round, and how far it is above that on the truth; mean of the "
-            "longest upload; energy of the worst node over its budget, mean of an episode",
+            f"{play}: mean delay of a round, with its excess over the delay on the truth; mean of the "
+            "longest upload; mean energy of the worst node over its budget",
         ),
         "margins": (margin_table, f"{play}: mean delay of a round with committed rates"),
         "filter": (

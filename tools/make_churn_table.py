@@ -39,7 +39,7 @@ NAMES = {"pipeline": "even split", "asteroid": "Asteroid", "dssra": "DSSRA"}
 KINDS: tuple[RecoveryKind, ...] = ("light", "heavy", "drop-round")
 
 
-COPIES = {"none": 1, "next stage": 1, "2 a stage": 2}
+COPIES = {"none": 1, "next stage": 1, "2 per stage": 2}
 """Devices of a stage, which all hold its blocks, by who has copies of what devices train."""
 
 
@@ -310,7 +310,7 @@ def main() -> None:
         "H",
         "scheduler",
         "failed, % (theory)",
-        "light: s a failure",
+        "light: s per failure",
         "heavy",
         "delay: light, s",
         "heavy",

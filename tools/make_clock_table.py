@@ -127,8 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.write:
         stamp = (
             f"`python tools/make_clock_table.py --write` (`medium-thermal`, {EPISODES} episodes x {ROUNDS} "
-            "rounds, surrogate): mean delay of a round; share of devices and rounds that the governor slows, "
-            "and that plans cap; change of the mean, and of the least and the most changed episode"
+            "rounds, surrogate): mean delay of a round; share of devices and rounds that the governor "
+            "slows; with open clocks also the share that plans cap; mean change, with the range over episodes"
         )
         write_parts(PAGE, {"clocks": f"{found}\n\n{stamp}"})
 

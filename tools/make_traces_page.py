@@ -182,8 +182,8 @@ def main() -> None:
 
 
 NOTE = (
-    f"`python tools/make_traces_page.py` (`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate, made "
-    "traces, `level: layout` but for the last two; energy is that of the worst node over its budget)"
+    f"`python tools/make_traces_page.py` (`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate, "
+    "synthetic traces, `level: layout` except in the last two rows; energy: worst node, over its budget)"
 )
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Battery(Process):
         )
         most_w = {"none": 0.0, "charger": spec.charger_max_w, "solar": spec.panel_w}[spec.harvest]
         if most_w > 0.0:
-            source = "power of the source that charges the device now"
+            source = "present power of the source that charges the device"
             self.observed += (Observed("harvest_w", (N, K), "W", 0.0, most_w, source),)
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface

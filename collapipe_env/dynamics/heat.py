@@ -87,7 +87,9 @@ class Heat(Process):
         self.numbers = scenario.clusters if self._drifts or spec.ambient_max_c > spec.ambient_min_c else 0
         if self._drifts:
             self.numbers += scenario.clusters + scenario.clusters % 2
-        headroom = "thermal headroom: the temperature that the governor reads over its set point, from 25 C"
+        headroom = (
+            "thermal headroom: the temperature that the governor reads over its set point, both above 25 C"
+        )
         self.observed = (Observed("headroom", devices, "1", 0.0, MOST_HEADROOM, headroom),)
         if self._steps:
             last, names = float(self._last), "level of the governor, 0 the full clock"

@@ -178,14 +178,14 @@ class Mobility(Process):
         self._first_of_links = self._first_of_pairs + _even(self._pairs)
         self.numbers = self._first_of_links + _even(self._links)
         fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
-        place = "place in the cluster's square, from its {} edge"
+        place = "position in the cluster's square, from its {} edge"
         self.observed = (
             Observed("x", (N, K), "m", 0.0, side, place.format("western"), realistic=False),
             Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
             Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device", realistic=False),
         )
         if self._reach is not None:
-            what = "time until the device leaves on its present course; the upper bound where it does not"
+            what = "time until the device leaves on its present course; the upper bound if it does not leave"
             self.observed += (Observed("leaves_s", (N, K), "s", 0.0, ANNOUNCED_S, what),)
 
     def begin(self, system: System, u: Array) -> Carried:

@@ -159,9 +159,7 @@ class Presence(Process):
         self._horizon_s = usual_round(scenario)
         since = "time since the device came or left, or since the episode began"
         self.observed = (
-            Observed(
-                "announced", (N, K), "1", 0.0, 1.0, "1 for a device that is about to leave, and says so"
-            ),
+            Observed("announced", (N, K), "1", 0.0, 1.0, "1 for a device that has announced its departure"),
             Observed("since_s", (N, K), "s", 0.0, spec.on_mean_s, since),
         )
 

@@ -57,7 +57,7 @@ class PreviousPlan(Process):
         L, N, K = scenario.blocks, scenario.clusters, scenario.max_devices
         self._shape = (N, L, K + 1)
         self.observed = (
-            Observed("blocks", (N, K), "blocks", 0.0, float(L), "blocks held in the round before"),
+            Observed("blocks", (N, K), "blocks", 0.0, float(L), "blocks held in the previous round"),
         )
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - draws nothing

@@ -297,7 +297,7 @@ class Process:
     def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
         """Estimate that schedulers and the observation receive instead of the truth.
 
-        Plans are also decoded against it.
+        Memory and presence keep their true values whatever it says: plans are decoded against them.
 
         Args:
             carried: Arrays of the round.

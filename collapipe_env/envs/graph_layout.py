@@ -139,37 +139,42 @@ class GraphLayout(Mapping[str, GraphPart]):
                 "N, N",
                 BETWEEN_FEATURES,
             ),
-            "present": ("1 where a device is there", (N, K), "N, K", ()),
+            "present": ("1 if the device is present", (N, K), "N, K", ()),
             "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
         }
         opened = tuple(compress(OPENED_FEATURES, (recompute, schedule, clocks)))
         if opened:
-            rows["opened"] = ("devices, what opened decisions add", (N, K), "N, K", opened)
+            rows["opened"] = ("devices, with open decisions", (N, K), "N, K", opened)
         if server:
-            rows["server"] = ("the edge server, where its terms move", (), "", SERVER_FEATURES)
+            rows["server"] = (
+                "the edge server, if it has an energy budget or tenants that come and go",
+                (),
+                "",
+                SERVER_FEATURES,
+            )
         if participation:
-            rows["absence"] = ("clusters, where they may sit out", (N,), "N", ABSENCE_FEATURES)
+            rows["absence"] = ("clusters, if they may sit out", (N,), "N", ABSENCE_FEATURES)
         if heat:
-            rows["heat"] = ("devices, where they warm up", (N, K), "N, K", HEAT_FEATURES)
+            rows["heat"] = ("devices, if they warm up", (N, K), "N, K", HEAT_FEATURES)
         if motion:
-            rows["motion"] = ("devices, where they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
+            rows["motion"] = ("devices, if they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
         if departures:
             rows["departure"] = (
-                "devices, where they may leave; 0 for absent ones",
+                "devices, if they may leave; 0 for absent ones",
                 (N, K),
                 "N, K",
                 DEPARTURE_FEATURES,
             )
         if stays:
             rows["stay"] = (
-                "devices, where they come and go; 0 for absent ones",
+                "devices, if they come and go; 0 for absent ones",
                 (N, K),
                 "N, K",
                 STAY_FEATURES,
             )
         if batteries:
             rows["battery"] = (
-                "devices, where they have batteries, also those that are away",
+                "devices, if they have batteries, including those that are away",
                 (N, K),
                 "N, K",
                 BATTERY_FEATURES,
@@ -254,7 +259,7 @@ class GraphLayout(Mapping[str, GraphPart]):
     @classmethod
     def markdown(cls) -> str:
         """Return the table of all features in the documentation, the same for every size."""
-        lines = ["| array | feature | unit | what it holds |", "| --- | --- | --- | --- |"]
+        lines = ["| array | feature | unit | meaning |", "| --- | --- | --- | --- |"]
         for name, part in cls(1, 1, 1).items():
             lines.append(f"| `{name}` ({part.axes}) | | | {part.description} |")
             lines += [f"| | `{f.name}` | {f.unit} | {f.description} |" for f in part.features]

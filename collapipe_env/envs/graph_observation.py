@@ -101,20 +101,30 @@ DEVICE_FEATURES = _features(
         SECONDS,
     ),
     ("log_update_s", "log of the time of one block's optimiser updates, plus 0.1 ms", "s", SECONDS),
-    ("log_block_load", "log of the energy of one block's passes over the energy budget", "1", LOG),
-    ("log_radio_load", "log of the energy of a second of sending over the energy budget", "1/s", LOG),
+    ("log_block_load", "log of the energy of one block's passes, over the energy budget", "1", LOG),
+    ("log_radio_load", "log of the energy of one second of sending, over the energy budget", "1/s", LOG),
     ("log_backlog", "log of 1 plus the energy queue z", "budgets", ONE_PLUS),
     ("capacity", "blocks that the memory holds, at most L", "blocks", BLOCKS),
-    ("previous_blocks", "blocks held in the round before, 0 where migration is free", "blocks", BLOCKS),
+    ("previous_blocks", "blocks held in the previous round, 0 if migration is free", "blocks", BLOCKS),
 )
 CU_FEATURES = _features(
     ("log_upload_s", "log of the time of the update's upload at a share of 1/N", "s", LOG),
     ("log_uplink_s", "log of the time of the activations on the uplink at a share of 1/N", "s", LOG),
     ("log_downlink_s", "log of the time of the gradients on the downlink at a share of 1/N", "s", LOG),
     ("log_uplink_snr", "log of the uplink's signal to noise ratio at a share of 1/N", "1", LOG),
-    ("log_radio_load", "log of the energy of a second of sending on the uplink over the budget", "1/s", LOG),
+    (
+        "log_radio_load",
+        "log of the energy of one second of sending on the uplink, over the budget",
+        "1/s",
+        LOG,
+    ),
     ("log_backlog", "log of 1 plus the energy queue z", "budgets", ONE_PLUS),
-    ("log_interference", "log of 1 plus interference over noise, all other clusters sending", "1", ONE_PLUS),
+    (
+        "log_interference",
+        "log of 1 plus interference over noise, with all other clusters sending",
+        "1",
+        ONE_PLUS,
+    ),
     ("log_server_s", "log of the server's time for the mini-batch, plus 0.1 ms", "s", SECONDS),
 )
 HOP_FEATURES = _features(
@@ -124,7 +134,7 @@ HOP_FEATURES = _features(
 BETWEEN_FEATURES = _features(
     (
         "log_interference",
-        "log of 1 plus interference over noise at the second cluster, the first alone sending",
+        "log of 1 plus interference over noise at the second cluster, with only the first one sending",
         "1",
         ONE_PLUS,
     ),
@@ -152,7 +162,7 @@ SERVER_FEATURES = _features(
         "budgets",
         ONE_PLUS,
     ),
-    ("tenants", "share of the server that tenants who come and go use", "1", SHARE),
+    ("tenants", "share of the server used by tenants that come and go", "1", SHARE),
 )
 ABSENCE_FEATURES = _features(
     ("log_absence", "log of 1 plus the participation queue y", "rounds", ONE_PLUS),
@@ -164,11 +174,11 @@ CONTEXT_FEATURES = _features(
     ("log_local_steps", "log of H", "1", LOG),
     ("log_batch_size", "log of B", "samples", LOG),
     ("log_micro_batches", "log of the largest number of micro-batches", "1", LOG),
-    ("log_power_min", "log of the least transmit power", "W", LOG),
-    ("log_power_max", "log of the greatest transmit power", "W", LOG),
+    ("log_power_min", "log of the smallest transmit power", "W", LOG),
+    ("log_power_max", "log of the largest transmit power", "W", LOG),
     (
         "log_message_s",
-        "log of the time of a device-to-device message besides its bits, plus 0.1 ms",
+        "log of the fixed time of a device-to-device message, plus 0.1 ms",
         "s",
         SECONDS,
     ),
@@ -176,22 +186,27 @@ CONTEXT_FEATURES = _features(
     ("log_edge_message_s", "the same as log_message_s on uplink and downlink", "s", SECONDS),
     ("log_edge_latency_s", "the same as log_latency_s on uplink and downlink", "s", SECONDS),
     ("log_server_launch_s", "log of the server's launches for one micro-batch, plus 0.1 ms", "s", SECONDS),
-    ("log_collect_ratio", "log of the bits of a block's update over those of a hop in a round", "1", LOG),
-    ("log_moments_ratio", "log of the bits of a moved block over those of a hop, plus 0.001", "1", RATIO),
-    ("log_relay_ratio", "log of the bits of a block's new state over those of a hop, plus 0.001", "1", RATIO),
+    ("log_collect_ratio", "log of the bits of a block's update, over the bits of a hop in a round", "1", LOG),
+    ("log_moments_ratio", "log of the bits of a moved block over the bits of a hop, plus 0.001", "1", RATIO),
+    (
+        "log_relay_ratio",
+        "log of the bits of a block's new state over the bits of a hop, plus 0.001",
+        "1",
+        RATIO,
+    ),
     (
         "log_circuit",
-        "log of 1 plus the circuits of a device-to-device sender over the reference power",
+        "log of 1 plus the circuit power of a device-to-device sender over the reference power",
         "1",
         ONE_PLUS,
     ),
     ("log_receiver", "log of 1 plus the power of a receiver over the reference power", "1", ONE_PLUS),
-    ("log_snr_cap", "log of the greatest SNR that device-to-device rates use, at most 10", "1", LOG),
-    ("floor", "least share of the uplink of a cluster times N", "1", SHARE),
-    ("through_cu", "1 where moments of moved blocks travel over the CU", "1", FLAG),
-    ("repeat", "1 where lost packets are sent again", "1", FLAG),
-    ("drop", "1 where lost packets are missed", "1", FLAG),
-    ("common_head", "1 where local steps wait for the slowest cluster", "1", FLAG),
+    ("log_snr_cap", "log of the largest SNR that device-to-device rates use, at most 10", "1", LOG),
+    ("floor", "smallest share of the uplink for a cluster, times N", "1", SHARE),
+    ("through_cu", "1 if moments of moved blocks travel over the CU", "1", FLAG),
+    ("repeat", "1 if lost packets are sent again", "1", FLAG),
+    ("drop", "1 if lost packets are dropped", "1", FLAG),
+    ("common_head", "1 if local steps wait for the slowest cluster", "1", FLAG),
 )
 
 
@@ -204,7 +219,7 @@ class GraphArrays(NamedTuple):
         hop: Features of hops from node to node (..., N, K+1, K+1, len(HOP_FEATURES)), node 0 the CU; 0 for a
             node itself and for absent devices.
         between: Features of two clusters (..., N, N, len(BETWEEN_FEATURES)), 0 for a cluster and itself.
-        present: 1 where a device is there (..., N, K).
+        present: 1 if the device is present (..., N, K).
         context: Features of the system (..., len(CONTEXT_FEATURES)).
     """
 

@@ -56,7 +56,7 @@ def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
             shape=(scenario.clusters, scenario.max_devices),
             low=0.0,
             high=1.0,
-            description="clock now, 1 for the fastest profile",
+            description="present clock; 1 for the fastest profile",
             value=partial(_clock, top),
             unit="Hz",
             scale=top,
@@ -81,7 +81,8 @@ def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
             low=-1.0,
             high=1.0,
             description=(
-                f"blocks its memory holds {_other_setting(parameters)}, -1 for 0, 1 for {scenario.blocks}"
+                f"blocks that the memory holds {_other_setting(parameters)}; "
+                f"-1 for 0, 1 for {scenario.blocks}"
             ),
             value=partial(_other_capacity, parameters),
             unit="blocks",
@@ -106,7 +107,7 @@ def participation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
             shape=(scenario.clusters,),
             low=0.0,
             high=1.0,
-            description=f"participation queue y, 1 for {cap:g} rounds",
+            description=f"participation queue y; 1 for {cap:g} rounds",
             value=partial(_absence, cap),
             unit="rounds",
             scale=cap,
@@ -135,6 +136,13 @@ def _clock(top: float, state: SystemState) -> Array:
     return xp.where(state.present, state.clock / top, 0.0)
 
 
+def _scale(seen: Observed) -> str:
+    """Note on the numbers that a feature shows as 0 and 1; empty if they are 0 and 1 themselves."""
+    unit = "" if seen.unit == "1" else f" {seen.unit}"
+    own = not unit and (seen.low, seen.high) == (0.0, 1.0)
+    return "" if own else f"; 0 for {seen.low:g}{unit}, 1 for {seen.high:g}{unit}"
+
+
 def _feature(process: str, seen: Observed) -> FeatureSource:
     """Feature of one carried array, 0 at its lower bound and 1 at its upper one."""
     span = seen.high - seen.low
@@ -143,7 +151,7 @@ def _feature(process: str, seen: Observed) -> FeatureSource:
         shape=seen.shape,
         low=0.0,
         high=1.0,
-        description=f"{seen.description}, 0 for {seen.low:g} {seen.unit}, 1 for {seen.high:g} {seen.unit}",
+        description=f"{seen.description}{_scale(seen)}",
         value=partial(_shown, process, seen.carried, seen.low, span),
         unit=seen.unit,
         scale=span,

@@ -68,8 +68,8 @@ def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
                 low=-1.0,
                 high=1.0,
                 description=(
-                    "blocks its memory holds with one micro-batch in flight, of the smallest size, -1 for 0, "
-                    f"1 for {scenario.blocks}"
+                    "blocks that the memory holds with one micro-batch in flight, of the smallest size; "
+                    f"-1 for 0, 1 for {scenario.blocks}"
                 ),
                 value=partial(_flight_capacity, system_parameters(scenario)),
                 unit="blocks",

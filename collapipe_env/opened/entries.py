@@ -39,67 +39,68 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
             OpenedPart(
                 "recompute",
                 False,
-                "recomputation: from 0 on devices store inputs of blocks only and recompute the rest, "
-                "below they store all activations if the encoder fits so",
+                "recomputation: at 0 and above devices store only the inputs of blocks and recompute the "
+                "rest, below 0 they store all activations if the encoder then fits",
             ),
         ),
         "schedule": (
             OpenedPart(
                 "schedule",
                 False,
-                f"schedule of the micro-batches: nearest of {_NAMES}, spread evenly over [-1, 1], or 1f1b "
-                "if the encoder does not fit so",
+                f"schedule of the micro-batches: the nearest of {_NAMES}, spaced evenly over [-1, 1], or "
+                "1f1b if the encoder does not fit under it",
             ),
             OpenedPart(
                 "caps",
                 True,
-                "micro-batches in flight on the device under 1f1b and zb-h1: from 1 at -1 to all at 1, at "
-                "most those that fit beside its blocks",
+                "micro-batches in flight on the device under 1f1b and zb-h1: -1 for one, 1 for all, at most "
+                "as many as fit in the memory that its blocks leave",
             ),
         ),
         "order": (
             OpenedPart(
                 "order",
                 True,
-                "priority of the device: micro-batches pass devices of higher priority first, of equal ones "
-                "that of the lower index",
+                "priority of the device: micro-batches pass devices of higher priority first; ties go to the "
+                "lower index",
             ),
         ),
         "server_blocks": (
             OpenedPart(
                 "server_blocks",
                 False,
-                "the encoder's last blocks, which the server runs: nearest of 0..{last}, spread evenly over "
-                "[-1, 1], fewer where the server has no room for all clusters'",
+                "number of the encoder's last blocks that the server runs: the nearest of 0..{last}, spaced "
+                "evenly over [-1, 1], fewer if the server's memory is too small for all clusters",
             ),
         ),
         "participation": (
             OpenedPart(
                 "participation",
                 False,
-                "participation: from 0 on the cluster takes part in the round if its devices can hold its "
-                "blocks, below it sits the round out; of all below, the highest takes part",
+                "participation: at 0 and above the cluster takes part in the round if its devices can hold "
+                "its blocks, below 0 it sits the round out; if all are below 0, the highest takes part",
             ),
         ),
         "local_steps": (
             OpenedPart(
                 "local_steps",
                 False,
-                "local steps of the cluster: nearest of {steps}, spread evenly over [-1, 1]",
+                "local steps of the cluster: the nearest of {steps}, spaced evenly over [-1, 1]",
             ),
         ),
         "clock_cap": (
             OpenedPart(
                 "clock_cap",
                 True,
-                "cap on the device's clock over its full one, geometric: -1 for {clock:g}, 1 for none",
+                "cap on the device's clock as a share of its full clock, on a geometric scale: "
+                "-1 for {clock:g}, 1 for no cap",
             ),
         ),
         "replication": (
             OpenedPart(
                 "replication",
                 False,
-                f"replicas of the cluster: nearest of {', '.join(REPLICATION_KINDS)}, spread evenly over "
+                f"replicas of the cluster: the nearest of {', '.join(REPLICATION_KINDS)}, spaced evenly over "
                 "[-1, 1]",
             ),
         ),

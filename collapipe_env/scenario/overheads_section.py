@@ -22,27 +22,26 @@ class OverheadSpec:
     """
 
     block_s: Annotated[
-        float, real("time of launching a block's forward pass at 1 GHz, backward twice", "s", ge=0.0, le=1e3)
+        float,
+        real("time of launching a block's forward pass at 1 GHz, twice that backward", "s", ge=0.0, le=1e3),
     ] = 0.003
     update_s: Annotated[
         float,
         real("time of the optimiser's update of a million parameters at 1 GHz", "s", ge=0.0, le=1e3),
     ] = 0.005
     message_s: Annotated[
-        float, real("time of a device-to-device message besides its bits", "s", ge=0.0, le=1e3)
+        float, real("fixed time of a device-to-device message, without its bits", "s", ge=0.0, le=1e3)
     ] = 0.001
-    header_bits: Annotated[
-        float, real("bits of a device-to-device message besides its numbers", "bits", ge=0.0, le=1e9)
-    ] = 0.0
+    header_bits: Annotated[float, real("header of a device-to-device message", "bits", ge=0.0, le=1e9)] = 0.0
     latency_s: Annotated[
-        float, real("time a device-to-device message is under way after sending", "s", ge=0.0, le=1e3)
+        float, real("latency of a device-to-device message after sending", "s", ge=0.0, le=1e3)
     ] = 0.003
     edge_message_s: Annotated[
-        float, real("time of a message on uplink or downlink besides its bits", "s", ge=0.0, le=1e3)
+        float, real("fixed time of a message on uplink or downlink, without its bits", "s", ge=0.0, le=1e3)
     ] = 0.001
     edge_latency_s: Annotated[
-        float, real("time a message on uplink or downlink is under way after sending", "s", ge=0.0, le=1e3)
+        float, real("latency of a message on uplink or downlink after sending", "s", ge=0.0, le=1e3)
     ] = 0.015
     server_s: Annotated[
-        float, real("time of launching the server's forward pass, backward twice", "s", ge=0.0, le=1e3)
+        float, real("time of launching the server's forward pass, twice that backward", "s", ge=0.0, le=1e3)
     ] = 0.0005
