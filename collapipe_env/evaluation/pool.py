@@ -165,13 +165,13 @@ class _Pool:
         process, numbered = self.workers[here]
         assert numbered is not None
         number, task = numbered
-        try:
+        kind, content = "", None
+        with contextlib.suppress(EOFError, ConnectionResetError):
             kind, content = here.recv()
-        except (EOFError, ConnectionResetError):
+        if not kind:
             process.join()
             self._lost(here, process.exitcode, number, task)
-            return
-        if kind == "warning":
+        elif kind == "warning":
             warn_again(*content)
         elif kind == "progress":
             self._hooks.progress(task)
