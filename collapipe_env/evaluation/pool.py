@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, warn_again
@@ -165,7 +165,7 @@ class _Pool:
         process, numbered = self.workers[here]
         assert numbered is not None
         number, task = numbered
-        kind, content = "", None
+        kind, content = "", cast("Any", None)
         with contextlib.suppress(EOFError, ConnectionResetError):
             kind, content = here.recv()
         if not kind:
