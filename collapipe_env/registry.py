@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from types import FunctionType
@@ -226,13 +228,21 @@ def _same(before: object, entry: object) -> bool:
     name = getattr(entry, "__qualname__", None)
     if name is None:
         return type(before) is type(entry) and bool(before == entry)
-    if origin(before) != origin(entry):
+    if origin(before) != origin(entry) and not _of_one_file(before, entry):
         return False
     if "<" not in name:
         return True
     return (
         isinstance(before, FunctionType) and isinstance(entry, FunctionType) and _code(before) == _code(entry)
     )
+
+
+def _of_one_file(before: object, entry: object) -> bool:
+    """Whether two definitions have one name in one file: a file may be run by its path and be imported."""
+    names = [getattr(one, "__qualname__", None) for one in (before, entry)]
+    modules = [sys.modules.get(str(getattr(one, "__module__", ""))) for one in (before, entry)]
+    files = [getattr(module, "__file__", None) for module in modules]
+    return names[0] == names[1] and None not in files and len({os.path.realpath(str(f)) for f in files}) == 1
 
 
 def _code(function: FunctionType) -> tuple[object, ...]:

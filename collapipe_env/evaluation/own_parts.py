@@ -64,6 +64,7 @@ def require_known_everywhere(scenario: Scenario, command: str) -> None:
     names = [part.__qualname__ for part in own_parts(scenario)]
     if names:
         raise ScenarioError(
-            f"{command} cannot play {', '.join(names)} of your own, which other processes do not know: take "
-            "a scenario without them, or collapipe evaluate, which plays in one process"
+            f"{command} cannot play your own {', '.join(names)}: the other processes that it starts do not "
+            "know what you register. Use a scenario without it, or collapipe evaluate, which plays in one "
+            "process"
         )

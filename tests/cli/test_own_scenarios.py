@@ -1,6 +1,9 @@
 """Scenarios in Python files on a command line, with processes and tasks of the user's own."""
 
 import csv
+import importlib
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -151,6 +154,17 @@ def test_every_form_of_a_scenario(folder):
     assert named_scenario("odd:name.yaml").name == "odd:name"
 
 
+def test_one_file_may_be_run_and_imported_but_two_may_not_share_a_name(folder, monkeypatch):
+    named_scenario("rain.py:wet")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "rain", raising=False)
+    importlib.import_module("rain")
+    monkeypatch.delitem(sys.modules, "rain")
+    shutil.copy("rain.py", "other.py")
+    with pytest.raises(ScenarioError, match=r"process name 'rain' is taken by rain:Rain: choose another"):
+        named_scenario("other.py:wet")
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -181,7 +195,7 @@ def test_a_task_of_ones_own_is_played_and_checked(folder, capsys):
 
 def test_commands_that_need_other_processes_refuse_it(folder, capsys):
     assert main(["execute", "--scenario", "rain.py:wet", "--rounds", "1"]) == 2
-    assert "collapipe execute cannot play Rain of your own" in capsys.readouterr().err
+    assert "collapipe execute cannot play your own Rain: " in capsys.readouterr().err
     assert not (folder / "runs").exists()
 
 
