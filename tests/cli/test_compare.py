@@ -311,7 +311,7 @@ def test_runs_of_one_row_are_of_one_algorithm(base, tmp_path: Path, capsys) -> N
     scenario = load_scenario(tmp_path / "one.yaml")
     agents = [saved_agent(scenario, tmp_path / f"{name}.zip", 0, algorithm=name) for name in ("ppo", "sac")]
     assert run(base, TWO, "--agent", *agents) == 2
-    expected = f"--agent: {agents[0]} is of PPO, {agents[1]} of SAC: the files that share a row"
+    expected = f"--agent: {agents[0]} is of PPO, {agents[1]} of SAC: files that share a row"
     assert expected in capsys.readouterr().err
 
 

@@ -272,7 +272,7 @@ def test_state_of_another_vector_environment_is_refused():
     env.reset(seed=0)
     with pytest.raises(StateError, match="of 3 environments, these are 2"):
         vector(num_envs=2).set_state(env.get_state())
-    with pytest.raises(StateError, match="autoreset_mode = 'NextStep', this is 'SameStep'"):
+    with pytest.raises(StateError, match="autoreset_mode = 'NextStep', this environment 'SameStep'"):
         vector(mode="SameStep").set_state(env.get_state())
 
 

@@ -52,7 +52,7 @@ ARRAYS = {
     "a mask": ("bool", lambda a: a > 0),
     "one word": ("<U4", lambda a: "even"),
     "nothing": ("object", lambda a: None),
-    "ragged": ("no array", lambda a: [[0.0], [0.0, 1.0], *a[2:].tolist()]),
+    "ragged": ("not an array", lambda a: [[0.0], [0.0, 1.0], *a[2:].tolist()]),
 }
 
 
@@ -149,7 +149,7 @@ def test_what_is_no_allocation_is_refused():
         ):
             env.step_allocation(wrong)
     plan = even_split(env._mdp.world.parameters, env.state)
-    with pytest.raises(AllocationError, match=r"micro_batches.*no array"):
+    with pytest.raises(AllocationError, match=r"micro_batches.*not an array"):
         env.step_allocation(dataclasses.replace(plan, micro_batches=[[1, 2], [3]]))
 
 
@@ -232,7 +232,7 @@ def test_messages_of_the_single_environment_show_no_batch(value):
     action = action_of(env)
     action[7] = value
     for play in (env.step, env.simulate):
-        with pytest.raises(AllocationError, match=rf"action\[7\] is {value}: .*finite.*is clipped"):
+        with pytest.raises(AllocationError, match=rf"action\[7\] is {value}: .*finite.*are clipped"):
             play(action)
     size = len(action)
     for wrong in (np.float64(0.0), np.zeros(3), np.zeros((2, size)), np.zeros((1, size))):

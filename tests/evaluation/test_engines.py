@@ -118,7 +118,7 @@ class Job:
         ("FAILED", "Job not requeued because: timed-out too many times.", "time limit of 60 minutes"),
         ("OUT_OF_MEMORY", "", "more than its 4 GB of memory: give more with --slurm-memory"),
         ("CANCELLED by 0", "", "it was cancelled: run the same command"),
-        ("NODE_FAIL", "", "ended without a result .state NODE_FAIL. while it worked on task 1, and so"),
+        ("NODE_FAIL", "", "ended without a result .state NODE_FAIL. while it worked on task 1, as in"),
         ("FAILED", "ModuleNotFoundError: No module", "could not begin task 1: install the same versions"),
     ],
 )

@@ -58,10 +58,10 @@ def test_tables_show_time_per_progress_and_to_the_target_before_delays() -> None
         "| scheduler | per progress (s) | difference (%) | faster (%) | rank | time to target (s) | delay"
     )
     assert header.count("time to target") == 1
-    assert "Difference: simulated time per unit of progress over that of DSSRA" in text
+    assert "Difference: simulated time per unit of progress divided by that of DSSRA" in text
     closed = markdown_report([comparison("one", {"dssra": [[1.0]]})])
     assert "per progress" not in closed
-    assert "Difference: mean delay over that of DSSRA" in closed
+    assert "Difference: mean delay divided by that of DSSRA" in closed
 
 
 def test_an_episode_without_progress_comes_last() -> None:

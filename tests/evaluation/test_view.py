@@ -450,7 +450,7 @@ def test_a_report_that_lost_an_episode_is_refused(evaluated: Path, tmp_path: Pat
     (copy / "results.json").write_text(json.dumps(report))
     told = refusal(capsys, copy)
     assert (
-        f"episode {lost['episode']} of 'random' on 'small' with 2 rounds stands there 1 times, not 0" in told
+        f"episode {lost['episode']} of 'random' on 'small' with 2 rounds appears 1 times, not 0" in told
     )
     del report["episodes"]
     (copy / "results.json").write_text(json.dumps(report))

@@ -304,7 +304,7 @@ def test_a_budget_that_is_missed_by_the_least_is_raised(budget, monkeypatch):
 def test_hopeless_links_are_reported_and_not_stumbled_over():
     """Repeats take up to 10^43 times the energy: a linear programme over such plans has no solution."""
     scenario = {"base": "small", "radio": {"noise_dbm_per_hz": -140.0, "link_errors": "arq"}}
-    with pytest.warns(EnergyBudgetWarning, match=r"cannot be met\. .*better the links"):
+    with pytest.warns(EnergyBudgetWarning, match=r"cannot be met\. .*improve the links"):
         gym.make("CollaPipeSurrogate-v0", scenario=scenario)
 
 

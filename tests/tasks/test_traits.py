@@ -58,7 +58,7 @@ def test_a_registered_task_that_needs_a_decoder_says_so():
 
 
 def test_a_task_without_traits_and_an_unknown_one_are_refused():
-    with pytest.raises(ScenarioError, match=r"task 'silent'.*Silent.*traits are None; give its class traits"):
+    with pytest.raises(ScenarioError, match=r"task 'silent'.*Silent.*they are None; give its class traits"):
         head_flops("silent")
     with pytest.raises(ScenarioError, match="task 'tokes' is not known: did you mean 'tokens'"):
         task_traits("tokes")
