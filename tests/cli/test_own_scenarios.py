@@ -292,3 +292,11 @@ def test_methods_of_a_process_are_checked(folder, capsys, method, message):
 def test_the_processes_that_play_are_counted_right(folder, capsys):
     assert evaluated("rain.py:wet", "--processes", "3") == 0
     assert "surrogate learner, 1 process\n" in capsys.readouterr().out
+
+
+def test_a_page_of_an_edited_process_is_refused(folder, capsys):
+    assert evaluated("rain.py:wet") == 0
+    written(factor=0.5)
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:wet"]) == 2
+    assert "another version of the package, or of a process of your own, played it" in capsys.readouterr().err
+    assert not (folder / "runs" / "evaluate-wet" / "view.html").exists()
