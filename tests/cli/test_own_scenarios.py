@@ -2,6 +2,7 @@
 
 import csv
 import importlib
+import os
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from collapipe_env.dynamics.process import PROCESSES
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation import own_code
 from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.pool import LocalExecutor
@@ -300,3 +302,14 @@ def test_a_page_of_an_edited_process_is_refused(folder, capsys):
     assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:wet"]) == 2
     assert "another version of the package, or of a process of your own, played it" in capsys.readouterr().err
     assert not (folder / "runs" / "evaluate-wet" / "view.html").exists()
+
+
+def test_only_own_code_may_not_end_the_process(folder, monkeypatch):
+    named_scenario("rain.py:wet")
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with own_failures_blamed():
+        os._exit(7)
+    assert ended == [7]
+    with pytest.raises(SystemExit), own_failures_blamed():
+        sys.exit(3)
