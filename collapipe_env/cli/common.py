@@ -22,6 +22,7 @@ import tyro
 from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Terminated, drop_output, terminable
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
+from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import versions
@@ -164,7 +165,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         after ``| head``), 143 after SIGTERM.
     """
     try:
-        with warnings_as_lines(), terminable(), _always_printable():
+        with warnings_as_lines(), terminable(), _always_printable(), own_failures_blamed():
             job()
             sys.stdout.flush()  # at its end, Python could only complain
     except CollaPipeError as error:
@@ -174,7 +175,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         if not sys.stdout.closed:
             raise
         # Only code that was imported for the user can have done that.
-        print("error: standard output was closed: a scheduler must not close sys.stdout", file=sys.stderr)
+        print("error: standard output was closed: your own code must not close sys.stdout", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         again = command_line(program, [option for option in arguments if option != "--fresh"])

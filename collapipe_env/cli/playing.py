@@ -219,6 +219,7 @@ def play_and_report(
         CollaPipeError: If a scheduler cannot play, or a file cannot be read or written.
     """
     from collapipe_env.evaluation.comparison import summarise_scenario
+    from collapipe_env.evaluation.own_parts import place_of
     from collapipe_env.evaluation.report import write_report
     from collapipe_env.evaluation.runner import evaluate_all
 
@@ -226,7 +227,7 @@ def play_and_report(
     sizes = " or ".join(dict.fromkeys(plan.size for plan in plans))
     print(
         f"playing {', '.join(names)} on {', '.join(plan.scenario.name for plan in plans)}: {sizes} each, "
-        f"{plans[0].learner} learner, {executor.where}"
+        f"{plans[0].learner} learner, {place_of(executor, [plan.scenario for plan in plans]).where}"
     )
     outcomes = evaluate_all(plans, executor, tolerant=several)
     comparisons = [

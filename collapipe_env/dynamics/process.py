@@ -9,8 +9,10 @@ that is off adds nothing to the state, the observation or the time of a step.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from collapipe_env.arrays import Array
@@ -330,6 +332,13 @@ class Process:
         return getattr(type(self), part) is not getattr(Process, part)
 
 
+_CALLED = (
+    *("begin", "advance", "apply", "limits", "limits_under"),
+    *("price", "interrupt", "failures", "estimate"),
+)
+"""Methods that are called with arguments in their order."""
+
+
 def _check(name: object, process: object) -> None:
     """Refuse an object that is not a process of this name."""
     if not (isinstance(process, type) and issubclass(process, Process)):
@@ -346,6 +355,17 @@ def _check(name: object, process: object) -> None:
         raise ScenarioError(
             f"after of the process {name!r} is {after!r}: use a tuple of names, say ('fading',)"
         )
+    for part in _CALLED:
+        own = inspect.getattr_static(process, part)
+        if not isinstance(own, FunctionType):
+            continue
+        expected = inspect.signature(getattr(Process, part))
+        try:
+            inspect.signature(own).bind(*expected.parameters)
+        except TypeError as error:
+            raise ScenarioError(
+                f"{part} of the process {name!r} cannot be called as {part}{expected} ({error})"
+            ) from None
     spec = process.Spec
     if spec is not None and not (isinstance(spec, type) and _is_frozen(spec)):
         raise ScenarioError(

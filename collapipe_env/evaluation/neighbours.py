@@ -25,7 +25,7 @@ from types import ModuleType
 from collapipe_env.evaluation.source_digest import LIBRARIES
 
 _PACKAGE = __name__.partition(".")[0]
-_INSTALLED = (*LIBRARIES, Path(site.getusersitepackages()).resolve(), Path(__file__).resolve().parents[1])
+INSTALLED = (*LIBRARIES, Path(site.getusersitepackages()).resolve(), Path(__file__).resolve().parents[1])
 """Folders of libraries and of this package: they may lie in a user's folder, but are not the user's code."""
 _UNCACHED: set[Path] = set()
 """Folders whose modules are compiled from their source."""
@@ -101,7 +101,7 @@ def _is_uncached(path: str) -> bool:
     """Whether a folder's modules are compiled from their source."""
     place = Path(path or ".").resolve()
     around = {place, *place.parents}
-    return not around.isdisjoint(_UNCACHED) and around.isdisjoint(_INSTALLED)
+    return not around.isdisjoint(_UNCACHED) and around.isdisjoint(INSTALLED)
 
 
 def _finder(path: str) -> FileFinder:

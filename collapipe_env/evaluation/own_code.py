@@ -83,6 +83,12 @@ _MODULES: dict[str, str] = {}
 """Digests of the modules that were imported here, as they were then."""
 
 
+def named_places() -> set[Path]:
+    """Return the folders of the files, and the files of the modules, that were run here."""
+    modules = (getattr(sys.modules.get(name), "__file__", None) for name in _MODULES)
+    return {*(path.parent for path in _FILES), *(Path(file) for file in modules if file is not None)}
+
+
 def is_reference(name: str) -> bool:
     """Whether a name refers to a user's own code."""
     return ":" in name or name.endswith(".py")

@@ -41,14 +41,20 @@ def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
         executor: The requested executor; a note says if it is not used.
         scenarios: The scenarios.
     """
-    if not any(map(own_parts, scenarios)):
+    where = place_of(executor, scenarios)
+    if where is executor:
         return executor
     if executor.apart or executor.jobs > 1:
         print(
             "note: only this process knows processes and tasks of your own, so it does all the work",
             file=sys.stderr,
         )
-    return LocalExecutor(1)
+    return where
+
+
+def place_of(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
+    """Return the same as :func:`knowing_all`, without a note."""
+    return LocalExecutor(1) if any(map(own_parts, scenarios)) else executor
 
 
 def require_known_everywhere(scenario: Scenario, command: str) -> None:

@@ -41,13 +41,13 @@ def named_scenario(text: str) -> Scenario:
     with code.running():
         try:
             given = found() if callable(found) else found
-        except CollaPipeError:
+            if isinstance(given, Mapping):
+                given = {"name": name, **given}  # mappings may be the user's code, too
+        except (CollaPipeError, KeyboardInterrupt):
             raise
-        except Exception as error:  # whatever the user's code raises
+        except BaseException as error:  # SystemExit and whatever else the user's code raises
             raise ScenarioError(f"scenario {shortened(text)!r} failed: {blame(error, code.file)}") from error
-        if isinstance(given, Mapping):
-            return load_scenario({"name": name, **given})
-        if isinstance(given, Scenario | str | Path):
+        if isinstance(given, Mapping | Scenario | str | Path):
             return load_scenario(given)
     raise ScenarioError(
         f"scenario {shortened(text)!r} is an object of type {type(given).__name__}: name {_FORMS}"

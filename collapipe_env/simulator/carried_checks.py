@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from collapipe_env.dynamics.process import Carried, Process
+from collapipe_env.dynamics.process import Carried, Limits, Process
 from collapipe_env.errors import ScenarioError
 
 
 def require_arrays(process: Process, carried: Carried, rows: int) -> None:
     """Refuse what `begin` may not return."""
+    _require_mapping(process, "begin", carried)
     for name, values in carried.items():
         shape = getattr(values, "shape", None)
         if not hasattr(values, "dtype") or not shape or shape[0] != rows:
@@ -24,6 +26,7 @@ def require_arrays(process: Process, carried: Carried, rows: int) -> None:
 
 def require_like(process: Process, found: Carried, before: Carried) -> None:
     """Refuse what `advance` may not return: other names, shapes or types than before."""
+    _require_mapping(process, "advance", found)
     for name in {**before, **found}:
         old, new = before.get(name), found.get(name)
         if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
@@ -42,6 +45,30 @@ def require_finite(process: Process, found: Carried) -> None:
                 f"advance of the process {process.name!r} returned {values[tuple(at)]} in {name!r} at "
                 f"{at.tolist()}: return finite numbers"
             )
+
+
+def require_caps(process: Process, limits: object) -> None:
+    """Refuse limits that would make rounds of plausible but wrong length."""
+    if not isinstance(limits, Limits):
+        raise ScenarioError(
+            f"limits of the process {process.name!r} returned {type(limits).__name__}: return Limits(...)"
+        )
+    for name, values in (("clock", limits.clock), ("memory_bytes", limits.memory_bytes)):
+        fits = True if values is None else values > 0.0 if name == "clock" else values >= 0.0
+        if not np.all(fits):  # NaN does not fit either
+            at = tuple(np.argwhere(~np.asarray(fits))[0].tolist())
+            raise ScenarioError(
+                f"limits of the process {process.name!r} returned {np.asarray(values)[at]} in {name!r} at "
+                f"{list(at)}: return {'shares in (0, 1]' if name == 'clock' else 'bytes, at least 0'}"
+            )
+
+
+def _require_mapping(process: Process, method: str, found: object) -> None:
+    if not isinstance(found, Mapping):
+        raise ScenarioError(
+            f"{method} of the process {process.name!r} returned {type(found).__name__}: return a dictionary "
+            "of arrays by name"
+        )
 
 
 def _kind(array: Any) -> str:

@@ -21,7 +21,7 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.carried_checks import require_arrays, require_finite, require_like
+from collapipe_env.simulator.carried_checks import require_arrays, require_caps, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
@@ -92,6 +92,8 @@ class MovingSystem:
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits") or p.defines("limits_under"))
+        # In NumPy: for tensors, the device would have to be waited for.
+        self._own_limits = {p.name for p in self._limiting if p.name not in shipped and backend is NUMPY}
         self.comes_and_goes = any(p.sends_away for p in self.processes)
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
@@ -257,6 +259,8 @@ class MovingSystem:
             caps = memory_caps(self._costs, system.memory_bytes)
         for process in self._limiting:
             limits = process.limits_under(system, carried[process.name])
+            if process.name in self._own_limits:
+                require_caps(process, limits)
             system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
             system, caps = _without_memory(system, caps)

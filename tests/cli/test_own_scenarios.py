@@ -2,6 +2,8 @@
 
 import csv
 import importlib
+import os
+import re
 import shutil
 import sys
 
@@ -14,6 +16,7 @@ from collapipe_env.dynamics.process import PROCESSES
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation import own_code
 from collapipe_env.evaluation.executor import Executor
+from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.pool import LocalExecutor
@@ -205,3 +208,110 @@ def test_only_scenarios_with_parts_of_ones_own_stay_in_this_process(folder, caps
     assert capsys.readouterr().err == ""
     assert knowing_all(asked, [load_scenario("small"), named_scenario("rain.py:wet")]).jobs == 1
     assert "note: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def given(): sys.exit(0)", r"'odd\.py:given' failed: SystemExit: 0 \(.*odd\.py, line \d+\)"),
+        ("def given(): os._exit(0)", "failed: SystemExit: os._exit.0. would end the whole run"),
+        ("def given(): raise GeneratorExit", "failed: GeneratorExit"),
+        (
+            "class Given(Mapping):\n"
+            "    __iter__, __len__ = lambda self: iter(['base']), lambda self: 1\n"
+            "    def __getitem__(self, key): sys.exit(0)\n"
+            "given = Given()\n",
+            "failed: SystemExit: 0",
+        ),
+    ],
+)
+def test_what_would_end_the_program_is_one_clear_line(folder, capsys, body, message):
+    (folder / "odd.py").write_text(f"import os, sys\nfrom collections.abc import Mapping\n{body}\n")
+    assert main(["scenario", "check", "odd.py:given"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            "Limits(clock=np.full(devices, [][0]))",
+            r"your own code failed: IndexError: .*rain\.py, line \d+\)",
+        ),
+        ("helper.far()", r"your own code failed: KeyError: 'far' \(.*helper\.py, line \d+\)"),
+        ("__import__('sys').exit(0)", r"your own code failed: SystemExit: 0 \(.*rain\.py, line \d+\)"),
+        (
+            "__import__('os')._exit(0)",
+            "your own code failed: SystemExit: os._exit.0. would end the whole run",
+        ),
+        ("3", "limits of the process 'rain' returned int: return Limits"),
+        ("Limits(clock=np.full(devices, np.nan))", r"returned nan in 'clock' at \[0, 0, 0\]: return shares"),
+        ("Limits(clock=np.full(devices, -0.5))", r"returned -0.5 in 'clock' at \[0, 0, 0\]: return shares"),
+        (
+            "Limits(memory_bytes=np.full(devices, np.nan))",
+            "returned nan in 'memory_bytes' at .*: return bytes",
+        ),
+    ],
+)
+def test_failures_of_a_process_are_one_clear_line(folder, capsys, returned, message):
+    (folder / "helper.py").write_text("def far():\n    raise KeyError('far')\n")
+    text = (folder / "rain.py").read_text()
+    before = "Limits(clock=np.full(devices, 1.0 * self.spec.clock))"
+    assert before in text
+    (folder / "rain.py").write_text("import helper\n" + text.replace(before, returned))
+    assert evaluated("rain.py:wet") == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(f"^error: .*{message}", line)
+    assert not (folder / "runs" / "evaluate-wet" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("def begin(self): return {}", "begin of the process 'rain' cannot be called as begin"),
+        (
+            "def advance(self, carried): return {}",
+            "advance of the process 'rain' cannot be called as advance",
+        ),
+        (
+            "def begin(self, system, u): return 3",
+            "begin of the process 'rain' returned int: return a dictionary",
+        ),
+        (
+            "def advance(self, *given): return None",
+            "advance of the process 'rain' returned NoneType: return a",
+        ),
+    ],
+)
+def test_methods_of_a_process_are_checked(folder, capsys, method, message):
+    text = (folder / "rain.py").read_text()
+    (folder / "rain.py").write_text(text.replace("    endogenous = False", f"    {method}"))
+    assert evaluated("rain.py:wet") == 2
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_the_processes_that_play_are_counted_right(folder, capsys):
+    assert evaluated("rain.py:wet", "--processes", "3") == 0
+    assert "surrogate learner, 1 process\n" in capsys.readouterr().out
+
+
+def test_a_page_of_an_edited_process_is_refused(folder, capsys):
+    assert evaluated("rain.py:wet") == 0
+    written(factor=0.5)
+    assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:wet"]) == 2
+    assert "another version of the package, or of a process of your own, played it" in capsys.readouterr().err
+    assert not (folder / "runs" / "evaluate-wet" / "view.html").exists()
+
+
+def test_only_own_code_may_not_end_the_process(folder, monkeypatch):
+    named_scenario("rain.py:wet")
+
+    def end(status):
+        raise EOFError(status)
+
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(EOFError, match="7"), own_failures_blamed():
+        os._exit(7)
+    with pytest.raises(SystemExit), own_failures_blamed():
+        sys.exit(3)

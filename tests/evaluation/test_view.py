@@ -449,9 +449,7 @@ def test_a_report_that_lost_an_episode_is_refused(evaluated: Path, tmp_path: Pat
     lost = report["episodes"]["random"].pop()
     (copy / "results.json").write_text(json.dumps(report))
     told = refusal(capsys, copy)
-    assert (
-        f"episode {lost['episode']} of 'random' on 'small' with 2 rounds appears 1 times, not 0" in told
-    )
+    assert f"episode {lost['episode']} of 'random' on 'small' with 2 rounds appears 1 times, not 0" in told
     del report["episodes"]
     (copy / "results.json").write_text(json.dumps(report))
     assert "results.json is damaged or of an older version ('episodes' is missing)" in refusal(capsys, copy)

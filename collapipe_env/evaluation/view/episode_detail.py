@@ -207,8 +207,8 @@ def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> Non
     if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
         raise DataError(
             f"round {index + 1} of episode {result.episode} of {result.scheduler!r} takes {now:.6g} s when "
-            f"it is played again, but took {then:.6g} s: another version of the package played it, or "
-            f"its files are damaged: {REMEDY}"
+            f"it is played again, but took {then:.6g} s: another version of the package, or of a "
+            f"process of your own, played it, or its files are damaged: {REMEDY}"
         )
 
 
