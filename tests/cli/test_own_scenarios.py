@@ -315,3 +315,28 @@ def test_only_own_code_may_not_end_the_process(folder, monkeypatch):
         os._exit(7)
     with pytest.raises(SystemExit), own_failures_blamed():
         sys.exit(3)
+
+
+def test_a_training_is_not_continued_under_an_edited_process(folder, capsys):
+    short = [
+        "--steps",
+        "8",
+        "--ppo.rollout-steps",
+        "4",
+        "--ppo.minibatch",
+        "8",
+        "--envs",
+        "2",
+        "--rounds",
+        "1",
+    ]
+    given = ["train", "--scenario", "rain.py:wet", *short, "--rounds", "1", "--seeds", "1"]
+    given += ["--schedulers", "agent", "--learner", "surrogate", "--no-figures", "--processes", "1"]
+    given += ["--out", "run"]
+    assert main(given) == 0
+    forget()
+    assert main(given) == 0
+    written(factor=0.5)
+    capsys.readouterr()
+    assert main(given) == 2
+    assert "run was made with other options (own was" in capsys.readouterr().err
