@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import site
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -25,7 +25,7 @@ from types import ModuleType
 from collapipe_env.evaluation.source_digest import LIBRARIES
 
 _PACKAGE = __name__.partition(".")[0]
-INSTALLED = (*LIBRARIES, Path(site.getusersitepackages()).resolve(), Path(__file__).resolve().parents[1])
+_INSTALLED = (*LIBRARIES, Path(site.getusersitepackages()).resolve(), Path(__file__).resolve().parents[1])
 """Folders of libraries and of this package: they may lie in a user's folder, but are not the user's code."""
 _UNCACHED: set[Path] = set()
 """Folders whose modules are compiled from their source."""
@@ -99,9 +99,13 @@ def _leave_caches_alone(folder: Path) -> None:
 
 def _is_uncached(path: str) -> bool:
     """Whether a folder's modules are compiled from their source."""
-    place = Path(path or ".").resolve()
+    return is_within(Path(path or ".").resolve(), _UNCACHED)
+
+
+def is_within(place: Path, places: Collection[Path]) -> bool:
+    """Whether a file or folder is, or is below, one of some places, and not part of something installed."""
     around = {place, *place.parents}
-    return not around.isdisjoint(_UNCACHED) and around.isdisjoint(INSTALLED)
+    return not around.isdisjoint(places) and around.isdisjoint(_INSTALLED)
 
 
 def _finder(path: str) -> FileFinder:

@@ -106,17 +106,18 @@ def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnC
             imported, or the name is not callable.
     """
     asked = _Asked(reference, registry)
-    loaded, factory = _imported(asked)
-    if not callable(factory):
+    code = _imported(asked)
+    found: Any = code.factory
+    if not callable(found):
         name = reference.rpartition(":")[2]
         raise asked.refused(
-            f": {name} is an object of type {type(factory).__name__}, which cannot be called: "
+            f": {name} is an object of type {type(found).__name__}, which cannot be called: "
             f"name a class or function that {registry.use}"
         )
-    return OwnCode(factory, loaded.digest, getattr(loaded.module, "__file__", None), loaded.neighbours)
+    return code
 
 
-def import_object(reference: str, registry: Registry[Any]) -> tuple[Any, OwnCode]:
+def import_object(reference: str, registry: Registry[Any]) -> OwnCode:
     """Import an object that a reference names, callable or not.
 
     Args:
@@ -124,19 +125,17 @@ def import_object(reference: str, registry: Registry[Any]) -> tuple[Any, OwnCode
         registry: Says what a thing of its kind is called and how it is used.
 
     Returns:
-        The object, and where it came from; its code's ``factory`` returns the object.
+        The object, as ``factory``, and where it came from.
 
     Raises:
         CollaPipeError: Of the registry's class, if there is no such file, module or name, or it cannot be
             imported.
     """
-    loaded, found = _imported(_Asked(reference, registry, "object"))
-    file = getattr(loaded.module, "__file__", None)
-    return found, OwnCode(lambda _: found, loaded.digest, file, loaded.neighbours)
+    return _imported(_Asked(reference, registry, "object"))
 
 
-def _imported(asked: _Asked) -> tuple[_Loaded, Any]:
-    """The module that a reference names, and the object in it."""
+def _imported(asked: _Asked) -> OwnCode:
+    """The object that a reference names, as ``factory``, and where it came from."""
     reference, registry = asked.reference, asked.registry
     source, colon, name = reference.rpartition(":")
     is_file = source.endswith(".py") or "/" in source or os.sep in source
@@ -145,7 +144,8 @@ def _imported(asked: _Asked) -> tuple[_Loaded, Any]:
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
         raise asked.refused(f" names no {asked.form}: write {example}, which {registry.use}")
     loaded = _run_file(asked, source) if is_file else _import_module(asked, source)
-    return loaded, _named(asked, loaded.module, name)
+    file = getattr(loaded.module, "__file__", None)
+    return OwnCode(_named(asked, loaded.module, name), loaded.digest, file, loaded.neighbours)
 
 
 def blame(error: BaseException, file: str | None) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collapipe_env.errors import CollaPipeError, ScenarioError
-from collapipe_env.evaluation.neighbours import INSTALLED
+from collapipe_env.evaluation.neighbours import is_within
 from collapipe_env.evaluation.own_code import blame, named_places
 from collapipe_env.evaluation.sudden_end import no_sudden_end
 
@@ -38,7 +38,7 @@ def _own_code_runs() -> bool:
     """Whether a user's own code is on the stack: others, such as a rank that has to end, end as they like."""
     places, frame = named_places(), sys._getframe()
     while frame is not None and places:
-        if _is_within(frame.f_code.co_filename, places):
+        if is_within(Path(frame.f_code.co_filename), places):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
@@ -48,9 +48,4 @@ def _last_own_file(error: BaseException) -> str | None:
     """The user's file in which an error was raised or passed last; ``None`` if it did not come from one."""
     places = named_places()
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)] if places else []
-    return next((file for file in reversed(files) if _is_within(file, places)), None)
-
-
-def _is_within(file: str, places: set[Path]) -> bool:
-    around = {Path(file), *Path(file).parents}
-    return not around.isdisjoint(places) and around.isdisjoint(INSTALLED)
+    return next((file for file in reversed(files) if is_within(Path(file), places)), None)

@@ -36,7 +36,8 @@ def named_scenario(text: str) -> Scenario:
     """
     if not is_own_scenario(text):
         return load_scenario(text)
-    found, code = import_object(text, _SCENARIOS)
+    code = import_object(text, _SCENARIOS)
+    found: Any = code.factory
     name = text.rpartition(":")[2]
     with code.running():
         try:
