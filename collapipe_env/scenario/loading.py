@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -131,7 +132,13 @@ def every_field(scenario: Scenario) -> dict[str, Any]:
     Args:
         scenario: Any scenario.
     """
-    plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
+    try:
+        plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
+    except PydanticSerializationError as error:
+        # Pydantic wraps whatever the fields' serializers raise, even a Ctrl-C that happens to come there.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     return plain
 
 

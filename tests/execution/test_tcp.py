@@ -69,6 +69,16 @@ def met(parent: TcpEndpoint, notes: Notes, *names: str) -> None:
     notes.until(lambda: {peer for peer, frame in notes.frames if frame.kind == "heartbeat"} >= set(names))
 
 
+def logged(caplog, text: str, count: int = 1) -> list[str]:
+    """Wait until lines are logged: who is refused may hear of it before the thread has written its line."""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(lines := [line for line in caplog.messages if text in line]) < count:
+        assert time.monotonic() < deadline, caplog.text
+        time.sleep(0.001)
+    assert len(lines) == count
+    return lines
+
+
 @needs_signals
 def test_a_killed_process_is_lost_once_and_the_others_go_on(endpoints, processes, monkeypatch) -> None:
     monkeypatch.setattr(tcp, "GRACE_S", 10_000.0)  # all its connections end by themselves
@@ -190,11 +200,7 @@ def test_a_wrong_token_is_refused(endpoints, caplog) -> None:
     assert peer == "a"
     assert "its token is another one: give the same one to all processes" in reason
     assert notes_a.all == []
-    a.close()  # its thread may still be about to write the line
-    said = [record.getMessage() for record in caplog.records]
-    (line,) = [
-        one for one in said if one.startswith("a refused a connection from 127.0.0.1:")
-    ]  # others linger
+    (line,) = logged(caplog, "a refused a connection from 127.0.0.1:")
     assert "b: its token is another one" in line
 
 
@@ -365,7 +371,7 @@ def test_a_name_is_taken_once(endpoints, caplog) -> None:
                 say(connection, "bye")
                 assert ended(connection)
     assert notes.lost == []
-    assert caplog.text.count("name b is taken") == 2
+    logged(caplog, "name b is taken", 2)
 
 
 def test_a_process_at_the_address_of_another_is_noticed(endpoints) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from collapipe_env.cli.early_end import Terminated
 from collapipe_env.scenario import (
     BudgetSpec,
     ClusterSpec,
@@ -82,3 +83,14 @@ def test_medium_yaml_lists_every_field_of_its_sections() -> None:
             continue
         assert re.search(rf"^[\s-]*{name}:", text, flags=re.MULTILINE), name
     assert load_scenario("medium").devices.profiles[0].active_power_w is None
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Terminated])
+def test_ctrl_c_while_a_scenario_becomes_plain_data_stays_one(kind: type[BaseException], monkeypatch) -> None:
+    def stop(_: object) -> None:
+        raise kind
+
+    scenario = load_scenario("small-thermal")
+    monkeypatch.setattr(dataclasses, "asdict", stop)
+    with pytest.raises(kind):
+        scenario.to_dict()
