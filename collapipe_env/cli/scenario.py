@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
@@ -61,11 +62,14 @@ class Check:
         from collapipe_env.simulator.feasibility import assumption, energy_feasibility, remedy
 
         scenario = chosen_scenario(self.scenario, self.task, None)
+        played = _play_own_processes(scenario)
         lines = _sizes(scenario)
         width = max(len(name) for name, _ in lines)
         print(f"scenario {scenario.name!r} is valid")
         for name, text in lines:
             _print_wrapped(f"  {name:<{width}}  {text}", width + 4)
+        if played:
+            _print_wrapped(f"a round was played with your own {', '.join(played)}", 2)
         for place, reason in idle_fields(scenario).items():
             _print_wrapped(f"{place} has no effect: {reason}", 2)
         report = energy_feasibility(scenario)
@@ -128,6 +132,22 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
         answers.append(command.run())
 
     return run_command(kind, run, DESCRIPTION, arguments, program) or answers[0]
+
+
+def _play_own_processes(scenario: Scenario) -> list[str]:
+    """Play a round, so that a process of the user's own that fails does so now; returns their names."""
+    from collapipe_env.dynamics.process import Process
+    from collapipe_env.envs.vector import CollaPipeVectorEnv
+    from collapipe_env.evaluation.own_parts import own_parts
+    from collapipe_env.task_registry import TASKS
+
+    own = [part.__qualname__ for part in own_parts(scenario) if issubclass(part, Process)]
+    if not own or scenario.workload.task in TASKS.added():  # there is no surrogate of the user's own tasks
+        return []
+    env = CollaPipeVectorEnv(1, scenario, "surrogate")
+    env.reset(seed=0)
+    env.step(np.zeros(env.action_space.shape, dtype=np.float32))
+    return own
 
 
 def _print_wrapped(line: str, indent: int) -> None:

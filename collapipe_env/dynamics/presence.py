@@ -126,8 +126,9 @@ class Presence(Process):
     It carries, for each device (R, N, K):
 
     - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the begin of an
-    episode; - ``announced``, bool: it is present and has announced its absence in the next round; -
-    ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
+      episode;
+    - ``announced``, bool: it is present and has announced its absence in the next round;
+    - ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
       stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
 
     With a file of availability, :class:`~collapipe_env.dynamics.played_presence.PlayedPresence` replaces it.

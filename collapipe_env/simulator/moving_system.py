@@ -21,8 +21,16 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.carried_checks import require_arrays, require_caps, require_finite, require_like
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.own_results import (
+    require_arrays,
+    require_caps,
+    require_finite,
+    require_interruption,
+    require_like,
+    require_moments,
+    require_system,
+)
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
@@ -69,6 +77,7 @@ class MovingSystem:
         comes_and_goes: Whether one of them may send devices away.
         may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
             encoder.
+        checked: Names of those that are the user's own, and whose results are looked at.
     """
 
     def __init__(self, scenario: Scenario, costs: WorkloadCosts, num_envs: int, backend: Backend) -> None:
@@ -93,7 +102,7 @@ class MovingSystem:
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits") or p.defines("limits_under"))
         # In NumPy: for tensors, the device would have to be waited for.
-        self._own_limits = {p.name for p in self._limiting if p.name not in shipped and backend is NUMPY}
+        self.checked = {p.name for p in self.processes if p.name not in shipped and backend is NUMPY}
         self.comes_and_goes = any(p.sends_away for p in self.processes)
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
@@ -140,7 +149,7 @@ class MovingSystem:
                         f"return: {nearest_name(seen.carried, fresh[process.name])}"
                     )
             if place < self._still or self.processes[-1].last:
-                moved = process.apply(moved, fresh[process.name])
+                moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
                 system = moved
         if rows.all:
@@ -247,6 +256,13 @@ class MovingSystem:
             for name, hidden in self._seen
         }
 
+    def _applied(self, process: Process, system: System, carried: Carried) -> System:
+        """The system under one process more."""
+        found = process.apply(system, carried)
+        if process.name in self.checked:
+            require_system(process, found, system)
+        return found
+
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
     ) -> tuple[_Gains, tuple[Array | None, Array | None], System, tuple[Array, Array, Array]]:
@@ -254,12 +270,12 @@ class MovingSystem:
         clock, power, caps = rest
         system = base
         for process in self._moving:
-            system = process.apply(system, carried[process.name])
+            system = self._applied(process, system, carried[process.name])
         if system.memory_bytes is not base.memory_bytes:
             caps = memory_caps(self._costs, system.memory_bytes)
         for process in self._limiting:
             limits = process.limits_under(system, carried[process.name])
-            if process.name in self._own_limits:
+            if process.name in self.checked:
                 require_caps(process, limits)
             system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
@@ -299,6 +315,8 @@ class MovingSystem:
         for process in self._interrupting:
             u = self._extra(process, "interrupt", process.interrupt_numbers, state)
             one = process.interrupt(self.carried[process.name], plan, costs, u)
+            if process.name in self.checked:
+                require_interruption(process, one, costs.energy.shape)
             if together is not None:
                 one = Interruption(
                     together.cluster_delay + one.cluster_delay,
@@ -313,10 +331,14 @@ class MovingSystem:
 
         These are ``None`` where the clock is the round's own.
         """
-        return [
-            (p.failures(self.carried[p.name]), self._horizon_s if p.name in self._steady else None)
-            for p in self._failing
-        ]
+        moments: list[tuple[Array, float | None]] = []
+        for process in self._failing:
+            name = process.name
+            found = process.failures(self.carried[name])
+            if name in self.checked:
+                require_moments(process, found, self._base.present.shape)
+            moments.append((found, self._horizon_s if name in self._steady else None))
+        return moments
 
     def _extra(self, process: Process, part: str, count: int, state: SystemState) -> Array:
         return self._backend.uniform(self._seeds[f"{process.name}/{part}"], state.round_index, count)

@@ -10,6 +10,7 @@ import numpy as np
 from collapipe_env.arrays import Array, FloatArray
 from collapipe_env.backends import Backend
 from collapipe_env.dynamics.process import Interruption
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.migration import LOST, STAY
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_rounds import Failures
@@ -29,6 +30,12 @@ class RoundEvents:
     def __init__(self, parameters: SystemParameters, system: MovingSystem, backend: Backend) -> None:
         self._system, self._backend = system, backend
         terms = [p.recovery for p in system.processes if p.recovery is not None]
+        failing = [p.name for p in system.processes if p.defines("failures")]
+        if failing and not terms:
+            raise ScenarioError(
+                f"the process {failing[0]!r} says when devices fail, but no process says how their clusters "
+                "recover: give it a property recovery that returns RecoveryTerms(...)"
+            )
         self._failures = Failures(parameters, terms[0]) if terms else None
 
     def inside(self, state: SystemState, costs: RoundCosts) -> Interruption | None:

@@ -36,6 +36,7 @@ from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
+from collapipe_env.simulator.own_results import require_price
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
@@ -272,7 +273,10 @@ class World:
         """Costs of a round, with the prices of processes."""
         costs = round_costs(self.parameters, state, allocation)
         for process in self._pricing:
-            costs = priced(costs, state, process.price(state, allocation))
+            price = process.price(state, allocation)
+            if process.name in self.system.checked:
+                require_price(process, price, costs.energy.shape)
+            costs = priced(costs, state, price)
         return costs
 
     def _recorded(

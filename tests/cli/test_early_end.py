@@ -132,15 +132,23 @@ def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "script", ["-m collapipe_env train", "-m collapipe_env.cli.main train", "train_agent.py"]
+    ("script", "sent"),
+    [
+        *[
+            (script, "{}")
+            for script in ("-m collapipe_env train", "-m collapipe_env.cli.main train", "train_agent.py")
+        ],
+        # As dataclasses are made; Python would end by the signal after that.
+        ("-m collapipe_env train", "exec({!r})"),
+    ],
 )
-def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, tmp_path: Path) -> None:
+def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, sent: str, tmp_path: Path) -> None:
     # Sent by the import of a module that every command needs.
     (tmp_path / "tyro.py").write_text(
         "import os, signal, time\n"
         # Whatever started the tests may ignore the signal, and its children would, too.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+        + sent.format("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
     )
     root = Path(__file__).parents[2]
     result = subprocess.run(

@@ -264,6 +264,18 @@ def test_failures_of_a_process_are_one_clear_line(folder, capsys, returned, mess
     line = capsys.readouterr().err.splitlines()[-1]
     assert re.search(f"^error: .*{message}", line)
     assert not (folder / "runs" / "evaluate-wet" / "results.json").exists()
+    # The check of a scenario plays a round, too.
+    assert main(["scenario", "check", "rain.py:wet"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"{line}\n"
+
+
+def test_the_check_of_a_scenario_plays_a_round_with_ones_own_processes(folder, capsys):
+    assert main(["scenario", "check", "rain.py:wet"]) == 0
+    assert "\na round was played with your own Rain\n" in capsys.readouterr().out
+    assert main(["scenario", "check", "rain.py:dry"]) == 0
+    assert "a round was played" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

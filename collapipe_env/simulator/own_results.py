@@ -1,0 +1,188 @@
+"""Checks of what the methods of a user's own process return.
+
+The processes of the package have tests instead. On tensors only arrays of the carried state are looked at:
+for their numbers, the device would have to be waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from collapipe_env.dynamics.process import Carried, Interruption, Limits, Price, Process
+from collapipe_env.dynamics.system import System
+from collapipe_env.errors import ScenarioError
+
+_LIKE = {"small_scale": "link_gain", "known_gain": "link_gain", "device_edge_ratio": "present"}
+"""Arrays of a system that may be missing, and others of their shape."""
+_POSITIVE = ("speed", "full_speed", "link_gain", "server_share")
+_ANYWHERE = ("cu_position", "device_offset")
+
+
+def require_arrays(process: Process, carried: Carried, rows: int) -> None:
+    """Refuse what `begin` may not return."""
+    _require_mapping(process, "begin", carried)
+    for name, values in carried.items():
+        shape = getattr(values, "shape", None)
+        if not hasattr(values, "dtype") or not shape or shape[0] != rows:
+            raise ScenarioError(
+                f"begin of the process {process.name!r} returned {name!r} "
+                + (f"of shape {tuple(shape)}" if shape is not None else f"as {type(values).__name__}")
+                + f": expected an array with one row for each of {rows} environments"
+            )
+
+
+def require_like(process: Process, found: Carried, before: Carried) -> None:
+    """Refuse what `advance` may not return: other names, shapes or types than before."""
+    _require_mapping(process, "advance", found)
+    for name in {**before, **found}:
+        old, new = before.get(name), found.get(name)
+        if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
+            raise ScenarioError(
+                f"advance of the process {process.name!r} returned {name!r} as {_kind(new)}, begin as "
+                f"{_kind(old)}: return the same names, shapes and types"
+            )
+
+
+def require_finite(process: Process, found: Carried) -> None:
+    """Refuse numbers that would spoil every round from here on."""
+    for name, values in found.items():
+        if values.dtype.kind == "f":
+            _require_all(process, "advance", name, values, np.isfinite(values), "finite numbers")
+
+
+def require_caps(process: Process, limits: object) -> None:
+    """Refuse limits that would make rounds of plausible but wrong length."""
+    if not isinstance(limits, Limits):
+        raise ScenarioError(
+            f"limits of the process {process.name!r} returned {type(limits).__name__}: return Limits(...)"
+        )
+    for name, values in (("clock", limits.clock), ("memory_bytes", limits.memory_bytes)):
+        if values is None:
+            continue
+        # NaN does not fit either.
+        fits, range_ = (
+            (values > 0.0, "shares in (0, 1]") if name == "clock" else (values >= 0.0, "bytes, at least 0")
+        )
+        _require_all(process, "limits", name, values, fits, range_)
+
+
+def require_system(process: Process, found: object, before: System) -> None:
+    """Refuse a system of another shape, or with numbers that no round can be computed with."""
+    if not isinstance(found, System):
+        raise ScenarioError(
+            f"apply of the process {process.name!r} returned {type(found).__name__}: return "
+            "system._replace(...)"
+        )
+    for name, values in found._asdict().items():
+        old = getattr(before, name)
+        if values is old:
+            continue
+        expected = old if old is not None else getattr(before, _LIKE[name], None) if name in _LIKE else None
+        if values is None or (expected is not None and _shape(values) != _shape(expected)):
+            raise ScenarioError(
+                f"apply of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
+                f"{_kind(expected)}"
+            )
+        if name in _ANYWHERE:
+            fits, range_ = np.isfinite(values), "finite numbers"
+        elif name in _POSITIVE:
+            fits, range_ = np.isfinite(values) & (values > 0.0), "finite numbers above 0"
+        else:
+            fits, range_ = np.isfinite(values) & (values >= 0), "finite numbers, at least 0"
+        _require_all(process, "apply", name, values, fits, range_)
+
+
+def require_price(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
+    """Refuse a price that is none, or would shorten a round.
+
+    Args:
+        process: The process.
+        found: What its `price` returned.
+        energy_shape: (E, N, K+1).
+    """
+    if not isinstance(found, Price):
+        raise ScenarioError(
+            f"price of the process {process.name!r} returned {type(found).__name__}: return Price(...)"
+        )
+    _require_added(process, "price", found, energy_shape)
+
+
+def require_interruption(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
+    """Refuse events that are none, or would shorten a round; arguments as for :func:`require_price`."""
+    if not isinstance(found, Interruption):
+        raise ScenarioError(
+            f"interrupt of the process {process.name!r} returned {type(found).__name__}: return "
+            "Interruption(...)"
+        )
+    _require_added(process, "interrupt", found, energy_shape)
+    trained = found.trained
+    if getattr(trained, "dtype", None) != np.bool_ or _shape(trained) != energy_shape[:-1]:
+        raise ScenarioError(
+            f"interrupt of the process {process.name!r} returned 'trained' as {_kind(trained)}: expected "
+            f"bool {energy_shape[:-1]}"
+        )
+
+
+def require_moments(process: Process, found: Any, device_shape: tuple[int, ...]) -> None:
+    """Refuse times of failures that are none.
+
+    Args:
+        process: The process.
+        found: What its `failures` returned.
+        device_shape: (E, N, K).
+    """
+    if _shape(found) != device_shape:
+        raise ScenarioError(
+            f"failures of the process {process.name!r} returned {_kind(found)}: expected seconds "
+            f"{device_shape}"
+        )
+    _require_all(process, "failures", "its times", found, found >= 0.0, "seconds, at least 0, or infinity")
+
+
+def _require_added(
+    process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
+) -> None:
+    """Look at delays and energies that are added; energies may be negative, say of harvested power."""
+    pairs = (("cluster_delay", energy_shape[:-1]), ("energy", energy_shape))
+    for name, shape in pairs:
+        values = getattr(found, name)
+        if _shape(values) != shape:
+            raise ScenarioError(
+                f"{method} of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
+                f"an array {shape}"
+            )
+        fits, range_ = np.isfinite(values), "finite joules"
+        if name == "cluster_delay":
+            fits, range_ = fits & (values >= 0.0), "finite seconds, at least 0"
+        _require_all(process, method, name, values, fits, range_)
+
+
+def _require_all(process: Process, method: str, name: str, values: Any, fits: Any, range_: str) -> None:
+    """Refuse values outside a range; names the first."""
+    if not np.all(fits):
+        at = tuple(np.argwhere(~np.asarray(fits))[0].tolist())
+        raise ScenarioError(
+            f"{method} of the process {process.name!r} returned {np.asarray(values)[at]} in {name!r} at "
+            f"{list(at)}: return {range_}"
+        )
+
+
+def _require_mapping(process: Process, method: str, found: object) -> None:
+    if not isinstance(found, Mapping):
+        raise ScenarioError(
+            f"{method} of the process {process.name!r} returned {type(found).__name__}: return a dictionary "
+            "of arrays by name"
+        )
+
+
+def _kind(array: Any) -> str:
+    """Type and shape of an array, in words."""
+    return "nothing" if array is None else f"{getattr(array, 'dtype', type(array).__name__)} {_shape(array)}"
+
+
+def _shape(array: Any) -> tuple[int, ...] | None:
+    shape = getattr(array, "shape", None)
+    return None if shape is None else tuple(shape)
