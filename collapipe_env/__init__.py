@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_loading import load_agent
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
     from collapipe_env.allocation import Allocation
-    from collapipe_env.dynamics.process import Process, register_process
+    from collapipe_env.dynamics.process import Process
+    from collapipe_env.dynamics.process_registry import register_process
     from collapipe_env.envs.env import CollaPipeEnv
     from collapipe_env.envs.rewards import register_reward
     from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -67,7 +68,7 @@ _HOMES = {
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_agent": "collapipe_env.agents.learned.agent_loading",
     "load_scenario": "collapipe_env.scenario",
-    "register_process": "collapipe_env.dynamics.process",
+    "register_process": "collapipe_env.dynamics.process_registry",
     "register_learner": "collapipe_env.learners.factory",
     "register_reward": "collapipe_env.envs.rewards",
     "register_scenario": "collapipe_env.scenario",

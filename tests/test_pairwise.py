@@ -15,7 +15,7 @@ from playing_support import Played, play
 from variants_support import mostly_slow
 
 from collapipe_env.allocation import SCHEDULES
-from collapipe_env.dynamics.process import PROCESSES, active_processes
+from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.learners.factory import LEARNERS

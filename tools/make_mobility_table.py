@@ -12,7 +12,7 @@ from generated_parts import markdown_table, write_parts
 
 from collapipe_env.arrays import FloatArray
 from collapipe_env.backends import NUMPY
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import laid_out
 from collapipe_env.scenario import load_scenario
 

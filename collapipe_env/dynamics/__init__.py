@@ -3,15 +3,8 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.dynamics.process import (
-    PROCESSES,
-    Interruption,
-    Limits,
-    Observed,
-    Price,
-    Process,
-    register_process,
-)
+from collapipe_env.dynamics.process import Interruption, Limits, Observed, Price, Process
+from collapipe_env.dynamics.process_registry import PROCESSES, register_process
 from collapipe_env.dynamics.system import System
 
 __all__ = [

@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from functools import lru_cache
 
-from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.dynamics.process_registry import PROCESSES
 from collapipe_env.errors import shown
 from collapipe_env.scenario import Scenario
 

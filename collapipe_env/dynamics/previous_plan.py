@@ -10,7 +10,8 @@ import numpy as np
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, loop_array, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process, leaves_clusters_short
+from collapipe_env.dynamics.process import Carried, Observed, Process
+from collapipe_env.dynamics.process_registry import leaves_clusters_short
 from collapipe_env.dynamics.system import System
 from collapipe_env.errors import StateError
 from collapipe_env.kernels.handovers import holder_rows

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from collapipe_env.arrays import Array, at_most, namespace
-from collapipe_env.dynamics.process import Observed, Process, active_processes
+from collapipe_env.dynamics.process import Observed, Process
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.envs.opened_features import opened_features
 from collapipe_env.scenario import Scenario

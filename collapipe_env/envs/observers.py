@@ -9,7 +9,7 @@ from gymnasium import spaces
 from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.battery import BATTERY
 from collapipe_env.dynamics.presence import PRESENCE
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_battery import seen_batteries
 from collapipe_env.envs.graph_layout import GraphLayout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import SchedulerError, nearest_name, shown
 from collapipe_env.scenario import Scenario

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from collapipe_env.dynamics.process import PROCESSES, active_processes
+from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.own_code import python_code

@@ -37,7 +37,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 def _spec(name: str, fields: object) -> Any:
     """Fields of a process as its ``Spec``; ``None`` where it is switched off, as a base's process may be."""
     # Imported late: processes know of scenarios.
-    from collapipe_env.dynamics.process import PROCESSES
+    from collapipe_env.dynamics.process_registry import PROCESSES
 
     try:
         kind = PROCESSES.get(name).Spec

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.codec import ActionCodec
-from collapipe_env.dynamics.process import leaves_clusters_short
+from collapipe_env.dynamics.process_registry import leaves_clusters_short
 from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power

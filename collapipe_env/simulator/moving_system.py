@@ -11,7 +11,8 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, WordArray, namespace, where
 from collapipe_env.backends import NUMPY, Backend, Rows
-from collapipe_env.dynamics.process import PROCESSES, Carried, Interruption, Limits, Process, active_processes
+from collapipe_env.dynamics.process import Carried, Interruption, Limits, Process
+from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
 from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.kernels.kept_devices import staying_rows

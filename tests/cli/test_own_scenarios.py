@@ -12,7 +12,7 @@ import pytest
 
 import collapipe_env
 from collapipe_env.cli.main import main
-from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.dynamics.process_registry import PROCESSES
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation import own_code
 from collapipe_env.evaluation.executor import Executor

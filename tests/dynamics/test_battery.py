@@ -13,7 +13,7 @@ from state_ways_support import WAYS, assert_same
 from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.battery import BOOKS, Battery
 from collapipe_env.dynamics.idle_fields import idle_fields
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv

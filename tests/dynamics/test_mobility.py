@@ -11,7 +11,7 @@ from state_ways_support import WAYS, assert_same
 
 from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.mobility import Mobility, MobilitySpec
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import laid_out, split_links
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv

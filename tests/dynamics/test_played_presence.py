@@ -20,7 +20,7 @@ from collapipe_env.dynamics.availability_bank import NEVER_S, AvailabilityBank
 from collapipe_env.dynamics.idle_fields import idle_fields
 from collapipe_env.dynamics.played_presence import PlayedPresence, distinct
 from collapipe_env.dynamics.presence import Presence
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv

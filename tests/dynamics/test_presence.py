@@ -12,7 +12,7 @@ from state_ways_support import WAYS, assert_same
 
 from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.presence import Presence, PresenceSpec
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv

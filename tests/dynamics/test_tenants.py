@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.allocation import COPIES, Allocation
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.tenants import Tenants, TenantsSpec
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv

@@ -5,7 +5,7 @@ import pytest
 from hook_processes import Idle, actions_of
 
 from collapipe_env.dynamics import PROCESSES, register_process
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from state_ways_support import WAYS, assert_same
 from trace_support import write_trace
 
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.traces import Traces
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collapipe_env.arrays import cos_sin_of_turns
 from collapipe_env.backends import NUMPY
 from collapipe_env.compiled import compiled
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import laid_out
 from collapipe_env.dynamics.walk_loops import moved_shadowing
 from collapipe_env.envs.env import CollaPipeEnv

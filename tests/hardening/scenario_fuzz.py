@@ -13,7 +13,7 @@ from combination_support import FACTORS, plays, scenario_of
 from covering_support import Case
 from pydantic import TypeAdapter
 
-from collapipe_env.dynamics.process import PROCESSES
+from collapipe_env.dynamics.process_registry import PROCESSES
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import every_field

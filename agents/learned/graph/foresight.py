@@ -28,7 +28,7 @@ import torch
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.dynamics.heat import Heat
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.errors import ScenarioError
 
 from .heat_after import HeatAfter

@@ -13,7 +13,7 @@ from collapipe_env.agents.learned.graph.heat_after import HeatAfter
 from collapipe_env.agents.learned.graph.heat_critic import CriticInputs, critic_inputs
 from collapipe_env.agents.learned.graph.training_groups import Group
 from collapipe_env.allocation import Allocation
-from collapipe_env.dynamics.process import active_processes
+from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
