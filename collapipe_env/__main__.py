@@ -6,7 +6,7 @@ from collapipe_env.cli.main import main
 
 if __name__ == "__main__":
     status = main()
-    # After a Ctrl-C inside exec(), with which dataclasses are made, Python would end by the signal, whatever
-    # the status; another exec() makes it forget that.
+    # Dataclasses are made with exec(). After a Ctrl-C inside it, Python would end by the signal, whatever the
+    # status; another exec() makes Python forget the signal.
     exec("")  # noqa: S102
     sys.exit(status)

@@ -22,7 +22,7 @@ class ActionPart(NamedTuple):
 
 
 def require_parts(parts: Mapping[str, Array], layout: Mapping[str, ActionPart]) -> tuple[int, ...]:
-    """Refuse parts that do not make up actions.
+    """Refuse parts that do not make up whole actions.
 
     Args:
         parts: Arrays by name.

@@ -15,29 +15,29 @@ from collapipe_env.renamed_fields import renamed_fields
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
-"""Pipeline schedules; an allocation names them by their place here."""
+"""Pipeline schedules; an allocation holds their index in this tuple."""
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ASYNC = range(len(SCHEDULES))
 
 ServerMode = Literal["copies", "sequential"]
 SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
-"""Ways of the edge server to train its part under split training; allocations hold their place here."""
+"""Ways in which the edge server trains its part under split training; allocations hold their index."""
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
 REALS = ("bandwidth", "device_power", "cu_power", "sample_share", "clock_cap")
-"""Fields of real numbers; the others hold whole ones."""
+"""Fields that hold real numbers; the others hold whole numbers."""
 
 TOGETHER: tuple[tuple[str, ...], ...] = (
     ("stage", "sample_share"),
     ("schedule", "caps", "chunks"),
     ("server_blocks", "server_mode"),
 )
-"""Optional fields that are given together or not at all; those of ``ALONE`` stand by themselves."""
+"""Optional fields that must be given together; each field in ``ALONE`` can be given by itself."""
 ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
-"""Optional fields of decisions that a scenario may open, a number for each cluster or each device."""
+"""Optional fields for decisions that a scenario may open, with a number for each cluster or device."""
 
 _FORMER = {"share": "sample_share"}
-"""Present names of renamed fields, whose old names are still in older files."""
+"""Current name of each renamed field, by the old name that older files still hold."""
 
 
 @renamed_fields(**_FORMER)
@@ -63,29 +63,29 @@ class Allocation:
         micro_batches: ``M_n`` (..., N), int; divides the mini-batch.
         bandwidth: Share ``beta_n`` of the uplink (..., N), at least 1e-9, summing to at most 1.
         device_power: Device transmit powers (..., N, K) [W].
-        cu_power: CU transmit powers, device-to-device and uplink alike (..., N) [W].
+        cu_power: CU transmit powers, on device-to-device links and the uplink alike (..., N) [W].
         stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
         sample_share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
             ``None`` where every stage has one device.
-        schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
+        schedule: Index in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
         caps: Largest number in flight in each stage slot (..., N, K), int: micro-batches between forward and
             backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
-            (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` and in slots without blocks.
+            (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` or in slots without blocks.
         chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
         server_blocks: Number of the encoder's last blocks that the server runs (..., N), int; ``None`` for 0.
-        server_mode: Place in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
+        server_mode: Index in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
             (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
             round; ``sequential`` (V2) has one copy, which serves the clusters one after another.
         recompute: Whether a cluster's devices store only the inputs of blocks and recompute the rest (...,
             N), int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
         participates: Whether a cluster takes part (..., N), int, 0 or 1; ``None`` if all do. A cluster that
-            sits out does, sends and uses nothing in the round; its other entries are not read.
+            sits out computes, sends and uses nothing in the round; its other entries are not read.
         local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
             workload.
         clock_cap: Cap ``c`` on each device's clock, relative to its full clock (..., N, K), in (0, 1];
-            ``None`` without caps. A cap does not speed up devices that background load or a governor slows
-            down more.
-        replication: Place in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
+            ``None`` without caps. A cap does not speed up a device that background load or a governor slows
+            down below it.
+        replication: Index in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
             -1, or ``None`` for all clusters, leaves it to the scenario's process ``presence``.
     """
 
@@ -173,8 +173,8 @@ def own_arrays(allocation: Allocation) -> Allocation:
     numbers whatever the types of the input.
 
     Raises:
-        AllocationError: If it is something else, one of the first five fields is missing, or an array holds
-            anything but real numbers or an integer that ``int64`` cannot hold.
+        AllocationError: If the argument is not an allocation, one of its first five fields is missing, or an
+            array holds a value that is not a real number or an integer that ``int64`` cannot hold.
     """
     if not isinstance(allocation, Allocation):
         raise AllocationError(f"a {type(allocation).__name__} was given, expected an Allocation")
@@ -196,8 +196,7 @@ def own_arrays(allocation: Allocation) -> Allocation:
 def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
     """Stack single allocations into one with a new leading batch axis.
 
-    Allocations with and without extensions may be mixed: where a plan has none, the defaults are written
-    out.
+    Allocations with and without extensions may be mixed: those without get the explicit defaults.
 
     Args:
         allocations: At least one allocation; all of the same shape.
@@ -223,7 +222,7 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
 
 
 def with_explicit_groups(allocation: Allocation) -> Allocation:
-    """Write out identity ``stage`` and unit ``sample_share`` of a plan with one device in each stage."""
+    """Fill in the identity ``stage`` and a ``sample_share`` of 1 in a plan with one device in each stage."""
     if allocation.stage is not None:
         return allocation
     slots = np.broadcast_to(np.arange(allocation.blocks.shape[-1]), allocation.blocks.shape)
@@ -232,14 +231,14 @@ def with_explicit_groups(allocation: Allocation) -> Allocation:
 
 
 def with_explicit_schedule(allocation: Allocation) -> Allocation:
-    """Write out GPipe for a plan that names no schedule."""
+    """Fill in GPipe in a plan that names no schedule."""
     if allocation.schedule is not None:
         return allocation
     return with_schedule(allocation, "gpipe", np.zeros_like(allocation.blocks))
 
 
 def with_explicit_server(allocation: Allocation) -> Allocation:
-    """Write out CollaPipe's own server for a plan without split training."""
+    """Fill in CollaPipe's own server in a plan without split training."""
     if allocation.server_mode is not None:
         return allocation
     clusters = allocation.micro_batches.shape
@@ -251,35 +250,35 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
 
 
 def with_explicit_recompute(allocation: Allocation) -> Allocation:
-    """Write out that recomputation is left to the scenario's workload, for a plan that does not set it."""
+    """Fill in -1, which leaves recomputation to the scenario's workload, in a plan that does not set it."""
     if allocation.recompute is not None:
         return allocation
     return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_explicit_participation(allocation: Allocation) -> Allocation:
-    """Write out that all clusters take part, for a plan that does not set participation."""
+    """Fill in 1, so that all clusters take part, in a plan that does not set participation."""
     if allocation.participates is not None:
         return allocation
     return replace(allocation, participates=np.ones(allocation.micro_batches.shape, dtype=np.int64))
 
 
 def with_explicit_local_steps(allocation: Allocation) -> Allocation:
-    """Write out that local steps are left to the scenario, for a plan that does not set them."""
+    """Fill in -1, which leaves local steps to the scenario, in a plan that does not set them."""
     if allocation.local_steps is not None:
         return allocation
     return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_explicit_clocks(allocation: Allocation) -> Allocation:
-    """Write out that no clock is capped, for a plan that does not set caps."""
+    """Fill in 1, which caps no clock, in a plan that does not set caps."""
     if allocation.clock_cap is not None:
         return allocation
     return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
 
 
 def with_explicit_replication(allocation: Allocation) -> Allocation:
-    """Write out that replicas are left to the scenario, for a plan that does not set them."""
+    """Fill in -1, which leaves replicas to the scenario, in a plan that does not set them."""
     if allocation.replication is not None:
         return allocation
     return replace(allocation, replication=np.full(allocation.micro_batches.shape, -1))

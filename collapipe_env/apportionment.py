@@ -26,7 +26,7 @@ def apportion(total: int | Array, weights: Array, caps: Array) -> Array:
     xp = namespace(weights, caps)
     caps = xp.astype(caps, xp.float64)
     weights = xp.where(caps > 0, weights, 0.0)
-    # No preference at all is an even split.
+    # Weights that are all zero mean an even split.
     silent = xp.sum(weights, axis=-1, keepdims=True) <= 0.0
     if _needed(silent):
         weights = xp.where(silent & (caps > 0), 1.0, weights)
@@ -43,21 +43,21 @@ def apportion(total: int | Array, weights: Array, caps: Array) -> Array:
 
 
 def _needed(rows: Array) -> bool:
-    """Whether any row needs a correction that leaves the others as they are.
+    """Whether any row needs a correction; the correction leaves the other rows as they are.
 
-    Only NumPy is asked: elsewhere the answer may mean waiting for a GPU, and the correction is done anyway.
+    Outside NumPy, reading the answer may mean waiting for a GPU, so the correction is always done.
     """
     return bool(rows.any()) if namespace(rows) is np else True
 
 
 def _apportion_within(total: Array, weights: Array, caps: Array) -> Array:
-    """Apportion ``total`` (..., 1) where the weighted devices can hold it; whole floats (..., K)."""
+    """Apportion ``total`` (..., 1), which the weighted devices can hold; return whole floats (..., K)."""
     xp = namespace(weights, caps)
     positive = weights > 0
     caps = xp.where(positive, caps, 0.0)
     safe = xp.where(positive, weights, 1.0)
     # Water-filling: devices fill up in the order of caps / weights; the level is the first at which the
-    # devices not yet full share what the full ones left.
+    # devices not yet full share what the full ones leave.
     fill = xp.where(positive, caps / safe, xp.inf)
     order = xp.argsort(fill, axis=-1, stable=True)
     sorted_caps = xp.take_along_axis(caps, order, axis=-1)
@@ -72,7 +72,7 @@ def _apportion_within(total: Array, weights: Array, caps: Array) -> Array:
     first = xp.argmax(xp.astype(reached, xp.int8), axis=-1, keepdims=True)
     level = xp.take_along_axis(level, first, axis=-1)
     quota = xp.minimum(level * xp.where(positive, weights, 0.0), caps)
-    # A quota that is whole up to rounding is whole: encoded allocations decode to themselves.
+    # A quota that is whole up to rounding counts as whole, so encoded allocations decode to themselves.
     nearest = xp.round(quota)
     quota = xp.where(xp.abs(quota - nearest) < 1e-4, nearest, quota)
     blocks = xp.floor(quota)

@@ -16,25 +16,25 @@ from collapipe_env.errors import shown
 from collapipe_env.files import unpacked_limit
 
 MEMBERS = 10_000
-"""Members that an archive may have."""
+"""Most members that an archive may have."""
 PICKLE_BYTES = 4 * 1024**2
-"""Most bytes of the description of PyTorch's tensors, about 100 for each: it is interpreted, which takes
-longer than reading."""
+"""Largest description of PyTorch's tensors [byte], at about 100 bytes a tensor: interpreting it takes longer
+than reading it."""
 
 _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 _CHUNK = 1024**2
 
 
 def open_zip(source: bytes | Path, most: int | None = None, most_members: int = MEMBERS) -> zipfile.ZipFile:
-    """Open an archive if its members are stored or deflated, and their number and sizes within limits.
+    """Open an archive if its members are stored or deflated and their number and sizes are within limits.
 
     Args:
-        source: All of the archive, or a regular file that may be too large to be held in memory twice.
-        most: Bytes that it may unpack to; by default :func:`~collapipe_env.files.unpacked_limit` of its size.
-        most_members: Members that it may have.
+        source: The archive's bytes, or a regular file, which may be too large to hold in memory twice.
+        most: Most bytes to unpack to; by default :func:`~collapipe_env.files.unpacked_limit` of its size.
+        most_members: Most members that it may have.
 
     Raises:
-        zipfile.BadZipFile: If it is no archive, or beyond the limits.
+        zipfile.BadZipFile: If it is not an archive or exceeds the limits.
         OSError: If the file cannot be read.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
@@ -51,7 +51,7 @@ def open_zip(source: bytes | Path, most: int | None = None, most_members: int = 
 
 
 def _listed(stream: BinaryIO) -> int:
-    """Count the entries in the list of members: every one begins alike, so a damaged length hides none."""
+    """Count the entries in the list of members by their signature, so that a false length hides none."""
     count, rest = 0, b""
     while chunk := stream.read(_CHUNK):
         chunk = rest + chunk
@@ -70,15 +70,15 @@ def _require_usual(members: Sequence[zipfile.ZipInfo], most: int) -> None:
 
 
 def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would spend long on.
+    """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would take long to read.
 
     Args:
         archive: The archive.
-        size: Its bytes.
+        size: Its size [byte].
 
     Raises:
-        zipfile.BadZipFile: If its members are compressed, together larger than it, or described at too great
-            a length.
+        zipfile.BadZipFile: If its members are compressed, add up to more than its size, or have too long a
+            description.
     """
     members = archive.infolist()
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):

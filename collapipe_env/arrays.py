@@ -1,8 +1,8 @@
 """Arrays of any library of the Python array API standard: namespace, bounds, joining.
 
 Bounds are plain numbers. The standard's ``maximum`` and ``minimum`` may turn a Python number into an array,
-which on a GPU means waiting for a copy; ``clip`` takes it as it is. NumPy's ``clip`` is slow, so NumPy keeps
-its ``maximum``.
+which on a GPU means waiting for a copy; ``clip`` takes it as it is. NumPy's ``clip`` is slow, so NumPy arrays
+still use ``maximum`` and ``minimum``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def namespace(*arrays: Array) -> ModuleType:
 
 
 def on_host(array: Array) -> npt.NDArray[Any]:
-    """Return an array of any library as one of NumPy; on a GPU this waits for the numbers."""
+    """Return an array of any library as a NumPy array; on a GPU this waits for the numbers."""
     if type(array) is np.ndarray or np.isscalar(array):
         return np.asarray(array)
     return np.asarray(array_api_compat.to_device(array, "cpu"))
@@ -49,7 +49,7 @@ def loop_array(array: Any, kind: Any) -> npt.NDArray[Any]:
     orders in memory, which takes up to half a minute. A copy is made only where the form differs.
 
     Args:
-        array: An array of the host.
+        array: An array on the host.
         kind: Type of its numbers.
     """
     found = np.ascontiguousarray(array, dtype=kind)
@@ -57,7 +57,7 @@ def loop_array(array: Any, kind: Any) -> npt.NDArray[Any]:
 
 
 def from_host(values: npt.NDArray[Any], like: Array) -> Array:
-    """Return numbers of the host in the library, on the device and of the type of another array."""
+    """Return a host array as an array with the library, device and type of ``like``."""
     xp = namespace(like)
     if xp is np:
         return values.astype(like.dtype, copy=False)
@@ -66,55 +66,55 @@ def from_host(values: npt.NDArray[Any], like: Array) -> Array:
 
 def total(values: Array) -> Array:
     """Sum over the last two axes."""
-    # The method skips what NumPy's function does first, which in a small array takes longer than the sum.
+    # NumPy's function does more before the sum than the method; in a small array that takes longer than the sum.
     if type(values) is np.ndarray:
         return values.sum(axis=(-2, -1))
     return namespace(values).sum(values, axis=(-2, -1))
 
 
 def log1p(x: Array) -> Array:
-    """``log(1 + x)`` of an array; compiled loops have a form of their own for numbers."""
+    """``log(1 + x)`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).log1p(x)
 
 
 def log(x: Array) -> Array:
-    """``log(x)`` of an array; compiled loops have a form of their own for numbers."""
+    """``log(x)`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).log(x)
 
 
 def exp(x: Array) -> Array:
-    """``exp(x)`` of an array; compiled loops have a form of their own for numbers."""
+    """``exp(x)`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).exp(x)
 
 
 def expm1(x: Array) -> Array:
-    """``exp(x) - 1`` of an array; compiled loops have a form of their own for numbers."""
+    """``exp(x) - 1`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).expm1(x)
 
 
 def sqrt(x: Array) -> Array:
-    """Square roots of an array; compiled loops have a form of their own for numbers."""
+    """Square roots of an array; compiled loops have their own version for numbers."""
     return namespace(x).sqrt(x)
 
 
 def hypot(x: Array, y: Array) -> Array:
-    """``sqrt(x^2 + y^2)`` of arrays; compiled loops have a form of their own for numbers."""
+    """``sqrt(x^2 + y^2)`` of arrays; compiled loops have their own version for numbers."""
     return namespace(x).hypot(x, y)
 
 
 def tanh(x: Array) -> Array:
-    """``tanh(x)`` of an array; compiled loops have a form of their own for numbers."""
+    """``tanh(x)`` of an array; compiled loops have their own version for numbers."""
     return namespace(x).tanh(x)
 
 
 def cos_sin_of_turns(turns: Array) -> tuple[Array, Array]:
-    """``cos(2 pi t)`` and ``sin(2 pi t)`` of an array; compiled loops have a form of their own."""
+    """``cos(2 pi t)`` and ``sin(2 pi t)`` of an array; compiled loops have their own version."""
     xp, angle = namespace(turns), (2.0 * math.pi) * turns
     return xp.cos(angle), xp.sin(angle)
 
 
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
-    """Return ``x`` where the condition holds, else ``y``; compiled loops have a form of their own."""
+    """Return ``x`` where the condition holds, ``y`` elsewhere; compiled loops have their own version."""
     return namespace(condition).where(condition, x, y)
 
 
@@ -137,7 +137,7 @@ def concatenate(arrays: tuple[Array, ...]) -> Array:
 
 
 class Constant:
-    """Numbers that do not change, as an array of whatever library and device asks for them.
+    """Constant numbers, available as an array of any library, on any device.
 
     Args:
         values: The numbers, on the host.
@@ -148,11 +148,11 @@ class Constant:
         self._elsewhere: dict[Any, Array] = {}
 
     def like(self, array: Array, dtype: Any = None) -> Array:
-        """The numbers beside an array: copied to its device once.
+        """Return the numbers in the library and on the device of an array; they are copied there once.
 
         Args:
             array: Any array of the library and device wanted.
-            dtype: Their type; ``None`` for that of the array.
+            dtype: Type of the numbers; ``None`` for the array's type. NumPy gets the numbers as they are.
         """
         if type(array) is np.ndarray:
             return self.values

@@ -26,7 +26,7 @@ from collapipe_env.real_numbers import real_numbers
 from collapipe_env.scenario.decisions import Decision
 
 _ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
-"""Totals of blocks where devices always hold the whole encoder."""
+"""Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class ActionCodec:
       device's memory cap; a device at -1 gets none (unless the others cannot hold the encoder);
     * powers: geometric between ``power_min`` and ``power_max``;
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
-      if all are at -1);
+      if all are at -1).
 
     Where decisions are open (:mod:`collapipe_env.opened`), the memory caps follow from the choices:
 
     * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
     * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
       between 1 and ``M`` micro-batches in flight, and never more than fit beside a device's blocks;
-    * order: devices in falling priority, those of equal priority by index;
+    * order: devices by falling priority, ties by index;
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
     * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
       there is none, the cluster with the highest entry among those that can hold their blocks takes part;
@@ -68,16 +68,16 @@ class ActionCodec:
         micro_batch_choices: Allowed numbers of micro-batches, ascending.
         power_min_w: Smallest transmit power [W].
         power_max_w: Largest transmit power [W].
-        bandwidth_floor: Share of the uplink that every cluster gets at least, in [0, 1/N).
+        bandwidth_floor: Least share of the uplink for every cluster, in [0, 1/N).
         opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
         costs: Priced workload, needed where decisions are open.
-        other_costs: The same with the other setting of recomputation, needed where that is open.
-        server_room: Largest number of blocks, over all clusters, in the server's memory; ``None`` for any.
+        other_costs: Priced workload with the other setting of recomputation, needed where that is open.
+        server_room: Most blocks, over all clusters, that the server's memory holds; ``None`` for no limit.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
         sits_out: Whether clusters that cannot hold the encoder sit out automatically, because devices come
             and go and participation is not open; needs ``costs``.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
-        replication: Place in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
+        replication: Index in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
     """
 
     clusters: int
@@ -108,7 +108,7 @@ class ActionCodec:
 
     @cached_property
     def opened_layout(self) -> OpenedLayout:
-        """Places of opened decisions among the entries of a cluster."""
+        """Positions of opened decisions among the entries of a cluster."""
         return OpenedLayout(
             self.opened,
             self.devices,
@@ -165,7 +165,7 @@ class ActionCodec:
 
         Returns:
             ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches`` and ``bandwidth``
-            (..., N), and parts of opened decisions of either shape: entries of the action, as they are.
+            (..., N), and parts of opened decisions in either shape: the action's entries, unchanged.
 
         Raises:
             AllocationError: If the action has the wrong length.
@@ -186,7 +186,7 @@ class ActionCodec:
         """Join named parts into actions: the inverse of :meth:`split`.
 
         Args:
-            parts: All that :meth:`split` returns, with the same leading axes.
+            parts: All parts that :meth:`split` returns, with the same leading axes.
 
         Returns:
             Actions (..., A).
@@ -268,7 +268,7 @@ class ActionCodec:
         return self._decoder.complete(entries, choices, allocation, memory_bytes)
 
     def _memory(self, memory_bytes: Array | None) -> Array:
-        """Memory of the devices, needed by opened decisions."""
+        """Return the devices' memory, which opened decisions need; refuse ``None``."""
         if memory_bytes is None:
             raise AllocationError(
                 f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
@@ -280,7 +280,7 @@ class ActionCodec:
         return memory_bytes
 
     def _micro_batches(self, rows: Array, choices: Array) -> Array:
-        """Numbers of micro-batches (..., N) of the entries of clusters (..., N, A / N)."""
+        """Return the numbers of micro-batches (..., N) chosen by the clusters' entries (..., N, A / N)."""
         return choices[nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))]
 
     @cached_property
@@ -348,13 +348,13 @@ class ActionCodec:
         memory_bytes: Array | None = None,
         choices: Array | None = None,
     ) -> Allocation:
-        """Turn actions that have been checked into allocations, on any array library.
+        """Turn checked actions into allocations, on any array library.
 
         Args:
             action: (..., A), finite, of a real type, which is also the allocation's type.
             memory_cap: As for :meth:`decode`, of the same library.
             memory_bytes: As for :meth:`decode`, of the same library.
-            choices: The allowed numbers of micro-batches as an array of that library, int64; made here if
+            choices: The allowed numbers of micro-batches as an int64 array of that library; made here if
                 not given, which on a GPU means waiting for a copy.
         """
         xp = namespace(action)
@@ -396,9 +396,9 @@ class ActionCodec:
         The box can express an allocation with one device a stage, allowed micro-batches, powers within the
         limits, the whole band assigned, no share below the floor, and only decisions that the scenario opens.
         Decoding the result then gives the same integers exactly, and the same powers (relative) and bandwidth
-        shares (absolute) to 1e-6. Unread entries take the values that decoding gives them: caps are 0 under
-        GPipe and in slots without blocks, empty slots are left out, and so are the values of clusters that
-        sit out.
+        shares (absolute) to 1e-6. Values that are not read come back as decoding sets them: caps are 0 under
+        GPipe and in slots without blocks, and empty slots and the values of clusters that sit out are
+        dropped.
 
         Args:
             allocation: Leading axes ``...``.
@@ -411,7 +411,7 @@ class ActionCodec:
         """
         check_expressible(self, allocation)
         blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
-        # Clusters that sit out may hold nothing at all.
+        # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)
         index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
@@ -434,7 +434,7 @@ class ActionCodec:
 
 
 def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
-    """The values as an array of another array's library, on that array's device."""
+    """Return the values as an array of another array's library, on that array's device."""
     xp = namespace(like)
     if xp is np:
         return np.asarray(values, dtype=np.int64)

@@ -1,8 +1,8 @@
 """Compiled functions: Numba's ``njit``, typed so that the decorated function keeps its type for checkers.
 
-Compiled code is kept on disk. Numba compiles anew when the function's own file changes, but not when a file
-changes whose functions it calls, although their code is part of what is kept: after such an edit or update,
-old physics would run unnoticed. Here a change of any of the package's compiled sources compiles anew.
+Compiled code is kept on disk. Numba recompiles a function when its own file changes, but not when the file of
+a function that it calls changes, although the kept code contains both: after such an edit or update, old
+physics would run unnoticed. Here a change to any of the package's compiled sources recompiles every function.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that only compiled code calls, when the first caller is compiled.
 
     It lacks the wrapper for calls from Python, which unpacks named tuples of arrays and takes much of the
-    time of compiling. It is not kept on disk by itself, only as part of its callers.
+    compile time. It is not kept on disk by itself, only as part of its callers.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of numbers.
@@ -60,10 +60,10 @@ def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as :func:`compiled_inner` does a function that creates and returns no arrays.
+    """Compile, like :func:`compiled_inner`, a function that neither creates nor returns arrays.
 
-    References need not be counted then, which otherwise takes as long as ten additions for every array given,
-    and much of the time of compiling.
+    Its references need no counting, which otherwise takes as long as ten additions for every array argument,
+    and much of the compile time.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
@@ -72,7 +72,7 @@ def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def jitable(function: Callable[P, R]) -> Callable[P, R]:
-    """Let compiled code call a function that works on numbers and arrays alike; Python calls it as it is.
+    """Let compiled code call a function that works on numbers and arrays alike; Python runs it uncompiled.
 
     Args:
         function: A function of numbers or arrays.
@@ -83,7 +83,7 @@ def jitable(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as :func:`compiled_leaf` does, with the code put where it is called: for the innermost loops.
+    """Compile as :func:`compiled_leaf` does, and inline the code in its callers: for the innermost loops.
 
     Args:
         function: A function as for :func:`compiled_leaf`.
@@ -93,10 +93,10 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 @lru_cache(maxsize=4)
 def source_stamp(folder: Path) -> str:
-    """Return a digest of the Python files below a folder, links included, that decide compiled code.
+    """Return a digest of the Python files below a folder, links included, that compiled code depends on.
 
     These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
-    formulas become part of compiled code, and ``allocation.py``, whose constants do.
+    formulas become part of compiled code, ``allocation.py``, whose constants do, and ``inner_compiler.py``.
 
     Args:
         folder: The folder.
@@ -121,11 +121,11 @@ _WHAT_IS_COMPILED = {
     "agents.learned": "the graph net",
     "baselines": "a baseline's planner",
 }
-"""Name of the compiled part in messages, by the package's folder; the simulator's loops elsewhere."""
+"""Name of the compiled part in messages, by folder of the package; other folders: the simulator's loops."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder that all compiled code is kept in or below; None if it is not kept."""
+    """Return the common folder of all compiled code on disk; ``None`` if none is kept."""
     return Path(os.path.commonpath(_cache_paths)) if _cache_paths else None
 
 
@@ -133,7 +133,7 @@ _cache_paths: set[str] = set()
 
 
 def own_module(event: Any) -> list[str]:
-    """Return the module of the function that Numba begins to compile, in parts; empty if not the package's.
+    """Return the parts of the module name of the function that Numba compiles; empty outside the package.
 
     Args:
         event: Numba's event ``numba:compile``.
@@ -144,7 +144,7 @@ def own_module(event: Any) -> list[str]:
 
 
 class _Announcement(event.Listener):
-    """Message on a terminal that a part is being compiled, once for each part."""
+    """Says on a terminal that a part is being compiled, once for each part."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
@@ -204,7 +204,7 @@ def _compile(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    # Not kept on disk: it is part of what is kept of its callers.
+    # Not kept on disk by itself: the kept code of its callers contains it.
     jit: Any = numba.njit
     wrapped: Callable[P, R] = jit(
         nogil=True,
@@ -218,9 +218,9 @@ def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def _stamp(wrapped: Any) -> None:
-    """Let compiled code on disk depend on all compiled sources, not on the function's file alone."""
-    # Numba has no public way; without these attributes (another Numba, or no cache) nothing is lost but this
-    # protection.
+    """Make compiled code on disk depend on all compiled sources, not on the function's file alone."""
+    # Numba has no public interface for this; without these attributes (another Numba, or no cache) only this
+    # protection is lost.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
         file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parent))
@@ -228,11 +228,11 @@ def _stamp(wrapped: Any) -> None:
 
 
 def _drop_unreadable(file: Any) -> None:
-    """Remove compiled code of an earlier version of the package that cannot be read any more.
+    """Remove compiled code of an earlier version of the package that can no longer be read.
 
-    Numba looks at the stamp only after it has read all of the index, and fails where it cannot.
+    Numba checks the stamp only after it has read the whole index, and fails if it cannot read it.
     """
     try:
         file._load_index()
-    except Exception:  # whatever reading a foreign pickle may raise; what is lost is compiled anew
+    except Exception:  # a foreign pickle may raise anything; the lost code is recompiled
         Path(file._index_path).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
-    """Refuse allocations that no action stands for.
+    """Refuse allocations that no action can express.
 
     Args:
         codec: The action box.
@@ -55,7 +55,7 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
                 f"{name} lies in [{low:g}, {high:g}] W, expected within "
                 f"[{codec.power_min_w:g}, {codec.power_max_w:g}] W"
             )
-    # Clusters that sit out have none, and nobody gives out the band of a round in which all do.
+    # Clusters that sit out have no band; in a round in which all sit out, the band is not given out.
     total = np.where(plays.any(axis=-1), np.sum(np.where(plays, allocation.bandwidth, 0.0), axis=-1), 1.0)
     least = np.min(np.where(plays, allocation.bandwidth, 1.0))
     if np.any(np.abs(total - 1.0) > 1e-6) or least < codec.bandwidth_floor - 1e-9:
@@ -67,7 +67,7 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
 
 
 def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
-    """Refuse what needs a decision that the scenario does not open, or that its entries cannot say."""
+    """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
     if allocation.stage is not None and "order" not in codec.opened:
         raise _not_open("stages of several devices, and orders of devices,", "order")
     if allocation.schedule is not None and "schedule" not in codec.opened:

@@ -1,7 +1,7 @@
-"""Files: written under a temporary name, then renamed; read within limits, and only if they are files.
+"""Files: written under a temporary name, then renamed; read within limits, and only if regular.
 
-What is read may come from anyone. A named pipe would be waited for, a device read without end, and a small
-archive may unpack to any size: all are refused before they cost more than a moment.
+A file may come from anyone. Opening a named pipe may block, a device may never end, and a small archive may
+unpack to any size: all are refused before they cost more than a moment.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from typing import Any, BinaryIO
 from collapipe_env.errors import LARGEST_BITS, DataError, shown
 
 JSON_BYTES = 64 * 1024**2
-"""Largest JSON file that is read, unless its reader says otherwise."""
+"""Largest JSON file that is read [byte], unless the caller gives another limit."""
 ARCHIVE_BYTES = 2 * 1024**3
-"""Largest archive that is read, say of a saved agent."""
+"""Largest archive that is read [byte], such as a saved agent."""
 JSON_DEPTH = 64
-"""Objects and lists of a JSON file within each other, at most."""
+"""Deepest nesting of objects and lists in a JSON file."""
 _MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % math.floor(LARGEST_BITS * math.log10(2)))
-"""So many digits, at least, has an integer above :data:`~collapipe_env.errors.LARGEST_BITS`."""
+"""Run of digits long enough for an integer above :data:`~collapipe_env.errors.LARGEST_BITS`."""
 UNPACKED_TIMES = 100
-"""An archive may unpack to so many times its size; text and weights stay far below."""
+"""Most times its own size that an archive may unpack to; text and weights stay far below."""
 UNPACKED_ANYWAY = 64 * 1024**2
 """Bytes that any archive may unpack to, however small it is."""
 
 _CHUNK = 1024**2
 _PARTIAL = re.compile(r"\..+\.([0-9]{1,10})\.partial", re.DOTALL)
-_ABANDONED_S = 3600.0  # no file is written for so long [s]
+_ABANDONED_S = 3600.0  # longer than writing any file takes [s]
 
 
 def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
-    """Write a file so that a reader, or a crash, never meets half of it.
+    """Write a file so that a reader never sees half of it, even after a crash.
 
     Args:
-        path: The file; missing folders are made. One that exists keeps its mode, who may read and write it.
-        content: All of it.
+        path: The file; missing folders are made. An existing file keeps its permissions.
+        content: The whole content.
         option: Option that names the place, for the error.
 
     Raises:
@@ -56,7 +56,7 @@ def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            # Before anything is in it: what only its owner may read is read by nobody else for a moment.
+            # Set before anything is written: nobody else may read a private file even for a moment.
             partial.touch()
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
         partial.write_bytes(content)
@@ -71,10 +71,10 @@ def write_bytes(path: Path, content: bytes, option: str = "--out") -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove what processes that were killed in the midst of :func:`write_bytes` have left below a folder.
+    """Remove the partial files below a folder that processes killed during :func:`write_bytes` have left.
 
-    For a folder that this process works in alone. Files of processes that may still be writing stay: workers
-    of a run that was killed, say.
+    The folder must be one that only this process works in. Files of processes that may still be writing,
+    such as workers of a killed run, stay.
 
     Args:
         folder: The folder.
@@ -88,8 +88,8 @@ def remove_partials(folder: Path) -> None:
 
 
 def _may_write(pid: int, partial: Path) -> bool:
-    """Whether another process of this number is there, or cannot be asked for, and the file is fresh."""
-    if pid == os.getpid():  # one before it, as in containers
+    """Whether another process of this number exists, or may exist, and the file is fresh."""
+    if pid == os.getpid():  # an earlier process with this number, as in containers
         return False
     if os.name == "posix":
         try:
@@ -119,7 +119,7 @@ def open_regular(path: Path, largest: int) -> BinaryIO:
 
     Args:
         path: The file; links are followed.
-        largest: Bytes that it may have.
+        largest: Most bytes that it may have.
 
     Raises:
         OSError: If it cannot be opened, is a folder, a named pipe, a device or a socket, or is larger;
@@ -152,14 +152,15 @@ def read_regular(path: Path, largest: int) -> bytes:
 
     Args:
         path: The file.
-        largest: Bytes that it may have.
+        largest: Most bytes that it may have.
 
     Raises:
-        OSError: As for :func:`open_regular`; also if more bytes come than the file has, as from ``/proc``.
+        OSError: As for :func:`open_regular`; also if more than ``largest`` bytes come from a file that
+            states fewer, as in ``/proc``.
     """
     chunks, left = [], largest
     with open_regular(path, largest) as file:
-        # In pieces: Python sets aside all that read() is asked for, however small the file is.
+        # In pieces: read(n) allocates n bytes, however small the file is.
         while chunk := file.read(_CHUNK):
             left -= len(chunk)
             if left < 0:
@@ -173,11 +174,11 @@ def read_gzip(path: Path, largest: int) -> bytes:
 
     Args:
         path: The file.
-        largest: Bytes that it may have and unpack to; see also :func:`unpacked_limit`.
+        largest: Most bytes that it may have and unpack to; see also :func:`unpacked_limit`.
 
     Raises:
         OSError: As for :func:`open_regular`; ``gzip.BadGzipFile`` if it is damaged.
-        EOFError: If it is cut short.
+        EOFError: If it is truncated.
         zlib.error: If it is damaged.
     """
     chunks = []
@@ -196,7 +197,7 @@ def read_gzip(path: Path, largest: int) -> bytes:
 
 
 def unpacked_limit(packed: int) -> int:
-    """Return the bytes that an archive may unpack to.
+    """Return the most bytes that an archive may unpack to.
 
     Args:
         packed: Its own size [byte].
@@ -209,8 +210,8 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
 
     Args:
         path: The file.
-        remedy: Advice on a damaged one, for the error.
-        largest: Bytes that it may have.
+        remedy: Advice on a damaged file, for the error.
+        largest: Most bytes that it may have.
 
     Raises:
         DataError: If it cannot be read, holds no JSON object, or is larger or deeper than allowed.
@@ -219,7 +220,7 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
         content = parse_json(read_regular(path, largest))
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}): {remedy}") from None
-    except ValueError as error:  # covers text that is no UTF-8, too
+    except ValueError as error:  # also covers text that is not UTF-8
         raise DataError(f"{path} is damaged ({error}): {remedy}") from None
     if not isinstance(content, dict):
         raise DataError(f"{path} holds {_named(content)} instead of an object: {remedy}")
@@ -227,13 +228,13 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
 
 
 def _named(content: Any) -> str:
-    """A value that is not an object, in the words of JSON."""
+    """Return JSON's name for a value that is not an object."""
     kinds = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return kinds.get(type(content), "a number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, without the silent loss of a value whose name appears twice."""
+    """Return a JSON object; refuse a name that appears twice, as one of its values would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, times = Counter(name for name, _ in pairs).most_common(1)[0]
@@ -245,7 +246,7 @@ def parse_json(content: bytes) -> Any:
     """Return the value of JSON text in UTF-8.
 
     Raises:
-        ValueError: If it is no JSON, is nested deeper than :data:`JSON_DEPTH`, holds a name twice in one
+        ValueError: If it is not JSON, is nested deeper than :data:`JSON_DEPTH`, holds a name twice in one
             object, or an integer beyond all floating-point numbers, which would overflow wherever it is used.
     """
     try:

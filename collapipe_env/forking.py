@@ -10,12 +10,12 @@ import torch
 
 @lru_cache(maxsize=1)
 def one_thread_after_fork() -> None:
-    """Let PyTorch compute in one thread in every process that is forked from this one from now on.
+    """Make PyTorch compute in one thread in every process that is forked from this one from now on.
 
-    PyTorch shares its work among threads of OpenMP, which a fork does not copy: the child would wait for them
-    for ever in its first operation that is large enough to be shared. With one thread there is nothing to
-    wait for. The parent keeps its threads, as do processes that are spawned. A child that asks for more
-    threads again (``torch.set_num_threads``) hangs as before.
+    PyTorch shares its work among OpenMP threads, which a fork does not copy: the child would wait for them
+    for ever in its first operation that is large enough to share. With one thread there is nothing to wait
+    for. The parent keeps its threads, and so do spawned processes. A child that sets more threads again
+    (``torch.set_num_threads``) hangs as before.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_compute_in_one_thread)

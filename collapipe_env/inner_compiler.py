@@ -1,13 +1,13 @@
 """Numba's compiler for functions that only compiled code calls; the callers are optimised instead.
 
-A caller's code contains that of all it calls, optimised and turned into machine code once more with it. For
-a chain of eight functions the innermost is thus compiled eight times, and all but the last are for nothing
-where Python never calls the function itself. Here such a function is typed and lowered, and handed on as it
-is: what is optimised is the function that Python calls, once, with everything in it.
+A caller's code contains the code of all functions that it calls, optimised and compiled once more with the
+caller. In a chain of eight functions the innermost is thus compiled eight times, all but the last in vain if
+Python never calls the function itself. Here such a function is typed and lowered, and handed on unoptimised:
+only the function that Python calls is optimised, once, with everything in it.
 
-Numba has no option for this. The pass below is put in the documented way (``pipeline_class``), the library
-that it opens overrides methods of Numba's that are not public: with a Numba that lacks them,
-:data:`INNER_OPTIONS` is empty, and nothing is lost but time.
+Numba has no option for this. The pass below is added in the documented way (``pipeline_class``), but the
+library that it opens overrides private methods of Numba: with a Numba that lacks them,
+:data:`INNER_OPTIONS` is empty, which costs nothing but time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if _known:
             """Do nothing: compiled code of numbers and arrays never looks at its environment."""
 
     class _InnerLibrary(JITCodeLibrary):
-        """Code for callers to link: not optimised by itself, and no machine code."""
+        """Code for callers to link: not optimised by itself, and without machine code."""
 
         @property
         def codegen(self) -> _NoEnvironment:
@@ -60,7 +60,7 @@ if _known:
 
     @register_pass(mutates_CFG=False, analysis_only=True)
     class _OpenInnerLibrary(FunctionPass):
-        """Have the function lowered into an inner library."""
+        """Pass that has the function lowered into an inner library."""
 
         _name = "collapipe_open_inner_library"
 

@@ -15,9 +15,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def uninterrupted() -> Iterator[None]:
     """Return a context that postpones signals until a short piece of work has ended.
 
-    For code that holds a lock of another thread: an exception that a signal's handler raises between the
-    taking of a lock and the ``with`` block that would release it leaves the lock taken for good, and other
-    threads wait for ever. Outside of the main thread, where no handler runs, nothing changes.
+    It protects code that takes a lock which other threads need. If a signal's handler raised between taking
+    the lock and entering the ``with`` block that releases it, the lock would stay taken and the other threads
+    would wait for ever. Outside the main thread, where no handler runs, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

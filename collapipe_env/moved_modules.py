@@ -114,7 +114,7 @@ _PACKAGE = "collapipe_env."
 
 
 class _Forwarding(Loader):
-    """Hands on the module of the new name."""
+    """Loads the module that has the new name."""
 
     def __init__(self, new: str) -> None:
         self._new = new
@@ -126,12 +126,12 @@ class _Forwarding(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # Importlib has written the specification of the old name into it.
+        # Importlib has written the old name's specification into the module.
         module.__spec__ = self._own
 
 
 class MovedModules(MetaPathFinder):
-    """Finds modules by their old names; asked only after everything that is really there."""
+    """Finds modules by their old names, after all other finders have found nothing."""
 
     def find_spec(self, fullname: str, *_: Sequence[str] | ModuleType | None) -> ModuleSpec | None:
         """Return a specification that leads to the new name, ``None`` for any other module."""

@@ -1,4 +1,4 @@
-"""Reading of arrays of real numbers, the only ones allowed in actions and allocations."""
+"""Reading of arrays of real numbers, the only numbers allowed in actions and allocations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
 
     Args:
         name: Its name, for the error.
-        value: An array, or what NumPy makes one of.
+        value: An array, or anything that NumPy can turn into one.
 
     Raises:
-        AllocationError: Names the type, or says why there is no array in it.
+        AllocationError: If it is not an array of real numbers; the message names the type or says why.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise AllocationError(
@@ -32,7 +32,7 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
         )
     try:
         array = np.asarray(value)
-    # Rows of several lengths, tensors elsewhere, and whatever an object's own __array__ raises.
+    # Rows of different lengths, tensors on a GPU, and whatever an object's own __array__ raises.
     except Exception as error:
         _refuse_plan(name, value)
         raise AllocationError(
@@ -46,7 +46,7 @@ def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def _refuse_plan(name: str, value: object) -> None:
-    """Say which method takes an allocation that was given in place of an action."""
+    """Refuse an allocation that was given in place of an action, and name the method that takes it."""
     if hasattr(value, "micro_batches"):
         raise AllocationError(
             f"{name}: an {type(value).__name__} was given, and step takes actions only: play it through "
@@ -59,13 +59,13 @@ def float_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
 
     Args:
         name: Its name, for the error.
-        value: An array, or what NumPy makes one of.
+        value: An array, or anything that NumPy can turn into one.
 
     Raises:
         AllocationError: As for :func:`real_numbers`.
     """
     array = real_numbers(name, value)
-    with np.errstate(over="ignore"):  # a longer float's number may become infinite, which later checks name
+    with np.errstate(over="ignore"):  # a wider float may become infinite, which later checks report
         return array.astype(np.float64)
 
 
@@ -74,7 +74,7 @@ def whole_numbers(name: str, value: Any) -> npt.NDArray[Any]:
 
     Args:
         name: Its name, for the error.
-        value: An array, or what NumPy makes one of.
+        value: An array, or anything that NumPy can turn into one.
 
     Raises:
         AllocationError: As for :func:`real_numbers`, or for an integer that ``int64`` cannot hold.

@@ -1,4 +1,4 @@
-"""Registry of things of one kind by name, the package's own and the user's."""
+"""Registry of named entries of one kind, the package's own and the user's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMS = "path/to/file.py:Name or package.module:Name"
 
 
 class Registry(Generic[Entry]):
-    """Things of one kind by name.
+    """Named entries of one kind.
 
     An entry is the thing itself or the text ``"package.module:Name"``, which is imported on first use; a
     registry can therefore list entries that are slow to import. The package's own entries are fixed; others
@@ -36,8 +36,8 @@ class Registry(Generic[Entry]):
         reserved: Names that have another meaning where this registry is used.
         hint: End of the error for an unknown name; for instance, how to name an unregistered entry.
         use: How an entry is used, if it has to be callable: ``"is called with the scenario"``.
-        check: Receives the name and the thing when it is added, and raises an error if it is not of this
-            kind. Entries that are imported later are checked on first use.
+        check: Called with the name and the thing when it is added; raises an error if the thing is not of
+            this kind. Entries that are imported later are checked on first use.
         names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
         likeness: Smallest ``difflib`` ratio, in [0, 1], of a name suggested by the error for an unknown one.
 
@@ -238,7 +238,7 @@ def _same(before: object, entry: object) -> bool:
 
 
 def _of_one_file(before: object, entry: object) -> bool:
-    """Whether two definitions have one name in one file: a file may be run by its path and be imported."""
+    """Whether two definitions share a name and a file, which may be both run by its path and imported."""
     names = [getattr(one, "__qualname__", None) for one in (before, entry)]
     modules = [sys.modules.get(str(getattr(one, "__module__", ""))) for one in (before, entry)]
     files = [getattr(module, "__file__", None) for module in modules]
@@ -246,6 +246,6 @@ def _of_one_file(before: object, entry: object) -> bool:
 
 
 def _code(function: FunctionType) -> tuple[object, ...]:
-    """Code of a function, and by identity everything else that decides its results."""
+    """Return a function's code, and the identities of everything else that decides its results."""
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return function.__code__, *map(id, (*given, *(function.__closure__ or ())))

@@ -12,13 +12,13 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def renamed_fields(**names: str) -> Callable[[_Class], _Class]:
-    """Decorator of a data class whose fields had other names before.
+    """Decorate a data class whose fields had other names before.
 
     A former name is accepted as a keyword of the constructor and can be read as an attribute. Its value
-    replaces one given under the present name, because ``dataclasses.replace`` gives both.
+    replaces one given under the current name, because ``dataclasses.replace`` gives both.
 
     Args:
-        **names: Present name of each former one, say ``success="survival"``.
+        **names: Current name of each former name, such as ``success="survival"``.
     """
 
     def decorate(cls: _Class) -> _Class:

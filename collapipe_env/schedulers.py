@@ -75,7 +75,7 @@ class StateScheduler(ABC):
     Attributes:
         name: Short name for tables and plots.
         scenario: The scenario.
-        parameters: Its scalars.
+        parameters: The scenario's scalars.
 
     Raises:
         AllocationError: If ``scenario`` is not a scenario.
@@ -94,7 +94,7 @@ class StateScheduler(ABC):
         self.parameters: SystemParameters = system_parameters(scenario)
 
     def reset(self, seed: int | None = None) -> None:  # noqa: B027 - rightly empty, and not abstract
-        """Do nothing: there is no memory and nothing random."""
+        """Do nothing: the scheduler has no memory and nothing random."""
 
     def act(
         self,
@@ -147,7 +147,7 @@ class StateScheduler(ABC):
         """
 
     def refusal(self, environment: int, cluster: int, reason: str) -> AllocationError:
-        """Error for a cluster that has no plan.
+        """Return the error for a cluster that has no plan.
 
         Args:
             environment: Row of the state.
@@ -164,7 +164,7 @@ Kind = TypeVar("Kind", bound=Factory)
 LEARNED = "agent"
 """Name of the trained agent in lists of schedulers."""
 NAMED_ONLY = ("dssra-plus", "dssra-truth", "dssra-target")
-"""Schedulers that equal another one in most scenarios; elsewhere they always play (:func:`also_playing`)."""
+"""Schedulers that equal another one in most scenarios; they play where they differ (:func:`also_playing`)."""
 DEFAULT_SCHEDULERS = ("dssra", "pipeline", "random")
 """Default schedulers of an evaluation."""
 

@@ -21,13 +21,13 @@ from collapipe_env.files import parse_json, read_regular, write_bytes
 from collapipe_env.state_trees import Tree
 
 REMEDY = "use a file that save_state(path) has written"
-"""Remedy for a bad file, unless its reader says otherwise."""
+"""Remedy for a bad file, unless the caller gives another."""
 TEXT = "tree"
 """Name of the array that holds the JSON text, as bytes."""
 STATE_BYTES = 16 * 1024**3
-"""Bytes of a state's file."""
+"""Largest file of a state [byte]."""
 STATE_ARRAYS = 50_000
-"""Arrays of a state's file: a real learner's has some hundred for each environment."""
+"""Most arrays in a state's file; a real learner has a few hundred for each environment."""
 
 _HEADER = re.compile(
     rb"\{'descr': '([<>|][fiub][0-9]{1,2})', 'fortran_order': (True|False), "
@@ -36,7 +36,7 @@ _HEADER = re.compile(
 
 
 def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
-    """Write a tree so that a reader, or a crash, never meets half of it.
+    """Write a tree so that a reader never sees half of it, even after a crash.
 
     Args:
         path: The file; by custom it ends in ``.npz``, and ``numpy.load`` reads it.
@@ -80,7 +80,7 @@ def read_tree(path: str | os.PathLike[str], remedy: str = REMEDY) -> Tree:
         remedy: Remedy for a bad file, for the error.
 
     Raises:
-        StateError: If the file cannot be read, is damaged, or is beyond the limits.
+        StateError: If the file cannot be read, is damaged, or exceeds the limits.
     """
     try:
         content = read_regular(Path(path), STATE_BYTES)
@@ -93,12 +93,12 @@ def tree_of(content: bytes, place: object, remedy: str = REMEDY) -> Tree:
     """Return the tree that the content of a file holds; see :func:`read_tree`.
 
     Args:
-        content: All of the file.
-        place: Where it is from, for the error.
+        content: The whole content.
+        place: Its origin, for the error.
         remedy: Remedy for a bad file, for the error.
 
     Raises:
-        StateError: If it is damaged, or beyond the limits.
+        StateError: If it is damaged or exceeds the limits.
     """
     try:
         with open_zip(content, most_members=STATE_ARRAYS) as archive:

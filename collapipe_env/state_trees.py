@@ -1,7 +1,7 @@
-"""State trees: nested dictionaries of NumPy arrays and plain values, which a file can hold as they are.
+"""State trees: nested dictionaries of NumPy arrays and plain values, which a file can hold unchanged.
 
-Every stateful part of an environment gives such a tree and takes it back. Arrays are copied on the way out
-and on the way in, so that a tree and the part it came from never share memory.
+Every stateful part of an environment returns such a tree and accepts it back. Arrays are copied on the way
+out and on the way in, so that a tree and the part it came from never share memory.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ BIT_GENERATORS = {
 
 
 LARGEST_NUMBER = 1e30
-"""Largest number in a state: above any quantity of a system, and products of a few stay finite."""
+"""Largest number in a state: above any quantity of a system, while products of a few such stay finite."""
 LARGEST_POOL = 1024
-"""Most words of a seed sequence's pool; NumPy's own has 4. The time of mixing grows with their square."""
+"""Most words in a seed sequence's pool; NumPy's own has 4. The mixing time grows with their square."""
 MOST_DIGITS = 4_300
-"""Most digits of a seed, those that Python writes and reads by default."""
+"""Most digits of a seed: Python's default limit for writing and reading integers."""
 
 
 def digits_of(number: Any, place: str) -> str:
-    """Return a whole number as text; Python's may be longer than any of NumPy's.
+    """Return a whole number as text; Python's integers may be longer than NumPy's.
 
     Args:
         number: The number.
@@ -52,7 +52,7 @@ def digits_of(number: Any, place: str) -> str:
 
 
 def number_of(text: Any, place: str) -> int:
-    """Return the number of a text from :func:`digits_of`.
+    """Return the number in a text from :func:`digits_of`.
 
     Raises:
         StateError: If the text is not a whole number, or too long.
@@ -64,7 +64,7 @@ def number_of(text: Any, place: str) -> int:
 
 
 def generator_tree(rng: np.random.Generator | None) -> Tree | None:
-    """Return a generator's place in its stream and in its seed sequence, of which episodes take children.
+    """Return a generator's position in its stream and in its seed sequence, which gives episodes children.
 
     Raises:
         StateError: If the generator is not one of NumPy's own, or has no seed sequence.
@@ -116,7 +116,7 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
                 (entropy,) = entropy
         key = tuple(number_of(word, f"{place}/spawn_key") for word in tree["spawn_key"].split())
         pool, children = tree["pool_size"], tree["children"]
-        # A huge pool would fill the memory, and more children than words could count come to no seeds.
+        # A huge pool would fill the memory, and too large a count of children would give no seeds.
         if type(pool) is not int or not 4 <= pool <= LARGEST_POOL:
             raise ValueError(f"pool_size is {shown(pool)}, expected 4 to {LARGEST_POOL}")
         if type(children) is not int or not 0 <= children < 2**63:
@@ -135,10 +135,10 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
 
 
 def _require_places(bits: Tree) -> None:
-    """Refuse places outside of a generator's buffer, where NumPy would read unchecked.
+    """Refuse positions outside a generator's buffer, which NumPy would read unchecked.
 
     Raises:
-        ValueError: Names the place.
+        ValueError: If a position lies outside; the message names it.
     """
     for name, part, most in (("pos", bits["state"], 624), ("buffer_pos", bits, 4)):
         if name in part and not 0 <= part[name] <= most:
@@ -168,9 +168,9 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
 
     Args:
         tree: The tree.
-        template: The tree it must be like.
+        template: The tree that it must match.
         place: Its name, for the error.
-        free: Places below which anything may stand.
+        free: Places whose content is not checked.
 
     Raises:
         StateError: With the first place that differs, its value and the expected one.
@@ -192,7 +192,7 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
 
 
 def require_array(value: Any, shape: tuple[int, ...], dtype: Any, place: str) -> None:
-    """Refuse what is not an array of a shape and type.
+    """Refuse anything but an array of the given shape and type.
 
     Raises:
         StateError: With the place, its value and the expected one.
@@ -209,8 +209,8 @@ def require_within(
 
     Args:
         values: The array.
-        low: The smallest number that may stand there.
-        high: The largest.
+        low: The smallest allowed number.
+        high: The largest allowed number.
         place: Its name, for the error.
         unknown: Whether NaN is also allowed.
 
@@ -225,10 +225,10 @@ def require_within(
 
 
 def require_names(tree: Any, names: Iterable[str], place: str) -> None:
-    """Refuse what is not a dictionary of just these names; what they stand for is free.
+    """Refuse anything but a dictionary with exactly these names, of any values.
 
     Raises:
-        StateError: Names the first that is missing or unknown.
+        StateError: If a name is missing or unknown; the message gives the first.
     """
     names = list(names)
     require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))

@@ -1,4 +1,4 @@
-"""Tasks of the federation by name, and their traits, which a scenario and its price need.
+"""Tasks of the federation by name, and their traits, with which scenarios are checked and priced.
 
 A task lives in a module of its own, which is imported on first use; :func:`register_task` adds a task.
 """
@@ -34,7 +34,7 @@ class TaskTraits:
     causal: bool = False
 
     def positions(self, sequence_length: int) -> int:
-        """Positions of a sample that reach the head's product with the outputs.
+        """Return the number of positions of a sample that enter the head's output layer.
 
         Args:
             sequence_length: Tokens of a sample ``q``.
@@ -62,7 +62,7 @@ SHIPPED_TRAITS: Mapping[str, TaskTraits] = MappingProxyType(
         "translation": TaskTraits(outputs="token", decoder=True),
     }
 )
-"""Traits of the tasks of this package, whose modules import PyTorch: a scenario is priced without it."""
+"""Traits of the package's own tasks, kept outside their modules so that pricing does not import PyTorch."""
 
 
 def task_names() -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     Args:
         name: Name to use in scenarios; must be new.
         entry_point: ``"module:Class"``, or the class itself, which follows :class:`collapipe_env.tasks.Task`
-            and needs no arguments. Its ``traits`` are used for its price.
+            and needs no arguments. Its ``traits`` set its price.
         replace: Whether to replace another task registered under this name.
 
     Raises:

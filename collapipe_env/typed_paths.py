@@ -23,7 +23,7 @@ def given_path(text: str) -> Path:
         path = Path(text).expanduser()
         if path.is_dir():
             os.scandir(path).close()
-    except (OSError, RuntimeError, ValueError) as error:  # homes that are unknown; null bytes
+    except (OSError, RuntimeError, ValueError) as error:  # unknown homes, null bytes
         reason = getattr(error, "strerror", None) or str(error).rstrip(".")
         raise DataError(
             f"{shortened(text)}: cannot be looked up ({reason}); check the path and its permissions"
@@ -44,5 +44,5 @@ def why_unusable(path: Path) -> str:
         return "no such file or folder" if absent else f"cannot be looked up ({error.strerror})"
     except ValueError as error:  # a null character in the name
         return f"cannot be looked up ({error})"
-    regular = stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # if it came only now
+    regular = stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # it has only just appeared
     return "it was changed just now" if regular else "it is a pipe, a device or a socket, not a regular file"

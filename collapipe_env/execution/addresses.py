@@ -12,10 +12,10 @@ _LONGEST_HOST = 255
 
 
 def host_and_port(text: str) -> Address | None:
-    """Return the address that a text names, or nothing if it names none.
+    """Return the address that a text names; ``None`` if it names none.
 
     Args:
-        text: ``HOST:PORT``; an IPv6 address may stand in brackets. Port 0 is any free one.
+        text: ``HOST:PORT``; an IPv6 address may stand in brackets. Port 0 stands for any free port.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

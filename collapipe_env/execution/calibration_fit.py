@@ -2,8 +2,8 @@
 
 The law is that of the simulator. A forward pass of ``d`` blocks over ``b`` samples takes
 ``d (o + b F / v)`` and a backward pass twice that; a message of ``n`` bits arrives after ``l + n / r``. Both
-are linear in what is not known (``o`` and ``1 / v``, ``l`` and ``1 / r``), so they are fitted by non-negative
-least squares of the relative errors, to the medians over all passes, or messages, of the same size.
+are linear in the unknowns (``o`` and ``1 / v``, ``l`` and ``1 / r``), which are fitted by non-negative least
+squares of the relative errors to the medians over all passes, or messages, of the same size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collapipe_env.execution.role import Recorded
 from collapipe_env.physics.workload import WorkloadCosts
 
 FASTEST = 1e15
-"""Rate that stands for one too fast to be measured [bit/s or FLOP/s]."""
+"""Rate that stands for any rate too fast to measure [bit/s or FLOP/s]."""
 LEAST_SHARE = 0.01
 """Least share of the largest pass that its samples must explain."""
 
@@ -33,7 +33,7 @@ class Measured:
         plan: The plan that was played.
         step_s: ``T_step`` by the machine's clock [s].
         load: Load average of the machine before the round.
-        events: Everything that was done in its local step.
+        events: All events of its local step.
     """
 
     plan: CalibrationPlan
@@ -43,16 +43,16 @@ class Measured:
 
 
 class Line(NamedTuple):
-    """One size of passes or messages beside the fitted law.
+    """One size of passes or messages, compared with the fitted law.
 
     Attributes:
         what: ``pass``, ``message``, ``edge message`` or ``head``.
         blocks: Blocks of a pass; 0 for messages and the head.
         samples: Samples.
         backward: Whether it goes backward.
-        number: How often it was measured.
-        measured_s: Median [s].
-        law_s: By the law [s].
+        number: Number of measurements.
+        measured_s: Median of the measurements [s].
+        law_s: Time by the law [s].
     """
 
     what: str
@@ -70,14 +70,14 @@ class Constants:
 
     Attributes:
         flops: Speed of a device, ``v`` [FLOP/s].
-        block_s: Launching of a block's forward pass, backward twice [s].
+        block_s: Launch time of a block's forward pass; twice that for the backward pass [s].
         rate: Rate of a message between devices [bit/s].
         message_s: Part of a message's fixed time in which its sender is busy [s].
-        latency_s: The rest of it [s].
+        latency_s: Rest of a message's fixed time [s].
         edge_rate: Rate of a message between control unit and server [bit/s].
-        edge_latency_s: Fixed time of it, with the relay by the control unit [s].
+        edge_latency_s: Fixed time of such a message, including the relay by the control unit [s].
         server_flops: Speed of the server [FLOP/s].
-        server_s: Launching of the server's forward pass, backward twice [s].
+        server_s: Launch time of the server's forward pass; twice that for the backward pass [s].
     """
 
     flops: float
@@ -113,10 +113,10 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
         costs: Prices of the scenario in which they were measured: FLOPs and bits of a sample.
 
     Returns:
-        The constants, and each size beside the law.
+        The constants, and each size compared with the law.
 
     Raises:
-        CalibrationError: If the rounds do not say enough.
+        CalibrationError: If the rounds do not determine the constants.
     """
     rows: list[_Row] = []
     busy: list[float] = []
@@ -186,7 +186,7 @@ def fit(rounds: Sequence[Measured], costs: WorkloadCosts) -> tuple[Constants, li
 
 
 def _law(groups: Mapping[tuple[int, int, int], Sequence[float]], terms: Any) -> tuple[float, float]:
-    """Two factors, neither below 0, of least relative error against the medians."""
+    """Return the two factors, neither below 0, of least relative error against the medians."""
     from scipy.optimize import nnls
 
     if not groups:
@@ -211,7 +211,7 @@ def _grouped(rows: Sequence[_Row], what: str) -> dict[tuple[int, int, int], list
 
 
 def _rows(one: Measured) -> tuple[list[_Row], list[float]]:
-    """Passes and messages of a round, and the times in which stages sent what they had made [s]."""
+    """Return passes and messages of a round, and the times that stages took to send their results [s]."""
     S = len(one.plan.blocks)
     messages = {
         (e.element, e.micro_batch, e.direction): e for e in one.events if e.element % 2 == 0 and e.there_s
@@ -231,12 +231,12 @@ def _rows(one: Measured) -> tuple[list[_Row], list[float]]:
                 backward = following.direction
                 came = messages.get((2 * (s + backward), following.micro_batch, backward))
                 if came is not None and came.there_s <= event.measured_end_s:
-                    # What it made is sent before it goes on.
+                    # The stage sends its result before it goes on.
                     busy.append(following.began_s - event.measured_end_s)
                     seconds = following.began_s - event.began_s
             rows.append(_Row("pass", blocks, event.samples, event.direction, seconds))
     for (m, direction), e in edge.items():
-        # With the time that the control unit takes to pass a micro-batch on.
+        # Includes the time that the control unit takes to pass a micro-batch on.
         other = messages.get((2 * S, m, direction))
         if other is not None:
             seconds = e.there_s - other.there_s if direction == 0 else other.began_s - e.began_s

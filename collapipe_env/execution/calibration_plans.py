@@ -1,4 +1,4 @@
-"""Plans of a calibration: plans for the fit of constants, and others that check them ([X])."""
+"""Plans of a calibration: some to fit the constants to, others to check them ([X])."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import SCHEDULERS
 
 MEMORY_BYTES = 64e9
-"""Memory of a device while plans are measured: every cut is allowed."""
+"""Memory of a device while plans are measured [byte]: enough for every cut."""
 FITTED_MICRO_BATCHES = 1, 4, 16
 CHECKED_MICRO_BATCHES = 2, 8
 
@@ -50,10 +50,10 @@ class CalibrationPlan:
 
     @classmethod
     def from_dict(cls, data: Any, where: str) -> CalibrationPlan:
-        """The plan of plain data.
+        """Return the plan from plain data.
 
         Raises:
-            CalibrationError: If the data are no plan.
+            CalibrationError: If the data are not a plan.
         """
         match data:
             case {
@@ -67,10 +67,10 @@ class CalibrationPlan:
 
 
 def setting_of(scenario: Scenario, devices: int) -> Scenario:
-    """Scenario in which a machine is measured: one cluster, the priced model itself, no losses.
+    """Return the scenario in which a machine is measured: one cluster, the priced model itself, no losses.
 
     Args:
-        scenario: Names workload and tasks.
+        scenario: Scenario that gives the workload and tasks.
         devices: Devices of the cluster, 1 or more.
 
     Raises:
@@ -98,7 +98,7 @@ def setting_of(scenario: Scenario, devices: int) -> Scenario:
 
 
 def calibration_plans(setting: Scenario) -> list[CalibrationPlan]:
-    """Plans to fit to, and after them plans that check the fit: other cuts, schedules and micro-batches.
+    """Return plans to fit to, then plans that check the fit: other cuts, schedules and micro-batches.
 
     Args:
         setting: Scenario in which the machine is measured.
@@ -132,7 +132,7 @@ def calibration_plans(setting: Scenario) -> list[CalibrationPlan]:
 
 
 def _tilted(even: Sequence[int], moved: int) -> list[tuple[int, ...]]:
-    """Cuts in which blocks of the last device are the first one's, and the other way round."""
+    """Return the cuts that move blocks from the last device to the first, and the other way round."""
     found = []
     for source, target in ((len(even) - 1, 0), (0, len(even) - 1)):
         cut = list(even)
@@ -145,7 +145,7 @@ def _tilted(even: Sequence[int], moved: int) -> list[tuple[int, ...]]:
 
 
 def _bulging(even: Sequence[int]) -> list[tuple[int, ...]]:
-    """The cut in which a device in the middle has all blocks but one for each other; of three or more."""
+    """Return the cut that leaves one block to each of three or more devices and the rest to the middle one."""
     if len(even) < 3:
         return []
     cut = [1] * len(even)
@@ -154,7 +154,7 @@ def _bulging(even: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 class FixedPlans:
-    """Scheduler that plays given plans, one a round, and the last one for ever.
+    """Scheduler that plays given plans, one a round, then the last one for ever.
 
     Args:
         setting: Scenario of one cluster.
@@ -172,7 +172,7 @@ class FixedPlans:
         self._next = 0
 
     def act(self, observation: Mapping[str, Any], state: Any = None) -> Allocation:
-        """The next plan."""
+        """Return the next plan."""
         usual, plan = self._inner.act(observation, state), self._plans[self._next]
         assert isinstance(usual, Allocation)
         self._next = min(self._next + 1, len(self._plans) - 1)

@@ -14,19 +14,19 @@ from collapipe_env.scenario.inheritance import merge
 from collapipe_env.simulator.build import system_parameters
 
 REFERENCE_HZ = 1e9
-"""Clock of the devices, at which overheads are given as they were measured."""
+"""Clock of the devices [Hz], at which overheads equal the measured ones."""
 QUIET_DBM_PER_HZ = -250.0
-"""Noise at which every signal is above the cap of the SNR, so that rates are the bandwidth's."""
+"""Noise so low that every signal exceeds the cap of the SNR, so that bandwidths alone set the rates."""
 MOST_HZ = 1e12
-"""Greatest bandwidth that a scenario may have."""
+"""Greatest bandwidth that a scenario may have [Hz]."""
 TURNS = 4
-"""Turns in which edge bandwidths are fitted to a rate, of which they are not quite a multiple."""
+"""Iterations that fit the edge bandwidths to a rate, to which they are not quite proportional."""
 
 
 def profile_of(
     setting: Scenario, constants: Constants, edge_hz: tuple[float, float] = (MOST_HZ, MOST_HZ)
 ) -> dict[str, Any]:
-    """Sections of a scenario with a machine's constants; everything else is the base's.
+    """Return the sections of a scenario that hold a machine's constants; the rest is the base's.
 
     Args:
         setting: Scenario in which the machine was measured.
@@ -82,16 +82,16 @@ def profile_of(
 
 
 def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constants) -> dict[str, Any]:
-    """Sections of a calibrated scenario; with them the base is the machine that was measured.
+    """Return the sections that turn a base scenario into one of the measured machine.
 
     Args:
-        base: Scenario from which everything is that is not measured.
+        base: Scenario that supplies everything that is not measured.
         name: Name of the new scenario.
         setting: Scenario in which the machine was measured.
         constants: The fitted constants.
 
     Returns:
-        Its name and sections, as a scenario file has them beside ``base``.
+        Name and sections of the new scenario, as its file has them beside ``base``.
     """
     bits = system_parameters(setting).costs.activation_bits * setting.workload.batch_size
     one_each = (*(1,) * (setting.cluster.max_devices - 1), _rest(setting))
@@ -109,17 +109,17 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
 
 
 def merged(base: Scenario, sections: Mapping[str, Any]) -> Scenario:
-    """Scenario with other sections, as a file with ``base`` is read.
+    """Return a scenario with changed sections, as a file with ``base`` is read.
 
     Args:
         base: The scenario.
-        sections: What is changed.
+        sections: The changes.
     """
     return load_scenario(merge(base.to_dict(), sections))
 
 
 def predicted_steps(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> list[float]:
-    """``T_step`` of plans by the simulator [s].
+    """Return the ``T_step`` that the simulator predicts for plans [s].
 
     Args:
         scenario: Scenario of one cluster.
@@ -130,5 +130,5 @@ def predicted_steps(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> lis
 
 
 def _rest(setting: Scenario) -> int:
-    """Blocks that are left for the last device where all others have one."""
+    """Return the blocks left for the last device if every other device has one."""
     return setting.workload.blocks - setting.cluster.max_devices + 1

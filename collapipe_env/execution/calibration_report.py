@@ -17,7 +17,7 @@ from collapipe_env.scenario import Scenario
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A plan, measured and by the profile.
+    """A plan's local step, measured and predicted by the profile.
 
     Attributes:
         plan: The plan.
@@ -44,7 +44,7 @@ class CheckedPlan:
 
 
 def checked_plans(rounds: Sequence[Measured], scenario: Scenario) -> list[CheckedPlan]:
-    """Every plan beside what the profile says of it, those that were fitted to first.
+    """Return every plan with its prediction by the profile, the fitted plans first.
 
     Args:
         rounds: All rounds.
@@ -61,14 +61,14 @@ def checked_plans(rounds: Sequence[Measured], scenario: Scenario) -> list[Checke
 
 
 def worst(checked: Sequence[CheckedPlan], *, fitted: bool) -> float:
-    """Largest error of plans that were fitted to, or of the others; with its sign."""
+    """Return the largest error, with its sign, of the fitted plans or of the others."""
     return max((one.error for one in checked if one.plan.fitted == fitted), key=abs, default=0.0)
 
 
 def calibration_page(
     title: str, checked: Sequence[CheckedPlan], constants: Constants, below: Sequence[str] = ()
 ) -> Page:
-    """Table of all plans.
+    """Return the table of all plans.
 
     Args:
         title: Heading.
@@ -120,7 +120,7 @@ def calibration_page(
 
 
 def residual_table(lines: Sequence[Line]) -> str:
-    """Sizes of passes and messages beside the law, in Markdown.
+    """Return the sizes of passes and messages beside the law, in Markdown.
 
     Args:
         lines: The sizes.

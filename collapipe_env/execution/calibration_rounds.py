@@ -21,13 +21,13 @@ REMEDY = "delete it and measure it again, or start over with --fresh"
 def measured_rounds(
     setting: Scenario, missing: Sequence[tuple[Path, CalibrationPlan]], seed: int, slow_down: float
 ) -> Iterator[Measured]:
-    """Play rounds that are missing, and keep each in its file; a first one, which warms up, is not kept.
+    """Play the missing rounds and keep each in its file; a first round, which warms up, is not kept.
 
     Args:
         setting: Scenario in which the machine is measured.
         missing: File and plan of each round.
         seed: Seed of the episode.
-        slow_down: How many times slower than this machine devices compute.
+        slow_down: Factor by which devices compute more slowly than this machine.
 
     Yields:
         Each round.

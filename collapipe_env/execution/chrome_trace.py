@@ -15,13 +15,13 @@ LETTERS = {"forward": "F", "backward": "B", "weight": "W"}
 
 
 def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Events of all rounds, one after another: priced ones and measured ones of each cluster.
+    """Return the events of all rounds, one round after another: priced and measured ones of each cluster.
 
     Args:
         rounds: The planned round, and the server's report, of each round.
 
     Returns:
-        Complete events with begin and length in microseconds, in order of their begin, behind the names of
+        Complete events with start and duration in microseconds, in order of their start, after the names of
         their groups (a cluster, priced or measured) and rows (an element).
     """
     names: dict[tuple[int, int], str] = {}
@@ -62,7 +62,7 @@ def trace_events(rounds: Sequence[tuple[PlannedRound, Mapping[str, Any]]]) -> li
 
 
 def _named(names: Mapping[tuple[int, int], str]) -> list[dict[str, Any]]:
-    """Names of groups and rows."""
+    """Return the events that name groups and rows."""
     groups = sorted({group for group, _ in names})
     kinds = ("priced", "measured")
     titles = [_meta("process_name", g, 0, f"c{g // 2} {kinds[g % 2]}") for g in groups]

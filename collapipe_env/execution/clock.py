@@ -1,9 +1,9 @@
 """Clocks of an execution: priced times without waiting, priced times in wall time, or the machine's own.
 
-A process computes when it may begin from when its last operation ends and when its input arrives. Messages
-carry the time at which they arrive by their price, and nobody is handed one before. Lateness does not add up:
-as long as the machine keeps up, everything is due when the price says. What is due and what the machine's
-monotonic clock said are two things, and both are recorded.
+A process derives the start of an operation from the end of its last one and the arrival of its input.
+Messages carry the time at which they arrive by their price, and no process receives one earlier. Lateness
+does not add up: as long as the machine keeps up, everything is due at its priced time. The due time and the
+reading of the machine's monotonic clock may differ, and both are recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 SPIN_S = 0.0003
-"""Last part of a wait, in which the thread looks at the clock rather than sleep."""
+"""Last part of a wait [s], in which the thread polls the clock instead of sleeping."""
 
 
 Machine = Callable[[], float]
@@ -23,7 +23,7 @@ Machine = Callable[[], float]
 
 
 def monotonic() -> float:
-    """Reading of this machine's monotonic clock [s]."""
+    """Return the reading of this machine's monotonic clock [s]."""
     return time.monotonic()
 
 
@@ -31,9 +31,9 @@ class Clock(Protocol):
     """Time of a round, in priced seconds since it began.
 
     Attributes:
-        paced: Whether priced times are waited for.
-        ahead: Whether times are known before they have come, so that whoever needs one waits for the message
-            that says it.
+        paced: Whether processes wait for priced times.
+        ahead: Whether times are known before they have come, so that a process that needs one waits for the
+            message that carries it.
     """
 
     paced: bool
@@ -44,35 +44,35 @@ class Clock(Protocol):
         ...
 
     def begin(self, start_s: float) -> float:
-        """Wait until an operation may start; returns the time from which its length counts [s]."""
+        """Wait until an operation may start; return the time from which its length is counted [s]."""
         ...
 
     def finish(self, due_s: float) -> float:
-        """Wait until an operation is due to end; returns when it ends, later if the machine was slow [s]."""
+        """Wait until an operation is due to end; return its end, later if the machine was slow [s]."""
         ...
 
     def now(self, due_s: float) -> float:
-        """Time that is measured where ``due_s`` is the planned one [s]."""
+        """Measured time for the planned time ``due_s`` [s]."""
         ...
 
     def read(self, machine_s: float, due_s: float) -> float:
-        """Time of the round at a reading of the machine's monotonic clock; ``due_s`` if it is planned [s]."""
+        """Time of the round at a reading of the machine's monotonic clock; ``due_s`` in virtual time [s]."""
         ...
 
     def lasts(self, seconds: float) -> float:
-        """Length of what is priced at so many seconds, and which nobody computes: transfers, waits [s]."""
+        """Length of a priced time in which nothing is computed, such as a transfer or a wait [s]."""
         ...
 
     def wait(self, at_s: float) -> float:
-        """Seconds of wall time until a message that arrives at ``at_s`` may be handed out [s]; 0 for now."""
+        """Wall time until a message that arrives at ``at_s`` may be handed out [s]; 0 for at once."""
         ...
 
     def machine_time(self, at_s: float) -> float:
-        """The machine's monotonic time of a time [s]."""
+        """The machine's monotonic time at a time of the round [s]."""
         ...
 
     def comes_later(self, arrives_s: float, free_s: float) -> bool:
-        """Whether a message that is here can be used only after a stage is free."""
+        """Whether a message that is here can be used only after a stage has become free."""
         ...
 
     def machine(self) -> float:
@@ -83,18 +83,19 @@ class Clock(Protocol):
         """Begin a round.
 
         Args:
-            round_begins: This machine's monotonic time at which it begins [s]; not read by the virtual clock.
+            round_begins: This machine's monotonic time at which the round begins [s]; the virtual clock does
+                not read it.
         """
         ...
 
 
 class VirtualClock:
-    """Nobody waits: everything takes as long as its price says, exactly."""
+    """Virtual time: nobody waits, and everything takes exactly its priced time."""
 
     paced, ahead = False, True
 
     def ready(self, arrives_s: float) -> float:
-        """The time of the price."""
+        """Return the priced time."""
         return arrives_s
 
     def begin(self, start_s: float) -> float:
@@ -102,27 +103,27 @@ class VirtualClock:
         return start_s
 
     def finish(self, due_s: float) -> float:
-        """The time of the price."""
+        """Return the priced time."""
         return due_s
 
     def now(self, due_s: float) -> float:
-        """The time of the price."""
+        """Return the priced time."""
         return due_s
 
     def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """The time of the price."""
+        """Return the priced time."""
         return due_s
 
     def lasts(self, seconds: float) -> float:
-        """As long as it is priced."""
+        """Return the priced length."""
         return seconds
 
     def wait(self, at_s: float) -> float:  # noqa: ARG002 - the interface
-        """Nobody waits."""
+        """Return 0: nobody waits."""
         return 0.0
 
     def machine_time(self, at_s: float) -> float:  # noqa: ARG002 - the interface
-        """Now."""
+        """Return the present reading."""
         return self.machine()
 
     def machine(self) -> float:
@@ -130,7 +131,7 @@ class VirtualClock:
         return monotonic()
 
     def comes_later(self, arrives_s: float, free_s: float) -> bool:
-        """By the price."""
+        """Compare the priced times."""
         return arrives_s > free_s
 
     def restart(self, round_begins: float) -> None:
@@ -157,7 +158,7 @@ class WallClock:
         self._begins = round_begins
 
     def ready(self, arrives_s: float) -> float:
-        """The time of the price; whoever reads the message has waited for it."""
+        """Return the priced time; whoever reads the message has waited for it."""
         return arrives_s
 
     def begin(self, start_s: float) -> float:
@@ -174,27 +175,27 @@ class WallClock:
         return due_s
 
     def now(self, due_s: float) -> float:
-        """The time that has passed."""
+        """Return the time since the round began."""
         return self.read(self._machine(), due_s)
 
     def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """The time that had passed."""
+        """Return the time since the round began."""
         return (machine_s - self._begins) / self.scale
 
     def lasts(self, seconds: float) -> float:
-        """As long as it is priced."""
+        """Return the priced length."""
         return seconds
 
     def wait(self, at_s: float) -> float:
-        """The wall time that is left."""
+        """Return the wall time that is left."""
         return max(self.machine_time(at_s) - self._machine(), 0.0)
 
     def machine_time(self, at_s: float) -> float:
-        """The round's begin and so many priced seconds."""
+        """Return the round's start plus the priced seconds, scaled."""
         return self._begins + self.scale * at_s
 
     def comes_later(self, arrives_s: float, free_s: float) -> bool:
-        """By the price."""
+        """Compare the priced times."""
         return arrives_s > free_s
 
     def _now(self) -> float:
@@ -206,11 +207,11 @@ class WallClock:
 
 
 class MachineClock:
-    """Nobody waits for prices: everything takes as long as it takes on this machine.
+    """Real time: prices do not count, and everything takes as long as this machine needs.
 
     Args:
-        slow_down: How many times longer than its processor time an operation lasts, >= 1: the rest is slept.
-            What the thread waited for a core is not made longer.
+        slow_down: Length of an operation over its processor time, >= 1: the thread sleeps for the rest. Time
+            for which it waited for a core is not stretched.
         machine: Reads the machine's monotonic clock [s].
     """
 
@@ -226,7 +227,7 @@ class MachineClock:
         self._begins = round_begins
 
     def ready(self, arrives_s: float) -> float:  # noqa: ARG002 - the interface
-        """Now: it is here."""
+        """Return the present time: the message is here."""
         return self._now()
 
     def begin(self, start_s: float) -> float:  # noqa: ARG002 - the interface
@@ -235,34 +236,34 @@ class MachineClock:
         return self._now()
 
     def finish(self, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """Now, or after the rest of a slower machine's time."""
+        """Return the present time, after the rest of a slower machine's time if there is one."""
         if self._slow_down > 1.0:
             rest = (self._slow_down - 1.0) * (time.thread_time() - self._spent)
             sleep_until(self._machine() + rest, self._machine)
         return self._now()
 
     def now(self, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """Now."""
+        """Return the present time."""
         return self._now()
 
     def read(self, machine_s: float, due_s: float) -> float:  # noqa: ARG002 - the interface
-        """The time that had passed; below 0 before the round has begun."""
+        """Return the time since the round began; below 0 before."""
         return machine_s - self._begins
 
     def lasts(self, seconds: float) -> float:  # noqa: ARG002 - the interface
-        """Nothing is waited for."""
+        """Return 0: nobody waits for priced times."""
         return 0.0
 
     def wait(self, at_s: float) -> float:  # noqa: ARG002 - the interface
-        """Messages that are here are handed out."""
+        """Return 0: a message that is here is handed out at once."""
         return 0.0
 
     def machine_time(self, at_s: float) -> float:
-        """The round's begin and so many seconds."""
+        """Return the round's start plus the seconds."""
         return self._begins + at_s
 
     def comes_later(self, arrives_s: float, free_s: float) -> bool:  # noqa: ARG002 - the interface
-        """No: it is here."""
+        """Return False: the message is here."""
         return False
 
     def _now(self) -> float:
@@ -274,12 +275,12 @@ class MachineClock:
 
 
 def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> Clock:
-    """A clock by name.
+    """Return a clock by name.
 
     Args:
         name: ``virtual``, ``wall`` or ``none``.
-        scale: Seconds of wall time for a priced second, for ``wall``; how many times slower than this machine
-            operations are, for ``none``.
+        scale: For ``wall``, seconds of wall time for a priced second; for ``none``, the factor by which
+            operations are slower than on this machine.
         machine: Reads the machine's monotonic clock [s], for ``wall`` and ``none``.
 
     Raises:
@@ -295,7 +296,7 @@ def make_clock(name: str, scale: float = 1.0, machine: Machine = monotonic) -> C
 
 
 def sleep_until(end: float, machine: Machine = monotonic) -> None:
-    """Sleep until a time of the monotonic clock; the last part is spent looking at the clock.
+    """Sleep until a time of the monotonic clock; poll the clock in the last part.
 
     Args:
         end: The time [s].
@@ -309,7 +310,7 @@ def sleep_until(end: float, machine: Machine = monotonic) -> None:
 
 
 def sleep_precisely() -> None:
-    """Ask Linux for timers without slack; elsewhere sleeps are as precise as they are."""
+    """Ask Linux for timers without slack; do nothing on other systems."""
     if sys.platform == "linux":
         pr_set_timerslack = 29
         ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)

@@ -1,8 +1,9 @@
 """Offsets between the monotonic clocks of machines, from times that two processes exchange ([X]).
 
-A process asks another one for its time: it notes when it asks and when the answer is back, the other one
-notes when it has heard and when it answers. Nobody knows how the time on the way is divided between the two
-directions, so the offset is known to half of it. The fastest of several exchanges says most, as in NTP.
+A process asks another process for its time. It notes when it asks and when the answer is back; the other
+notes when it receives the question and when it answers. The split of the time on the way between the two
+directions is unknown, so the offset is known to within half of that time. The fastest of several exchanges
+gives the best estimate, as in NTP.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ClockOffset(NamedTuple):
 
     @classmethod
     def of(cls, exchanges: Sequence[Exchange]) -> ClockOffset:
-        """Return what the fastest of several exchanges says; at least one.
+        """Return the offset that the fastest of one or more exchanges gives.
 
         Args:
             exchanges: The exchanges.
@@ -59,10 +60,10 @@ class ClockOffset(NamedTuple):
         return cls(best.offset_s, 0.5 * best.round_trip_s)
 
     def bound_until(self, later: ClockOffset) -> float:
-        """Largest error of this offset at any time until it was measured again [s].
+        """Return the largest error of this offset at any time until it was measured again [s].
 
-        Clocks may run at different rates, as long as neither of the two overtakes itself: in between, the
-        offset lies between the two.
+        Clocks may run at different rates, as long as the offset only grows or only falls: it then lies
+        between the two measured values.
 
         Args:
             later: The same offset, measured later.

@@ -91,7 +91,7 @@ class ControlUnitRound:
         self._upload(collected)
 
     def _attempt(self, begins_s: float, recovery: RecoveryScript | None) -> float:
-        """Take the local steps of the present script; returns when the segments are collected [s]."""
+        """Take the local steps of the present script; return the time when segments are collected [s]."""
         owner = self._owner
         owner.recorded = []
         self._offset = self._steps - self._script.local_steps
@@ -122,7 +122,7 @@ class ControlUnitRound:
                 "cluster": owner.cluster,
                 "device": number,
                 "at_s": at,
-                # Where nobody says when it failed, it was detected now.
+                # If the time of the failure is unknown, it was detected now.
                 "detect_s": 0.0 if loss.at_s is None else None,
             }
             asked = time.monotonic()
@@ -160,7 +160,7 @@ class ControlUnitRound:
         return [k for k in self._names if k > 0 and k not in self._gone]
 
     def _give_up(self, recovery: RecoveryScript) -> None:
-        """Tell the server that nothing comes from this cluster in this round."""
+        """Tell the server that this cluster sends no update in this round."""
         meta = {
             "updated": False,
             "dropped": True,
@@ -189,7 +189,7 @@ class ControlUnitRound:
 
     @property
     def beginning(self) -> Tensor:
-        """Weights of the embedding at the round's begin."""
+        """Weights of the embedding at the start of the round."""
         return torch.from_numpy(self._embeddings[0][VALUES])
 
     def arrived(self, step: int) -> Sequence[bool]:
@@ -209,7 +209,7 @@ class ControlUnitRound:
         return self._rows[m]
 
     def units(self, step: int) -> list[float]:
-        """Predictions of each micro-batch that arrives, 0 for the others."""
+        """Return the number of predictions of each micro-batch that arrives, 0 for the others."""
         counts, arrived = self._batches[step].units, self.arrived(step)
         return [
             float(counts[a:b].sum()) if there else 0.0
@@ -217,7 +217,7 @@ class ControlUnitRound:
         ]
 
     def numbers(self) -> list[int]:
-        """Numbers of these devices."""
+        """Return the numbers of the devices in the script."""
         return [k for stage in self._script.stages for k in stage.devices]
 
     def _label(self) -> None:
@@ -231,7 +231,7 @@ class ControlUnitRound:
         return np.stack([(batch.tokens != PADDING).numpy() for batch in self._batches])
 
     def _assign(self, begins_s: float, recovery: RecoveryScript | None) -> None:
-        """Hand the blocks out; after a loss only those that a device has never had in this round."""
+        """Hand the blocks out; after a loss, only those that a device has not yet had in this round."""
         owner, real = self._owner, self._real()
         places = {k: place for place, stage in enumerate(self._script.stages) for k in stage.devices}
         moves = [] if recovery is None else recovery.moves
@@ -262,7 +262,7 @@ class ControlUnitRound:
                 self._give(move, collected)
 
     def _taken_over(self, moves: Sequence[Move]) -> dict[str, Arrays]:
-        """Blocks that devices hand over to the control unit, as they are after the local steps that count."""
+        """Return the blocks that devices hand over to the control unit, as after the credited local steps."""
         found: dict[str, Arrays] = {}
         for move in moves:
             if move.target == 0 != move.source:
@@ -273,7 +273,7 @@ class ControlUnitRound:
         return found
 
     def _give(self, move: Move, collected: Mapping[str, Arrays]) -> None:
-        """Send blocks that the control unit has: collected, of the round's begin, or replicas."""
+        """Send blocks that the control unit has: collected, from the start of the round, or replicas."""
         owner = self._owner
         for block in range(move.first_block, move.end_block):
             name = block_name(block)
@@ -291,7 +291,7 @@ class ControlUnitRound:
             owner.send(self._names[move.target], "move_0", tag, arrays=chosen)
 
     def _collect(self, begins_s: float) -> float:
-        """Take the segments back; returns when all are there [s]."""
+        """Collect the segments; return the time when all are there [s]."""
         owner = self._owner
         ends, segments = begins_s, []
         for k in self.numbers():
@@ -331,7 +331,7 @@ class ControlUnitRound:
 
 
 def _handover(recovery: RecoveryScript | None, device: int, credited: int) -> dict[str, Any]:
-    """Part of an assignment that says what a device hands over, takes over and forgets."""
+    """Return the part of an assignment that tells a device what to hand over, take over and forget."""
     moves = () if recovery is None else recovery.moves
     blocks = [(m, b) for m in moves for b in range(m.first_block, m.end_block)]
     return {

@@ -1,4 +1,4 @@
-"""Local step as a control unit sees it: it embeds, relays in both directions, and waits for everybody."""
+"""Local step as a control unit sees it: it embeds, relays in both directions, and waits for all nodes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class StepEnd:
     """End of a local step.
 
     Attributes:
-        next_s: Time at which what follows begins [s].
-        updated: Whether anything arrived, so that weights were stepped.
+        next_s: Time at which the next step, or the collection, begins [s].
+        updated: Whether any micro-batch arrived, so that weights were updated.
     """
 
     next_s: float
@@ -35,7 +35,7 @@ class StepEnd:
 
 
 class LocalStep:
-    """A local step as the control unit sees it: it embeds, relays in both directions, and waits for all."""
+    """A local step as the control unit sees it: it embeds, relays in both directions, and waits."""
 
     def __init__(self, owner: ControlUnit, of_round: ControlUnitRound, step: int) -> None:
         self._owner, self._round, self._step = owner, of_round, step
@@ -80,7 +80,7 @@ class LocalStep:
     def _send_rows(
         self, stage: int, kind: str, m: int, element: int, transfer: Transfer, x: Tensor | None, position: int
     ) -> None:
-        """Send a micro-batch to the devices of a stage, each its samples."""
+        """Send each device of a stage its samples of a micro-batch."""
         first, end = self._round.rows(m)
         devices = self._script.stages[stage].devices
         rows = device_rows(end - first, self._script.stages[stage].shares)
@@ -92,10 +92,10 @@ class LocalStep:
             arrays = {} if x is None else {"x": x.detach()[a:b].contiguous().numpy()}
             name, at_s = self._round.name(k), transfer.arrives_s
             self._owner.send(name, kind, tag, at_s=at_s, meta=meta, arrays=arrays)
-            meta = {}  # the first piece says it
+            meta = {}  # only the first piece carries it
 
     def _relay(self, begins_s: float) -> float:
-        """Pass on what comes from the pipeline and from the server, until the last gradient is there [s]."""
+        """Relay between pipeline and server; return the time when the last gradient is there [s]."""
         wanted = self._wanted()
         ends = begins_s
         while wanted:
@@ -123,7 +123,7 @@ class LocalStep:
         return ends
 
     def _wanted(self) -> set[tuple[str, Tag]]:
-        """Frames of the step: from the last stage, from the server, and from the first stage."""
+        """Return the frames to wait for: from the last stage, from the server, and from the first stage."""
         script = self._script
         wanted = set()
         for m in range(script.micro_batches):
@@ -161,7 +161,7 @@ class LocalStep:
             part.flat.gradients.add_(part.flat.values - self._round.beginning, alpha=learning.proximal)
 
     def _finish(self, ends_s: float) -> StepEnd:
-        """Wait for everybody, then let all step their weights."""
+        """Wait for all nodes, then let all of them update their weights."""
         owner, script, part = self._owner, self._script, self._owner.embedding
         tag = self._round.tag._replace(step=self._step)
         clip = owner.setup.learning.gradient_clip
@@ -174,7 +174,7 @@ class LocalStep:
         ends_s = max(ends_s, float(served.meta["ends_s"]))
         updated = any(self._round.units(self._step))
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
-        # One after the other, as the simulator adds them.
+        # Added one after the other, as the simulator does.
         lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
         next_s = sum(map(owner.clock.lasts, lengths), ends_s)
         meta = {"update": updated, "factor": factor, "next_s": next_s}
@@ -189,7 +189,7 @@ class LocalStep:
 
 
 def _joined(pieces: Sequence[Frame]) -> Tensor | None:
-    """Samples of a micro-batch in their order; ``None`` where it was lost on the way."""
+    """Return the samples of a micro-batch in their order; ``None`` if it was lost on the way."""
     ordered = sorted(pieces, key=lambda piece: int(piece.kind.rpartition("_")[2]))
     parts = [torch.from_numpy(np.array(piece.arrays["x"])) for piece in ordered if "x" in piece.arrays]
     return torch.cat(parts) if parts else None

@@ -1,4 +1,4 @@
-"""Entries of opened decisions in an action: names, places and meanings."""
+"""Entries of opened decisions in an action: names, positions and meanings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NAMES = ", ".join(SCHEDULES[choice] for choice in SCHEDULE_CHOICES)
 
 
 class OpenedPart(NamedTuple):
-    """A part of an action that an opened decision brings.
+    """A part of an action that an opened decision adds.
 
     Attributes:
         name: Its name.
-        per_device: Whether each device has an entry, or each cluster one.
-        description: Meaning of its entries, with ``{last}`` for ``L - 1``, ``{steps}`` for those allowed and
-            ``{clock}`` for the least cap on a clock.
+        per_device: Whether each device has an entry, rather than each cluster.
+        description: Meaning of its entries, with ``{last}`` for ``L - 1``, ``{steps}`` for the allowed
+            numbers of steps and ``{clock}`` for the least cap on a clock.
     """
 
     name: str
@@ -106,21 +106,21 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
         ),
     }
 )
-"""Parts that each decision brings, in their order."""
+"""Parts that each decision adds, in their order."""
 
 
 @dataclass(frozen=True)
 class OpenedLayout:
-    """Places of opened decisions among the entries of a cluster.
+    """Positions of opened decisions among the entries of a cluster.
 
     Attributes:
-        opened: Decisions that the scenario opens beside CollaPipe's own, in their order.
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in their order.
         devices: ``K``.
         blocks: ``L``.
-        first: Entries of CollaPipe's own decisions, behind which these stand.
+        first: Number of entries of CollaPipe's own decisions, which come first.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
-        replication: Place in ``REPLICATION_KINDS`` of plans that say nothing, where replicas are open.
+        replication: Index in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
     """
 
     opened: tuple[Decision, ...]
@@ -140,12 +140,12 @@ class OpenedLayout:
 
     @cached_property
     def width(self) -> int:
-        """Entries of a cluster for all of them together."""
+        """Number of a cluster's entries for all opened decisions together."""
         return sum(self.devices if part.per_device else 1 for part in self)
 
     @cached_property
     def places(self) -> dict[str, int | slice]:
-        """Place of each part among the entries of a cluster."""
+        """Position of each part among the entries of a cluster."""
         found: dict[str, int | slice] = {}
         at = self.first
         for part in self:
@@ -159,5 +159,5 @@ class OpenedLayout:
         return part.description.format(last=self.blocks - 1, steps=steps, clock=self.clock_cap_min)
 
     def entries(self, name: str, rows: Array) -> Array:
-        """Entries of a part, (..., N) or (..., N, K), out of those of clusters (..., N, A / N)."""
+        """Return a part's entries, (..., N) or (..., N, K), from those of clusters (..., N, A / N)."""
         return rows[..., self.places[name]]

@@ -1,8 +1,9 @@
 """Opened decisions decoded from the entries of actions, on any array library; always feasible.
 
-Decoding goes from what settles memory to what memory settles: micro-batches, recomputation, schedule, blocks
-of the server, memory caps that follow, segments, and then the order of the devices and what each may have in
-flight beside its blocks. Clusters whose devices cannot hold their blocks sit out, where that is open.
+Choices that decide the need for memory come first, then those that memory limits: micro-batches,
+recomputation, schedule, blocks of the server, the memory caps that follow, segments, and then the order of
+the devices and the micro-batches that each may have in flight beside its blocks. Where participation is open,
+clusters whose devices cannot hold their blocks sit out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ClusterChoices:
 
     Attributes:
         recompute: Whether devices recompute (..., N), int; ``None`` where that is not open.
-        schedule: Place in ``SCHEDULES`` (..., N), int; ``None`` where that is not open.
+        schedule: Index in ``SCHEDULES`` (..., N), int; ``None`` where that is not open.
         server_blocks: Blocks of the server (..., N), int; ``None`` where that is not open.
         caps: Blocks that each device can hold (..., N, K), int.
         total: Blocks that the devices hold together (..., N), int.
@@ -54,12 +55,12 @@ class OpenedDecoder:
     """Decodes the entries of opened decisions.
 
     Attributes:
-        layout: Their places.
+        layout: Positions of the entries.
         costs: Priced workload.
-        other_costs: The same with the other setting of recomputation; ``None`` where that is not open.
-        server_room: Most blocks that the server's memory holds for all clusters together; ``None`` for any.
+        other_costs: Priced workload with the other setting of recomputation; ``None`` where that is not open.
+        server_room: Most blocks, over all clusters, that the server's memory holds; ``None`` for no limit.
         bandwidth_floor: Least share of the uplink of a cluster that takes part, in [0, 1/N).
-        sits_out: Whether clusters that cannot hold their blocks sit out though participation is not open.
+        sits_out: Whether clusters that cannot hold their blocks sit out even if participation is not open.
     """
 
     layout: OpenedLayout
@@ -70,17 +71,18 @@ class OpenedDecoder:
     sits_out: bool = False
 
     def choose(self, rows: Array, micro_batches: Array, memory_bytes: Array) -> ClusterChoices:
-        """Settle what stands before the segments.
+        """Settle the choices that come before the segments.
 
-        A setting under which a cluster's devices cannot hold their blocks gives way: the schedule to 1F1B,
-        which needs no more memory than GPipe, and if that is not enough recomputation to its other setting,
-        first with the schedule asked for. The workload's own setting of recomputation under 1F1B, or under
-        GPipe where schedules are not open, holds the encoder in every state that can be played.
+        If a cluster's devices cannot hold their blocks under its chosen settings, these are replaced: the
+        schedule by 1F1B, which needs no more memory than GPipe; if that is not enough, recomputation by its
+        other setting, first with the chosen schedule, then with 1F1B. The encoder fits under the workload's
+        own setting of recomputation with 1F1B, or with GPipe where schedules are not open, in every state
+        that can be played.
 
-        Where clusters may sit out, or have to as devices come and go, those that cannot hold their blocks
-        under any of these settings do: what they ask for stands, and their blocks, which nobody reads, are
-        shared out as if memories were enough. Where they may and that leaves nobody, of those that can the
-        one with the highest entry takes part.
+        Where clusters may sit out, or must because devices come and go, those that cannot hold their blocks
+        under any of these settings sit out. They keep their chosen settings, and their blocks, which nobody
+        reads, are divided as if memory were sufficient. If participation is open and nobody is left, the
+        cluster with the highest entry among those that can hold their blocks takes part.
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
@@ -103,7 +105,7 @@ class OpenedDecoder:
         holds = xp.sum(caps, axis=-1) >= total
         asked = recompute, schedule
         for other_recompute, other_schedule in _fallbacks(recompute, schedule):
-            # Elsewhere the question would mean waiting for a GPU.
+            # Outside NumPy, holds.all() would mean waiting for a GPU.
             if xp is np and holds.all():
                 break
             recompute = _kept(holds, recompute, other_recompute)
@@ -137,11 +139,11 @@ class OpenedDecoder:
     def complete(
         self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array
     ) -> Allocation:
-        """Add what opened decisions say to a plan.
+        """Add the opened decisions to a plan.
 
         Args:
             rows: Finite entries of clusters (..., N, A / N).
-            choices: What :meth:`choose` settled.
+            choices: The choices that :meth:`choose` settled.
             plan: CollaPipe's own decisions, with the blocks of each device.
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
@@ -189,7 +191,7 @@ class OpenedDecoder:
     def _terms(
         self, recompute: Array | None, schedule: Array | None, micro_batches: Array, memory_bytes: Array
     ) -> StorageTerms:
-        """Terms of the devices' memory under settings of clusters."""
+        """Return the terms of the devices' memory under the clusters' settings."""
         costs, other = self.costs, self.other_costs
         activation: Array | float = costs.stored_activation_bytes
         working: Array | float = costs.working_bytes
@@ -202,24 +204,24 @@ class OpenedDecoder:
         return storage_terms(costs, schedule, micro_batches, activation, working, memory_bytes)
 
     def _schedule(self, rows: Array) -> Array:
-        """Schedule that each cluster asks for (..., N), int64."""
+        """Return the schedule that each cluster chooses (..., N), int64."""
         return _nearest_of(SCHEDULE_CHOICES, self.layout.entries("schedule", rows))
 
     def _local_steps(self, rows: Array) -> Array:
-        """Local steps of each cluster (..., N), int64."""
+        """Return the local steps of each cluster (..., N), int64."""
         return _nearest_of(self.layout.step_choices, self.layout.entries("local_steps", rows))
 
     def _clock_cap(self, rows: Array) -> Array:
-        """Caps on clocks over full ones (..., N, K), exactly 1 at 1."""
+        """Return caps on clocks relative to full clocks (..., N, K), exactly 1 for entries of 1."""
         least, xp = self.layout.clock_cap_min, namespace(rows)
         unit = 0.5 * (xp.clip(self.layout.entries("clock_cap", rows), -1.0, 1.0) + 1.0)
-        # Rounding must not lead below the least one.
+        # Rounding must not lead below the least cap.
         return at_least(xp.exp(math.log(least) * (1.0 - unit)), least)
 
     def _server_blocks(self, rows: Array, plays: Array | None) -> Array:
-        """Blocks of the server (..., N), int64: those asked for, in proportion to them where room lacks.
+        """Return the server's blocks (..., N), int64: those chosen, scaled down where the server lacks room.
 
-        Clusters that ask to sit out ask for none.
+        Clusters that choose to sit out get none.
         """
         asked = nearest_choice(self.layout.entries("server_blocks", rows), self.costs.blocks)
         if plays is not None:
@@ -231,7 +233,7 @@ class OpenedDecoder:
         return apportion(given, xp.astype(asked, xp.float64), asked)
 
     def _order(self, rows: Array, blocks: Array) -> Array:
-        """Devices in the order in which micro-batches pass them, idle ones last (..., N, K), int64."""
+        """Return the devices in the order that micro-batches pass them, idle ones last (..., N, K), int64."""
         xp = namespace(blocks)
         priority = xp.clip(self.layout.entries("order", rows), -1.0, 1.0)
         idle_last = xp.where(blocks > 0, -priority, xp.zeros_like(priority) + 2.0)
@@ -240,10 +242,10 @@ class OpenedDecoder:
     def _in_flight(
         self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array, order: Array | None
     ) -> Array:
-        """Caps of stage slots (..., N, K), int64: 0 under GPipe and in slots without blocks.
+        """Return the caps of stage slots (..., N, K), int64: 0 under GPipe and in slots without blocks.
 
-        A cap that a device has no memory for stands where an earlier stage's smaller one keeps less in
-        flight anyway.
+        A cap above what a device's memory holds stands if a smaller cap of an earlier stage keeps fewer
+        micro-batches in flight anyway.
         """
         xp, blocks = namespace(plan.blocks), plan.blocks
         assert choices.schedule is not None
@@ -257,7 +259,7 @@ class OpenedDecoder:
         room = micro_batches_that_fit(self.costs, terms, memory_bytes, blocks, most)
         unit = 0.5 * (xp.clip(self.layout.entries("caps", rows), -1.0, 1.0) + 1.0)
         asked = xp.astype(xp.floor(unit * xp.astype(most - 1, unit.dtype) + 0.5), xp.int64) + 1
-        # Bounded for actions that nobody has checked.
+        # Bounded in case the actions were not checked.
         asked = xp.minimum(at_least(asked, 1), most)
         used = blocks > 0
         if order is not None:
@@ -271,27 +273,27 @@ class OpenedDecoder:
 
 
 def nearest_choice(scores: Array, choices: int) -> Array:
-    """Places of the nearest of some choices that are spread evenly over [-1, 1], half-way cases upwards.
+    """Return the indices of the nearest choices, spread evenly over [-1, 1]; half-way cases go up.
 
     Args:
         scores: Entries of actions, any shape.
         choices: Number of choices, >= 1.
 
     Returns:
-        Places 0..choices - 1 of the same shape, int64.
+        Indices 0..choices - 1 of the same shape, int64.
     """
     xp = namespace(scores)
     unit = 0.5 * (xp.clip(scores, -1.0, 1.0) + 1.0)
     index = xp.astype(xp.floor(unit * (choices - 1) + 0.5), xp.int64)
-    # Bounded for actions that nobody has checked: NaN must not read beyond the choices.
+    # Bounded in case the actions were not checked: NaN must not read beyond the choices.
     return xp.clip(index, 0, choices - 1)
 
 
 def shared_band(scores: Array, floor: float, plays: Array) -> Array:
-    """Shares of the uplink (..., N): a floor for each cluster that takes part, the rest by score, all of it.
+    """Share the whole uplink (..., N): a floor for each cluster that takes part, and the rest by score.
 
     Args:
-        scores: In [0, 1] (..., N); those that take part share evenly if all of theirs are 0.
+        scores: In [0, 1] (..., N); clusters that take part share evenly if all their scores are 0.
         floor: Least share, in [0, 1/N).
         plays: Clusters that take part (..., N), bool; the others get 0.
     """
@@ -307,7 +309,7 @@ def shared_band(scores: Array, floor: float, plays: Array) -> Array:
 
 
 def _nearest_of(choices: tuple[int, ...], scores: Array) -> Array:
-    """Nearest of some numbers that are spread evenly over [-1, 1], int64."""
+    """Return the nearest of some numbers that are spread evenly over [-1, 1], int64."""
     index = nearest_choice(scores, len(choices))
     xp = namespace(index)
     found = xp.zeros_like(index)
@@ -317,7 +319,7 @@ def _nearest_of(choices: tuple[int, ...], scores: Array) -> Array:
 
 
 def _any_room(memory_bytes: Array, blocks: int) -> Array:
-    """Caps for clusters that sit out (..., N, K), int64: all blocks on each device that is there."""
+    """Return caps for clusters that sit out (..., N, K), int64: all blocks on each device that is present."""
     xp = namespace(memory_bytes)
     there = memory_bytes > 0.0
     there = there | ~xp.any(there, axis=-1, keepdims=True)
@@ -327,7 +329,7 @@ def _any_room(memory_bytes: Array, blocks: int) -> Array:
 def _fallbacks(
     recompute: Array | None, schedule: Array | None
 ) -> Iterator[tuple[Array | None, Array | None]]:
-    """Settings that are tried in turn where the devices cannot hold their blocks under those asked for."""
+    """Yield the settings to try in turn where devices cannot hold their blocks under the chosen ones."""
     plain = None if schedule is None else namespace(schedule).zeros_like(schedule) + ONE_F_ONE_B
     if schedule is not None:
         yield recompute, plain
@@ -338,12 +340,12 @@ def _fallbacks(
 
 
 def _kept(holds: Array, now: Array | None, other: Array | None) -> Array | None:
-    """The settings that hold, else the other ones; ``None`` where they are no decision."""
+    """Return the current settings where blocks fit, the others elsewhere; ``None`` if not a decision."""
     return None if now is None or other is None else namespace(now).where(holds, now, other)
 
 
 def _least_before(values: Array, first: Array) -> Array:
-    """Least of all values in the slots before each slot (..., K); for the first slot another one (..., 1)."""
+    """Return the least value in the slots before each slot (..., K); ``first`` (..., 1) for the first slot."""
     xp = namespace(values)
     found = [first[..., 0]]
     for slot in range(values.shape[-1] - 1):
@@ -352,7 +354,7 @@ def _least_before(values: Array, first: Array) -> Array:
 
 
 def _ordered(plan: Allocation, order: Array) -> dict[str, Array]:
-    """Fields of a plan whose devices stand in an order: slots, and what they hold."""
+    """Return the fields of a plan that put its devices in an order: the slots and their content."""
     xp = namespace(plan.blocks)
     used = plan.blocks > 0
     rank = xp.argsort(order, axis=-1)

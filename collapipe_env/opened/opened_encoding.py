@@ -16,13 +16,13 @@ from collapipe_env.physics.workload import WorkloadCosts
 
 
 def encode_opened(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
-    """Entries of opened decisions for plans that the action box can express.
+    """Return the entries of opened decisions for plans that the action box can express.
 
     Entries that a plan does not read are -1: caps under GPipe and of idle devices, and blocks on the server
     of clusters that sit out.
 
     Args:
-        layout: Places of the entries.
+        layout: Positions of the entries.
         costs: Priced workload, with its own setting of recomputation.
         plan: Plans (...).
 
@@ -52,7 +52,7 @@ def takes_part(plan: Allocation) -> BoolArray:
 
 
 def server_blocks(plan: Allocation) -> IntArray:
-    """Blocks of the server under plans (..., N), 0 for clusters that sit out."""
+    """Return the server's blocks under plans (..., N), 0 for clusters that sit out."""
     if plan.server_blocks is None:
         return np.zeros(np.shape(plan.micro_batches), dtype=np.int64)
     return np.where(takes_part(plan), plan.server_blocks, 0)
@@ -114,7 +114,7 @@ def _replication(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -
 
 
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
-    """Entries that stand for places among choices that are spread evenly over [-1, 1]."""
+    """Return the entries for indices of choices that are spread evenly over [-1, 1]."""
     spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
     return spread
 

@@ -1,8 +1,7 @@
 """Pictures of one round: pipelines, queues, allocation and history, on one page.
 
-Drawing knows nothing of the simulator, nor the simulator of drawing: a picture is drawn from a
-:class:`RoundView`. No display is needed, and Matplotlib is imported only when a picture is
-drawn (``pip install 'collapipe-env[plots]'``).
+Drawing and simulator do not depend on each other: a picture is drawn from a :class:`RoundView`. No display
+is needed, and Matplotlib is imported only when a picture is drawn (``pip install 'collapipe-env[plots]'``).
 
 Example:
     >>> view = RoundView(title="small", clusters=clusters, ...)
@@ -52,7 +51,7 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
 def draw_round(
     view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = HEIGHT_PX
 ) -> npt.NDArray[np.uint8]:
-    """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` wants it.
+    """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` expects.
 
     Args:
         view: The round.

@@ -10,11 +10,11 @@ from collapipe_env.physics.schedules.timeline import Element, Phase, PhaseLabel,
 from collapipe_env.simulator.record import RoundRecord
 
 WIDEST = 16
-"""Letters that fit beside a row; a stage whose name takes more is not named."""
+"""Most letters that fit beside a row; a longer label leaves out the stage's name."""
 
 
 def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster: int) -> RoundTimeline:
-    """A cluster's timeline up to a failure inside the round, and its continuation.
+    """Return a cluster's timeline up to a failure inside the round, and its continuation.
 
     Args:
         timeline: The cluster's round as it was planned.
@@ -23,7 +23,7 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
         cluster: Cluster.
 
     Returns:
-        The timeline as it is where no device failed. Otherwise what was at work at the failure is cut there;
+        The timeline unchanged if no device failed. Otherwise, work in progress is cut at the failure, and
         detection, planning, moves, the replay as one phase, collection and upload follow.
     """
     failed = None if record.interruption is None else record.interruption.failed
@@ -37,7 +37,7 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
 
     def add(label: PhaseLabel, until: float) -> None:
         nonlocal now
-        # Sums were made in another order: what rounding leaves is no phase.
+        # The sums were taken in another order: a remainder from rounding is not a phase.
         if until - now > 1e-9 * max(now, 1.0):
             phases.append(Phase(label, now, until))
             now = until
@@ -60,7 +60,7 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
 
 
 def _marked(element: Element, device: int, same: list[int]) -> Element:
-    """An element whose label says that its device failed, or which of its devices.
+    """Return an element; its label says so if its device, or one of its devices, failed.
 
     Args:
         element: Any element of the cluster.

@@ -20,7 +20,7 @@ from collapipe_env.rendering.style import (
 )
 
 SWATCH_PX, TEXT_GAP_PX, ENTRY_GAP_PX, LINE_PX = 10.0, 5.0, 12.0, 14.0
-"""Width of a swatch, spaces behind swatches and entries, and distance of two lines."""
+"""Width of a swatch, gaps after swatches and entries, and distance between two lines."""
 LETTER_PX = 5.9
 """Room for a letter of 7.5 points."""
 

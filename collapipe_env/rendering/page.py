@@ -21,7 +21,7 @@ from collapipe_env.rendering.style import RC, node_colours
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
 LEFT_PX, RIGHT_PX = 104.0, 14.0
 LEGEND_PX, TOP_PX, BOTTOM_PX = 42.0, 62.0, 40.0
-"""Row of the legends, upper and lower edge of the panels (the latter from below)."""
+"""Row of the legends, upper edge of the panels, and their lower edge from the bottom of the page."""
 PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 """Share of the width for the pipelines, and of the height beside them for energy and for history."""
 
@@ -102,7 +102,7 @@ def _node_legend(page: Sheet, view: RoundView, x: float, right: float) -> None:
         for i, name in enumerate(names):
             page.write(float(at[i]) + 13.0, LEGEND_PX, name, 7.5)
         return
-    # Too many for a name beside each: the first and the last name the ends of the ramp, above it.
+    # Too many nodes for a name beside each: only the first and the last are named, above the ramp.
     for i in (0, len(names) - 1):
         page.write(float(at[i]) + 0.5 * wide, LEGEND_PX - 13.0, names[i], 7.5, across="center")
 

@@ -22,7 +22,7 @@ TICK_PX = 3.0
 
 def ticks_between(low: float, high: float, most: int, *, integer: bool = False) -> list[float]:
     """Return about ``most`` round numbers within [low, high]."""
-    # Where there is a single whole number, the locator would rather have fractions than one tick.
+    # If the range holds a single whole number, the locator prefers fractions to one tick.
     least = 1 if integer and math.floor(high) <= math.ceil(low) else 2
     locator = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=integer, min_n_ticks=least)
     values = locator.tick_values(low, high)
@@ -60,7 +60,7 @@ class Panel:
         self.y_range = (0.0, 1.0)
 
     def scale(self, x_range: tuple[float, float], y_range: tuple[float, float]) -> None:
-        """Set the data at the left and right, and at the lower and upper edge."""
+        """Set the data values at the left and right, and at the lower and upper edges."""
         self.x_range, self.y_range = x_range, y_range
 
     def to_x(self, value: npt.ArrayLike) -> FloatArray:

@@ -15,14 +15,14 @@ from collapipe_env.renamed_fields import renamed_fields
 
 @dataclass(frozen=True, eq=False)
 class ClusterMap:
-    """Places in a cluster whose devices move, seen from its CU.
+    """Positions in a cluster whose devices move, relative to its CU.
 
     Attributes:
         side_m: Side of the square [m].
         east_m: (K,) devices eastwards from the CU [m].
         north_m: (K,) devices northwards from the CU [m].
         reach_m: Distance from the CU beyond which devices are away [m]; ``None`` where nobody leaves.
-        station_m: The base station eastwards and northwards from the CU [m].
+        station_m: Base station, eastwards and northwards from the CU [m].
         links: Sender, receiver (0 for the CU, else one more than the device slot) and time of the whole
             mini-batch forward [s], for each hop of the pipeline.
     """
@@ -50,15 +50,15 @@ class ClusterView:
         device_power_w: (K,) transmit powers in watts. Only those of devices with blocks are drawn.
         delay_s: The cluster's own round time T_n in seconds, before waiting and broadcast.
         arrivals: Fraction of micro-batches whose gradient arrived, in [0, 1].
-        recompute: Whether its devices recompute activations; ``None`` where plans do not decide about it.
-        schedule: Name of its schedule; ``None`` where plans do not decide about it.
-        order: (K,) devices in the order in which micro-batches pass them; ``None`` for that of their indices.
-        server_blocks: The encoder's last blocks, which the server runs.
+        recompute: Whether its devices recompute activations; ``None`` where plans do not decide it.
+        schedule: Name of its schedule; ``None`` where plans do not decide it.
+        order: (K,) devices in the order in which micro-batches pass them; ``None`` for index order.
+        server_blocks: Number of the encoder's last blocks that the server runs.
         takes_part: Whether it takes part in the round.
-        local_steps: Its local steps H_n; ``None`` where plans do not decide about them.
-        site: Where its devices are; ``None`` where they do not move.
-        clock_cap: (K,) caps on the devices' clocks over their full ones; ``None`` where plans do not decide
-            about them.
+        local_steps: Its local steps H_n; ``None`` where plans do not decide them.
+        site: Positions of its devices; ``None`` where they do not move.
+        clock_cap: (K,) caps on the devices' clocks relative to full clocks; ``None`` where plans do not
+            decide them.
     """
 
     name: str
@@ -146,7 +146,7 @@ class RoundView:
         return np.concatenate([np.ones((len(self.clusters), 1), dtype=np.bool_), self.present], axis=1)
 
     def detailed(self, most: int = 4) -> list[int]:
-        """Return the clusters for detailed charts: all up to ``most``, else the slowest ones first."""
+        """Return the clusters for detailed charts: all if at most ``most``, otherwise the slowest, in order."""
         count = len(self.clusters)
         if count <= most:
             return list(range(count))

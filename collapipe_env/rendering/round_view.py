@@ -39,9 +39,9 @@ def cluster_round_timeline(
         record: Its record.
         row: Environment.
         cluster: Cluster.
-        local_steps: ``H``, where the plan does not say it.
+        local_steps: ``H``, used if the plan does not set it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
-        failed: Whether the round is to be drawn as it was planned before a device failed.
+        failed: Whether to draw the round as it was planned before a device failed.
     """
     at = (row, cluster)
     allocation = record.allocation
@@ -94,7 +94,7 @@ def cluster_round_timeline(
         collect_s=float(costs.collect[at]),
         upload_s=float(costs.upload[at]),
         broadcast_s=float(costs.broadcast[row]),
-        # A cluster in which a device failed may be done before it had planned to be.
+        # A cluster in which a device failed may finish earlier than planned.
         broadcast_start_s=None if failed else float(costs.cluster_delay[row].max()),
         drawn_steps=drawn_steps,
         scheduled=scheduled,
@@ -104,13 +104,13 @@ def cluster_round_timeline(
 def played_timeline(
     record: RoundRecord, row: int, cluster: int, local_steps: int, plays: bool, detailed: bool
 ) -> RoundTimeline:
-    """Return the timeline of a cluster's round as it went; that of one that sits out has no pipeline.
+    """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
         record: The round.
         row: Environment.
         cluster: Cluster.
-        local_steps: ``H``, where the plan does not say it.
+        local_steps: ``H``, used if the plan does not set it.
         plays: Whether the cluster takes part.
         detailed: Whether the events of a local step are listed.
     """
@@ -244,7 +244,7 @@ def round_view(
 
 
 def _known_error_db(record: RoundRecord, row: int) -> float | None:
-    """Error of known gains, over uplinks and links of present nodes, each once [dB]."""
+    """Return the RMS error of known gains over uplinks and links of present nodes, each once [dB]."""
     state = record.state
     if state.known_uplink_gain is None or state.known_d2d_gain is None:
         return None
@@ -269,10 +269,10 @@ def _site(
     if walk is None:
         return None
     graph = record.costs.graph
-    # Of the mini-batch: clusters with other micro-batches compare as their rates do.
+    # For the whole mini-batch, so that clusters with different micro-batches compare by their rates.
     hops = record.costs.elements.hop_forward[at] * record.allocation.micro_batches[at]
     used = graph.successor[at]
-    # Slots that hold nothing have a rank of their own, which no other is next to.
+    # Empty slots have a rank that is next to no other, so they have no links.
     pairs = np.argwhere(used) if plays else np.empty((0, 2), np.int64)
     station = -on_host(walk["cu_position"])[at]
     return ClusterMap(
@@ -286,7 +286,7 @@ def _site(
 
 
 def preview(world: World) -> RoundRecord:
-    """The round that the even split would give in the current state; nothing is played."""
+    """Return the round that the even split would give in the current state; nothing is played."""
     state = world.state
     allocation = even_split(world.parameters, state)
     costs = round_costs(world.parameters, state, allocation)

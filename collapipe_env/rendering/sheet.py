@@ -1,8 +1,8 @@
 """Sheets on which a page is drawn: a Matplotlib figure for any file format, or the pixels of a frame.
 
-Both are the same page in pixels, counted from the upper left corner, and are filled by the same calls.
-A frame skips what costs most of a figure's time: it has no figure and no axes of its own, and it keeps the
-words that it has drawn before, since from one frame to the next nearly all of them are the same.
+Both hold the same page in pixels, counted from the upper left corner, and are filled by the same calls.
+A frame skips the slowest parts of a figure: it has no figure and no axes of its own, and it keeps the words
+that it has drawn, since nearly all of them come back in the next frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collapipe_env.rendering.style import INK, RC
 
 DPI = 100
 STAMPS = 4096
-"""Drawn words that are kept. A frame has about 300; all but a few dozen are in the frame before."""
+"""Number of drawn words that are kept. A frame has about 300, all but a few dozen from the frame before."""
 
 
 class Sheet(ABC):
@@ -49,7 +49,7 @@ class Sheet(ABC):
 
     @abstractmethod
     def add(self, artist: Artist) -> None:
-        """Add a collection or a line; those of a lower ``zorder`` lie below."""
+        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
 
     @abstractmethod
     def write(
@@ -63,7 +63,7 @@ class Sheet(ABC):
         colour: str = INK,
         bold: bool = False,
     ) -> None:
-        """Write above all else at a pixel of the page, vertically centred on it; ``size`` is in points."""
+        """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
 
     def boxes(
         self,
@@ -122,7 +122,7 @@ class Sheet(ABC):
 
 
 class _Boxes(Collection):
-    """Rectangles that share one path; their matrices are made at once, separate paths would be one by one."""
+    """Rectangles that share one path: their matrices are made all at once, unlike separate paths."""
 
     def __init__(self, x0: FloatArray, x1: FloatArray, y0: FloatArray, y1: FloatArray, **style: Any) -> None:
         super().__init__(**style)
@@ -153,7 +153,7 @@ class FigureSheet(Sheet):
         super().__init__(width_px, height_px, self._axes.transData)
 
     def add(self, artist: Artist) -> None:
-        """Add a collection or a line; those of a lower ``zorder`` lie below."""
+        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
         self._axes.add_artist(artist)
 
     def write(
@@ -167,8 +167,8 @@ class FigureSheet(Sheet):
         colour: str = INK,
         bold: bool = False,
     ) -> None:
-        """Write above all else at a pixel of the page, vertically centred on it; ``size`` is in points."""
-        # The figure's text, not the axes': that one computes a clipping path for every word.
+        """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
+        # The figure's text, not the axes': the axes compute a clipping path for every word.
         self.figure.text(
             x_px, y_px, text, transform=self.transform, fontsize=size, color=colour, ha=across,
             fontweight="bold" if bold else "normal", va="center_baseline",
@@ -176,7 +176,7 @@ class FigureSheet(Sheet):
 
 
 class PixelSheet(Sheet):
-    """A page of which only the pixels are wanted; :meth:`pixels` draws what was added."""
+    """A page that gives only pixels; :meth:`pixels` draws what was added."""
 
     def __init__(self, width_px: int, height_px: int) -> None:
         flip = Affine2D().scale(1.0, -1.0).translate(0.0, height_px)
@@ -185,7 +185,7 @@ class PixelSheet(Sheet):
         self._words: list[tuple[int, int, npt.NDArray[np.float32], str]] = []
 
     def add(self, artist: Artist) -> None:
-        """Add a collection or a line; those of a lower ``zorder`` lie below."""
+        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
         artist.set_figure(_measure())
         self._artists.append(artist)
 
@@ -200,7 +200,7 @@ class PixelSheet(Sheet):
         colour: str = INK,
         bold: bool = False,
     ) -> None:
-        """Write above all else at a pixel of the page, vertically centred on it; ``size`` is in points."""
+        """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
         stamp = _stamp(text, float(size), bold)
         before = {"left": 0.0, "center": 0.5, "right": 1.0}[across] * stamp.advance
         x = round(x_px - before) + stamp.left

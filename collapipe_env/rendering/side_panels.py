@@ -23,7 +23,7 @@ def as_bars(view: RoundView) -> bool:
 
 
 def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
-    """Draw a bar per node, grouped by cluster, coloured by node; a cross for an absent one.
+    """Draw a bar per node, grouped by cluster, coloured by node; a cross marks an absent node.
 
     Args:
         panel: Panel to draw on.
@@ -52,7 +52,7 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
 
 
 def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str, budget_line: bool) -> None:
-    """Draw a cell per node: clusters downwards, nodes across; a cross for an absent one. The scale is on top.
+    """Draw a cell per node: clusters downwards, nodes across, a cross for an absent node; the scale on top.
 
     Args:
         panel: Panel of the cells; title and scale take 34 pixels above it.
@@ -92,7 +92,7 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
 def draw_segments(panel: Panel, view: RoundView) -> None:
     """Draw the blocks per device and those of the server, stacked along the pipeline, a row per cluster.
 
-    Where plans cap clocks, a device's part is as high as its cap, and full where it runs free.
+    Where plans cap clocks, the height of a device's part shows its cap; full height means no cap.
     """
     K = view.devices
     places = np.stack([np.arange(K) if c.order is None else c.order for c in view.clusters])
@@ -157,8 +157,8 @@ def draw_bandwidth(panel: Panel, view: RoundView) -> None:
 def draw_counts(panel: Panel, view: RoundView) -> None:
     """Write micro-batches, and the fraction of them that arrived, as a small table.
 
-    A star marks clusters that recompute activations, where plans decide about it. Local steps stand beside
-    the micro-batches where plans decide about them, and a dash for clusters that sit out.
+    A star marks clusters that recompute activations, where plans decide that. Local steps stand beside the
+    micro-batches where plans decide them. Clusters that sit out get a dash.
     """
     row_px = panel.height / len(view.clusters)
     panel.scale((0.0, 1.0), (len(view.clusters) - 0.5, -0.5))

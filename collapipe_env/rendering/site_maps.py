@@ -20,7 +20,7 @@ SCALE_PX = 92.0
 
 
 def has_maps(view: RoundView) -> bool:
-    """Whether the round has places of devices to draw."""
+    """Whether the round has positions of devices to draw."""
     return any(cluster.site is not None for cluster in view.clusters)
 
 
@@ -47,7 +47,7 @@ def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) ->
 
 
 def _shade(seconds: float, ends: tuple[float, float]) -> tuple[float, float, float, float]:
-    """Colour of a link by the logarithm of its time: light for quick ones."""
+    """Return the colour of a link by the logarithm of its time: light for quick links."""
     low, high = (math.log(max(end, 1e-12)) for end in ends)
     place = (math.log(max(seconds, 1e-12)) - low) / (high - low) if high > low else 0.0
     red, green, blue, alpha = matplotlib.colormaps["plasma_r"](0.12 + 0.83 * place)
@@ -96,7 +96,7 @@ def _cross_lines(panel: Panel) -> None:
 
 
 def _scale(page: Sheet, x: float, y: float, ends: tuple[float, float]) -> None:
-    """Draw the colours of links with their times, quick ones below."""
+    """Draw the colours of links with their times, quick links below."""
     page.write(x - 24.0, y - 9.0, "hop (s)", 8.0)
     steps = 24
     low, high = (math.log(max(end, 1e-12)) for end in ends)
@@ -104,7 +104,7 @@ def _scale(page: Sheet, x: float, y: float, ends: tuple[float, float]) -> None:
     edges = y + MAP_PX - 0.8 * MAP_PX * np.arange(steps + 1) / steps - 0.1 * MAP_PX
     shades = [_shade(float(t), ends) for t in times]
     page.boxes(x - 24.0, x - 12.0, edges[1:], edges[:-1], shades)
-    # One time has one word.
+    # A single time gets a single label.
     named = (0, steps - 1) if high > low else (0,)
     for i in named:
         page.write(x - 8.0, float(0.5 * (edges[i] + edges[i + 1])), f"{times[i]:.3g}", 7.0)

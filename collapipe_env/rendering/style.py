@@ -46,7 +46,7 @@ __all__ = [
 
 HATCH, HATCH_COLOUR = "//", "#c4c4c4"
 HATCH_NAME = "local step, not drawn in detail"
-"""Name of hatching, for local steps like one that is drawn and for those whose events are not known."""
+"""Name of the hatching of local steps that are like a drawn one or whose events are unknown."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.0,
@@ -85,7 +85,7 @@ def _luminance(colour: str) -> float:
 def micro_batch_colours(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return forward, backward and weight colours of ``count`` micro-batches, light to dark, each (count, 4).
 
-    They are kept, since every frame asks for them, and cannot be written to.
+    They are kept, since every frame needs them, and are read-only.
     """
     position = np.linspace(0.0, 1.0, count) if count > 1 else np.array([0.6])
     ramps = tuple(
