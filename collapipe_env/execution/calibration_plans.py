@@ -145,7 +145,7 @@ def _tilted(even: Sequence[int], moved: int) -> list[tuple[int, ...]]:
 
 
 def _bulging(even: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the cut that leaves one block to each of three or more devices and the rest to the middle one."""
+    """Return the cut that gives each of three or more devices one block and the rest to the middle one."""
     if len(even) < 3:
         return []
     cut = [1] * len(even)

@@ -1,7 +1,7 @@
 """Committed rounds: the state kept after every round, from which an interrupted execution continues.
 
-The server's report of each round is a file of its own. One file holds the state after the last round that
-counts; it is replaced last and at once, so that a round is either committed as a whole or was never played.
+The server's report of each round is a file of its own. One file holds the state after the last committed
+round; it is replaced last, in one step, so that a round is either committed as a whole or was never played.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Committed:
 
 
 def report_path(run: RunDirectory, number: int) -> Path:
-    """File of the server's report of a round.
+    """Return the file of the server's report of a round.
 
     Args:
         run: Folder of the run.
@@ -114,16 +114,16 @@ def reports(run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
 
     Args:
         run: Folder of the run.
-        rounds: How many there are.
+        rounds: Number of rounds.
 
     Raises:
-        DataError: If one is missing or no JSON object.
+        DataError: If one is missing or not a JSON object.
     """
     return [read_json(report_path(run, number), REMEDY) for number in range(1, rounds + 1)]
 
 
 def same_trees(one: Any, other: Any) -> bool:
-    """Return whether two trees are alike to the bit."""
+    """Return whether two trees are equal to the bit."""
     if isinstance(one, Mapping):
         return (
             isinstance(other, Mapping)

@@ -62,13 +62,13 @@ class Column(NamedTuple):
 def comparison_page(
     title: str, rounds: Sequence[ComparedRound], clock: str, below: Sequence[str] = ()
 ) -> Page:
-    """The table of executed rounds.
+    """Return the table of executed rounds.
 
     Args:
         title: Heading.
         rounds: The rounds.
-        clock: By which they were executed: a key of :data:`MEASURED`.
-        below: Further lines below it.
+        clock: Clock of the execution: a key of :data:`MEASURED`.
+        below: Further lines below the table.
     """
     columns, notes = _columns(), [CAPTION.format(measured=MEASURED[clock])]
     clusters = [cluster for one in rounds for cluster in one.clusters]
@@ -91,7 +91,7 @@ def comparison_page(
 
 
 def _columns() -> list[Column]:
-    """Columns that every table has."""
+    """Return the columns that every table has."""
     return [
         Column("round", "", lambda c: (f"{c.round}", ""), lambda r: (f"{r.round}", "")),
         Column("cluster", "", lambda c: (f"c{c.cluster}", ""), lambda _: ("all", "")),
@@ -118,7 +118,7 @@ def _columns() -> list[Column]:
 
 
 def _lateness() -> list[Column]:
-    """Columns where something was due."""
+    """Return the columns of executions with due times."""
     return [
         Column("late", "ms", lambda c: _milliseconds(c.late_mean_s, c.late_most_s)),
         Column("begun late", "ms", lambda c: _milliseconds(c.begun_late_mean_s, c.begun_late_most_s)),

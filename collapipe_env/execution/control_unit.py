@@ -29,17 +29,17 @@ from collapipe_env.training.training_setup import TrainingSetup
 class ControlUnit(Role):
     """Control unit of a cluster.
 
-    It keeps the parts of the cluster's model with their moments, and hands the blocks out with every round.
-    It watches over its devices: when one is lost that has blocks, it ends the attempt at the round, requests
-        a plan for the remaining work, and continues with it.
+    It keeps the parts of the cluster's model with their moments, and hands the blocks out in every round. It
+    watches over its devices: when one that has blocks is lost, it ends the attempt at the round, requests a
+    plan for the remaining work, and continues with that plan.
 
     Attributes:
-        kept: Weights and moments of every block at the round's begin.
+        kept: Weights and moments of every block at the start of the round.
         replicas: Replicas of blocks, by the number of local steps after which they were sent.
 
     Args:
-        endpoint: Way to the other roles.
-        clock: Clock of its work.
+        endpoint: Connection to the other roles.
+        clock: Clock of the role.
         cluster: Its cluster, from 0.
         setup: Setup of the training.
         beginning: State of the training before its first round.
@@ -74,7 +74,7 @@ class ControlUnit(Role):
             part.optimizer.step()
 
     def run(self) -> None:
-        """Do what the server asks for until it says stop."""
+        """Carry out the server's commands until it says stop."""
         try:
             while True:
                 frame = self.command()
@@ -92,7 +92,7 @@ class ControlUnit(Role):
         Args:
             devices: Number of each device, by its name.
             round: The round.
-            attempt: The attempt at it.
+            attempt: The attempt at the round.
         """
         with self._watch:
             self._watched, self._present = dict(devices), (round, attempt)
@@ -102,14 +102,14 @@ class ControlUnit(Role):
                 self.mailbox.cancel(round, attempt)
 
     def losses(self) -> list[Loss]:
-        """Take the losses of watched devices, in the order in which they were heard of."""
+        """Return and forget the losses of watched devices, in the order in which they were reported."""
         with self._watch:
             found = [loss for loss in self._lost if loss.name in self._watched]
             self._lost = [loss for loss in self._lost if loss.name not in self._watched]
             return found
 
     def on_frame(self, sender: str, frame: Frame) -> None:
-        """Take a frame; replicas are put aside, and what a dying device says ends the attempt."""
+        """Take a frame; replicas are put aside, and the message of a dying device ends the attempt."""
         if frame.kind == "replica":
             kept = self.replicas.setdefault(frame.tag.step, {})
             for name in {name.partition("/")[0] for name in frame.arrays}:
@@ -121,7 +121,7 @@ class ControlUnit(Role):
             self._hear(Loss(sender, frame.at_s))
         else:
             if frame.kind == "segment":
-                with self._watch:  # what it had is here
+                with self._watch:  # its blocks are here
                     self._watched.pop(sender, None)
             super().on_frame(sender, frame)
 
@@ -133,7 +133,7 @@ class ControlUnit(Role):
             self._hear(Loss(peer, None))
 
     def expect_heartbeats(self, terms: RecoveryTerms) -> None:
-        """Take devices for lost that miss too many heartbeats, from now on."""
+        """From now on, treat devices that miss too many heartbeats as lost."""
         attendance = self._attendance = Attendance(terms.detection_s)
 
         def look() -> None:
@@ -157,7 +157,7 @@ class Loss:
 
     Attributes:
         name: Its name.
-        at_s: Time of the failure since the round's begin, where somebody says it [s].
+        at_s: Time of the failure since the start of the round [s]; ``None`` if nobody reports it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Crew of an execution: processes that are started or join, are brought back when lost, and are stopped."""
+"""Crew of an execution: starts processes or lets them join, brings lost ones back, and stops them all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Crew(ABC):
         if frame.kind == "heartbeat":
             self._attendance.hear(sender)
         else:
-            # Times that are exchanged count from here, not from when somebody looks.
+            # Exchanged times are read here, not when somebody looks at the frame.
             self._events.put((sender, replace(frame, here_s=time.monotonic())))
 
     @property
@@ -104,10 +104,10 @@ class Crew(ABC):
             self._begins_with = None
 
     def start_local(self) -> None:
-        """Start a process a role on this machine, and wait until all are ready.
+        """Start a process for each role on this machine, and wait until all are ready.
 
         Raises:
-            ExecutionError: If one ends or does not answer.
+            ExecutionError: If a process ends or does not answer.
         """
         self._local = LocalProcesses(self.address, self.token)
         names = role_names(self._scenario)
@@ -117,11 +117,11 @@ class Crew(ABC):
         self._begin()
 
     def wait_for_others(self, patience: float = LONGEST_S, tell: Callable[[str], None] | None = None) -> None:
-        """Wait until a process a role has joined, from this machine or others.
+        """Wait until a process for each role has joined, from this machine or others.
 
         Args:
             patience: Longest wait [s].
-            tell: Is told who has joined, and who is awaited still.
+            tell: Called with who has joined and who is still awaited.
 
         Raises:
             ExecutionError: If a role is missing after that time, or is lost.
@@ -130,21 +130,21 @@ class Crew(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        """From now on devices may be lost, and the others are listened to."""
+        """From now on, allow devices to be lost, and expect heartbeats from all other roles."""
         self._began = True
         self._attendance.expect({name for name in role_names(self._scenario) if not is_device(name)})
 
     def wait_until_ready(
         self, names: Sequence[str], patience: float = PATIENCE_S, tell: Callable[[str], None] | None = None
     ) -> None:
-        """Let processes join, tell each what it is, and all where the others are.
+        """Let processes join, tell each its role, and tell all of them the addresses of the others.
 
-        Devices that are lost between two rounds are noted, and not waited for.
+        Devices that are lost between two rounds are noted and not awaited.
 
         Args:
             names: Awaited processes.
             patience: Longest wait [s].
-            tell: Is told who has joined, and who is awaited still.
+            tell: Called with who has joined and who is still awaited.
 
         Raises:
             ExecutionError: If a role is missing after that time, or is lost.
@@ -156,7 +156,7 @@ class Crew(ABC):
         while ready < awaited:
             sender, item = self._next(deadline, f"{', '.join(sorted(awaited - ready))} to be ready")
             if isinstance(item, str) and sender not in (*names, *addresses):
-                continue  # a device that is replaced now
+                continue  # a device that is being replaced
             if isinstance(item, str) and self._may_be_lost(sender):
                 awaited.discard(sender)
                 ready.discard(sender)
@@ -165,7 +165,7 @@ class Crew(ABC):
                 raise ExecutionError(f"{sender} was lost before it was ready: {item}")
             if item.kind == "join":
                 address = str(item.meta["host"]), int(item.meta["port"])
-                # Ctrl-C may come before the next line, and all that have an address are told to stop then.
+                # Connected first: if Ctrl-C comes next, every process in addresses is told to stop.
                 self._endpoint.connect({sender: address})
                 if sender in names:
                     addresses[sender] = address
@@ -197,7 +197,7 @@ class Crew(ABC):
                 connected.add(sender)
 
     def _may_be_lost(self, name: str) -> bool:
-        """Note a loss after the first start, if it is a device's: it is replaced before the next round."""
+        """Note the loss of a device after the first start: it is replaced before the next round."""
         if not self._began or not is_device(name):
             return False
         self._gone.add(name)
@@ -208,21 +208,21 @@ class Crew(ABC):
         """Send a signal to the process of a role.
 
         Args:
-            name: The role's present name, see :attr:`names`.
+            name: The role's current name, see :attr:`names`.
             number: The signal.
         """
         os.kill(self.processes[name].pid, number)
 
     @property
     def names(self) -> list[dict[int, str]]:
-        """Present name of each device of each cluster: one that has come back has another."""
+        """Current name of each device of each cluster; a device that was brought back has a new name."""
         return self._names
 
     def _bring_back(self) -> bool:
-        """Start devices anew that have failed; the simulator says which of them have work.
+        """Restart devices that have failed; the simulator says which of them have work.
 
         Returns:
-            Whether there were any: others may have failed meanwhile.
+            Whether there were any; others may have failed in the meantime.
         """
         again, local = [], self._local
         for n, names in enumerate(self._names):
@@ -244,10 +244,10 @@ class Crew(ABC):
         return bool(again)
 
     def ask_for(self, names: Sequence[str]) -> None:
-        """Ask somebody to start devices anew that were not started here, and wait for them.
+        """Ask the user to restart devices that were not started here, and wait for them.
 
         Args:
-            names: Their names from now on.
+            names: New names of the devices.
         """
         print(
             "lost for good; start them again with collapipe execute --join and --role "
@@ -261,7 +261,7 @@ class Crew(ABC):
         for name in self._addresses:
             if name not in self._gone:
                 self._endpoint.send(name, Frame("stop"))
-        # Those that have not joined yet cannot be told.
+        # Processes that have not joined yet cannot be told to stop.
         for name in self.processes.keys() - self._addresses.keys():
             self.processes[name].kill()
         self._endpoint.close()
@@ -275,12 +275,12 @@ class Crew(ABC):
         self.close()
 
     def _counts(self, name: str) -> bool:
-        """Whether a failure of a process matters: not if it was given up, and has only come back to life."""
+        """Whether a process's failure matters; it does not if the process was given up and has revived."""
         devices = {device for names in self._names for device in names.values()}
         return name not in self._gone and (name in devices or not is_device(name))
 
     def _next(self, deadline: float, what: str) -> tuple[str, Frame | str]:
-        """Wait for news; looks after processes that end without a word."""
+        """Wait for news, and watch for processes that end without a message."""
         while time.monotonic() < deadline:
             try:
                 sender, item = self._events.get(timeout=0.2)

@@ -1,8 +1,8 @@
 """Deliveries: messages are delivered when their priced transfers end by the clock ([X]).
 
-A message is sent at once and carries the time at which it arrives by its price. By the wall clock its
-receiver keeps it until then, so that nobody can use what has not arrived yet. The time at which it is handed
-out is a reading of the machine's clock: it shows whether the message was late, and how late waits end.
+A message is sent at once and carries the time at which it arrives by its price. Under the wall clock its
+receiver keeps it until then, so that nobody can use it before it has arrived. The time at which it is handed
+out is a reading of the machine's clock, which shows whether the message was late and how late waits end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collapipe_env.execution.mailbox import Mailbox, Wanted
 
 
 class Deliveries:
-    """Way of frames into mailboxes, at the time of the clock.
+    """Delivers frames to mailboxes when their time by the clock has come.
 
     Args:
         clock: Clock of the role.
@@ -34,9 +34,9 @@ class Deliveries:
         self._stopped = False
 
     def begin(self, round: int) -> None:
-        """Begin a round: those of later rounds wait for theirs, those of earlier ones are dropped.
+        """Begin a round: frames of later rounds keep waiting, frames of earlier rounds are dropped.
 
-        A loss may leave frames of an attempt that was given up, whose times the new round would count anew.
+        A loss may leave frames of an attempt that was given up; the new round would misread their times.
         """
         with self._changed:
             self._round = round
@@ -50,7 +50,7 @@ class Deliveries:
 
         Args:
             frame: The frame; one without a time is handed out at once.
-            mailbox: Mailbox for it.
+            mailbox: Mailbox that receives it.
         """
         if not (self._clock.paced and frame.at_s > 0.0):
             self._put(frame, mailbox)
@@ -67,7 +67,7 @@ class Deliveries:
             self._changed.notify_all()
 
     def arrival(self, wanted: Wanted, mailbox: Mailbox) -> float | None:
-        """Time at which a frame that is here may be used [s]; ``None`` where it is not here.
+        """Return the time at which a frame that is here may be used [s]; ``None`` if it is not here.
 
         Args:
             wanted: Kind and tag.
@@ -81,7 +81,7 @@ class Deliveries:
         return None if frame is None else frame.at_s
 
     def stop(self) -> None:
-        """Hand nothing out any more."""
+        """Stop handing out frames."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -101,14 +101,14 @@ class Deliveries:
                 if self._stopped:
                     return
                 _, at_s, _, frame, mailbox = heapq.heappop(self._heap)
-                until = self._clock.machine_time(at_s)  # now, as the next round begins the clock anew
+                until = self._clock.machine_time(at_s)  # read now, as the next round restarts the clock
             sleep_until(until, self._clock.machine)
             self._put(frame, mailbox)
             with self._changed:
                 self._held.pop((frame.kind, frame.tag), None)
 
     def _left(self) -> float | None:
-        """Wall time until the next frame is due [s]; ``None`` where none of a round that has begun waits."""
+        """Return the wall time until the next frame is due [s]; ``None`` if none of a begun round waits."""
         if not self._heap or self._heap[0][0] > self._round:
             return None
         return self._clock.wait(self._heap[0][1])

@@ -20,18 +20,18 @@ from collapipe_env.scenario.learning import LearningSpec
 class Device(Role):
     """A device of a cluster.
 
-    Between rounds it keeps nothing: with every round its control unit sends it the blocks that it is to
-    train, with their moments. Within a round it keeps what it had after the last local steps, so that it can
-    go back when another device fails.
+    A device keeps nothing between rounds: in every round its control unit sends it the blocks to train, with
+    their moments. Within a round it keeps its states after the last local steps, so that it can go back when
+    another device fails.
 
     Attributes:
         states: Weights and moments of its blocks after local steps of the present round, by the number of
-            steps; 0 for the round's begin.
-        replicas: Replicas that it keeps for others, likewise.
+            steps; 0 for the start of the round.
+        replicas: Replicas that it keeps for other devices, also by the number of steps.
 
     Args:
-        endpoint: Way to the other roles.
-        clock: Clock of its work.
+        endpoint: Connection to the other roles.
+        clock: Clock of the role.
         cluster: Its cluster, from 0.
         number: Its number, from 1.
         build_block: Returns a block with any weights.
@@ -82,12 +82,12 @@ class Device(Role):
         super().on_frame(sender, frame)
 
     def on_lost(self, peer: str, reason: str) -> None:
-        """Hear that a peer is gone; without the control unit or the launcher there is nothing to do."""
+        """Note that a peer is gone; without the control unit or the launcher the device cannot go on."""
         if peer in (control_unit_name(self.cluster), LAUNCHER):
             self.cannot_go_on(peer, reason)
 
     def run(self) -> None:
-        """Do what the control unit asks for until it says stop."""
+        """Carry out the control unit's commands until it is told to stop."""
         try:
             while True:
                 frame = self.command()

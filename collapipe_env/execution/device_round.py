@@ -29,7 +29,7 @@ Builder = Callable[[], nn.Module]
 
 
 class Died(Exception):  # noqa: N818 - asked for
-    """The device is to fail here, as a test of failures asks for."""
+    """Raised where the device is to fail in a test of failures."""
 
 
 class DeviceRound:
@@ -88,7 +88,7 @@ class DeviceRound:
         self._backward: dict[int, Line] = {}
 
     def _states(self, frame: Frame) -> dict[int, Arrays]:
-        """Weights and moments of the blocks to continue with: sent along, kept, or taken over from others."""
+        """Return weights and moments of the blocks to continue with: sent, kept, or taken over."""
         device, arrays = self._device, frame.arrays
         sent = {int(name.partition("/")[0][1:]) for name in arrays if name.startswith("b")}
         begun = device.states.setdefault(0, {})
@@ -128,7 +128,7 @@ class DeviceRound:
         self._collect(begins)
 
     def _keep(self, done: int) -> None:
-        """Keep what the device has after local steps, that before the last one, and the round's begin."""
+        """Keep the device's states after and before the last local step, and at the start of the round."""
         device = self._device
         now = {block: part.arrays(frozen=True) for block, part in self._parts.items()}
         device.states = {n: state for n, state in device.states.items() if n == 0 or n >= done - 1}
@@ -145,14 +145,14 @@ class DeviceRound:
             device.send(self._names[host], "replica", tag, arrays=arrays)
 
     def _die_before(self, ends_s: float) -> None:
-        """Fail if the device does not live to an operation's end."""
+        """Fail if the device is to die before an operation ends."""
         if ends_s > self._dies_at:
             tag = self._tag._replace(place=self._device.number)
             self._device.send(self._names[0], "dying", tag, at_s=self._dies_at)
             raise Died
 
     def _step(self, step: int, begins_s: float) -> float:
-        """Take a local step; returns when the next one begins [s]."""
+        """Take a local step; return the time when the next one begins [s]."""
         for part in self._parts.values():
             part.clear_gradients()
         self._segment.clear()
@@ -172,7 +172,7 @@ class DeviceRound:
         return float(apply.meta["next_s"])
 
     def _operations(self, step: int, begins_s: float) -> float:
-        """Run the stage's operations; returns when the last one ends [s]."""
+        """Run the stage's operations; return the time when the last one ends [s]."""
         script, clock = self._stage, self._device.clock
         free, stored, done_w = begins_s, 0, 0
         ready_w: list[tuple[int, int]] = []
@@ -180,7 +180,7 @@ class DeviceRound:
         for kind, m, chunk in script.order:
             keys = [] if kind == WEIGHT else self._input(kind, step, m, chunk)
             if script.weight_limit is not None:
-                # Weight gradients go wherever the next operation cannot start yet.
+                # Weight gradients fill the time in which the next operation cannot start yet.
                 while done_w < len(ready_w) and (
                     (kind == FORWARD and stored >= script.weight_limit)
                     or self._device.comes_later(keys, free, self._device.mailbox)
@@ -209,7 +209,7 @@ class DeviceRound:
         arrived: Sequence[bool],
         frames: Sequence[Frame],
     ) -> float:
-        """Run an operation, and send what it gives; returns when it ends [s].
+        """Run an operation and send its result; return the time when it ends [s].
 
         Args:
             kind: ``FORWARD``, ``BACKWARD`` or ``WEIGHT``.
@@ -257,7 +257,7 @@ class DeviceRound:
         return device_rows(end - first, self._stage.shares)[self._mine]
 
     def _neighbours(self, position: int) -> tuple[str, ...]:
-        """Names of those at a position of the chain; the control unit is before and after all of them."""
+        """Return the names of the nodes at a position of the chain; the control unit is at both its ends."""
         S = len(self._script.stages)
         if not 0 <= position < S * len(self._stage.chunks):
             return (self._names[0],)
@@ -270,7 +270,7 @@ class DeviceRound:
         return device_rows(end - first, self._script.stages[position % S].shares)
 
     def _input(self, kind: int, step: int, m: int, chunk: int) -> list[Wanted]:
-        """Kinds and tags of frames with an operation's input, in the order of their samples."""
+        """Return kinds and tags of the frames with an operation's input, in the order of their samples."""
         S = len(self._script.stages)
         here = chunk * S + self._place
         there = here - 1 if kind == FORWARD else here + 1
@@ -278,13 +278,13 @@ class DeviceRound:
         tag = self._tag._replace(step=step, place=here, micro_batch=m)
         found = []
         for index, rows in enumerate(self._rows_at(there, m)):
-            # Everybody hears of everything, so that all know the time, samples or none.
+            # A single sender sends to every device, with or without samples, so that all know the time.
             if overlap(mine, rows) or len(self._neighbours(there)) == 1:
                 found.append((f"{word}_{index}", tag))
         return found
 
     def _output(self, kind: int, step: int, m: int, chunk: int, ends_s: float, given: Tensor | None) -> None:
-        """Send an operation's result to those who need its samples."""
+        """Send an operation's result to the nodes that need its samples."""
         script, S = self._script, len(self._script.stages)
         here, last = chunk * S + self._place, S * len(self._stage.chunks) - 1
         forward = kind == FORWARD
@@ -322,10 +322,10 @@ class DeviceRound:
                 arrays["x"] = given[common[0] - mine[0] : common[1] - mine[0]].contiguous().numpy()
             to = f"{word}_{self._mine}"
             self._device.send(name, to, tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
-            meta = {}  # the first piece says it
+            meta = {}  # only the first piece carries it
 
     def _speaks(self, m: int) -> bool:
-        """Whether this device speaks for its stage's transfer: the first one that has samples does."""
+        """Whether this device reports its stage's transfer: the first device with samples does."""
         first, end = self._rows[m]
         rows = device_rows(end - first, self._stage.shares)
         return self._mine == next((i for i, (a, b) in enumerate(rows) if a < b), 0)
@@ -357,13 +357,13 @@ class DeviceRound:
         return {f"b{block}": flat.gradients.numpy().copy() for block, flat in self._trained()}
 
     def _squares(self) -> float:
-        """Sum of the squares of the gradients, where anybody asks for their norm; the lead's counts."""
+        """Return the sum of squared gradients, if they are clipped; only the stage's lead reports it."""
         if not self._learning.gradient_clip or self._mine > 0:
             return 0.0
         return sum(float(flat.gradients.square().sum()) for _, flat in self._trained())
 
     def _collect(self, begins_s: float) -> None:
-        """Hand the segment over to the control unit, the first device of a stage for all."""
+        """Hand the segment over to the control unit; a stage's first device does so for all."""
         device = self._device
         self._die_before(begins_s + device.clock.lasts(self._script.collect_s))
         ends = begins_s + device.clock.lasts(self._script.collect_each_s[device.number - 1])

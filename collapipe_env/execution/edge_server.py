@@ -28,18 +28,18 @@ _CONTROL_UNIT = re.compile(r"c[0-9]+")
 Evaluate = Callable[[Federation], dict[str, float]]
 Save = Callable[[Federation], bytes]
 STATE_PART = 2**26
-"""Bytes of a state in one frame."""
+"""Most bytes of a state in one frame."""
 
 
 class EdgeServer(Role):
     """The edge server.
 
     Its federation is the learner's own: weights, moments, the order of samples and the rule of aggregation.
-    What the clusters train elsewhere is written into it at the end of each round.
+    The weights that the clusters train elsewhere are written into it at the end of each round.
 
     Args:
-        endpoint: Way to the other roles.
-        clock: Clock of its work.
+        endpoint: Connection to the other roles.
+        clock: Clock of the role.
         setup: Setup of the training.
         federation: The training run.
         evaluate: Returns figures of the common model after a round.
@@ -64,7 +64,7 @@ class EdgeServer(Role):
         self.aborts: list[queue.SimpleQueue[Frame]] = [queue.SimpleQueue() for _ in range(setup.clusters)]
 
     def on_frame(self, sender: str, frame: Frame) -> None:
-        """Take a frame; each cluster has a mailbox of its own, as each goes through attempts of its own."""
+        """Take a frame; each cluster has its own mailbox, because each goes through its own attempts."""
         if not _CONTROL_UNIT.fullmatch(sender):
             super().on_frame(sender, frame)
             return
@@ -76,7 +76,7 @@ class EdgeServer(Role):
             self.deliveries.deliver(frame, self.mailboxes[n])
 
     def on_lost(self, peer: str, reason: str) -> None:
-        """Hear that a peer is gone; a round cannot end without its control units."""
+        """Note that a peer is gone; a round cannot end without its control units."""
         if peer == LAUNCHER or _CONTROL_UNIT.fullmatch(peer):
             self.cannot_go_on(peer, reason)
 
@@ -95,7 +95,7 @@ class EdgeServer(Role):
         work.backward(0)
 
     def run(self) -> None:
-        """Play the rounds that the launcher asks for until it says stop."""
+        """Carry out the launcher's commands until it says stop."""
         try:
             while True:
                 frame = self.command()
@@ -121,7 +121,7 @@ class EdgeServer(Role):
         self.send(LAUNCHER, "weights", frame.tag, arrays=arrays)
 
     def _send_state(self, frame: Frame) -> None:
-        """Send the launcher everything that decides how the training continues."""
+        """Send the launcher everything that the training needs to continue."""
         content = np.frombuffer(self._save(self.federation), dtype=np.uint8)
         parts = [content[start : start + STATE_PART] for start in range(0, len(content), STATE_PART)]
         for place, part in enumerate(parts):
@@ -139,7 +139,7 @@ class EdgeServer(Role):
         self.send(LAUNCHER, "result", frame.tag, meta=meta)
 
     def skipped_batches(self, cluster: int, drawn: int) -> int:
-        """Mini-batches that a control unit has to skip, which begins only now.
+        """Return the number of mini-batches that a control unit has to skip because it begins only now.
 
         Args:
             cluster: The cluster.

@@ -1,4 +1,4 @@
-"""Fork server of an execution: imports what roles need once, for all processes on this machine."""
+"""Fork server of an execution: imports modules that roles need once, for all processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PRELOADED = (
     # PyTorch imports it with the first optimiser, and some 800 modules with it.
     "torch._dynamo",
 )
-"""Modules that are imported once; whatever else roles need, each of their processes imports for itself."""
+"""Modules that are imported once; the process of a role imports any others itself."""
 
 
 def start_fork_server() -> ForkServerContext:
-    """Start the process that those of roles are forked from, unless it runs; returns at once.
+    """Start the process from which processes of roles are forked, unless it runs; return at once.
 
     Its imports take seconds, so it is best started before the launcher's own imports: they overlap.
 
@@ -30,8 +30,8 @@ def start_fork_server() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    multiprocessing.resource_tracker.ensure_running()  # would end the block below
-    # A terminal sends Ctrl-C to the server, too, which ignores it only once its imports are done.
+    multiprocessing.resource_tracker.ensure_running()  # it would lift the block of signals below
+    # A terminal sends Ctrl-C to the server as well, which ignores it only once its imports are done.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         multiprocessing.forkserver.ensure_running()
@@ -45,7 +45,7 @@ def start_fork_server() -> ForkServerContext:
 def _end_fork_server() -> None:
     """Kill the fork server: it would notice the end of this process only when its imports are done.
 
-    Until then it holds standard output open, which whoever reads that waits for.
+    Until then it holds standard output open, and a reader of that output would wait.
     """
     server = getattr(multiprocessing.forkserver, "_forkserver", None)
     pid = getattr(server, "_forkserver_pid", None)

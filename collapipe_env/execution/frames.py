@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"CPXF"
 VERSION = 2
-"""Version of the format and of what the frames mean; raised with every change of either."""
+"""Version of the format and of the frames' meaning; raised with every change of either."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(name).newbyteorder("<")
@@ -49,11 +49,11 @@ _FIELDS = ("kind", "tag", "at_s", "meta", "arrays")
 
 
 class FrameError(CollaPipeError):
-    """A frame is truncated, damaged, too large, of another version, or holds what frames cannot carry."""
+    """A frame is truncated, damaged, too large, of another version, or has content that does not fit."""
 
 
 class StreamEndedError(FrameError):
-    """A stream ended between two frames, where it may."""
+    """A stream ended between two frames, where it may end."""
 
 
 class Tag(NamedTuple):
@@ -63,7 +63,7 @@ class Tag(NamedTuple):
         round: Round, from 0.
         attempt: Attempt at the round: one more after every failure.
         step: Local step, from 0.
-        place: Stage, hop or device that the frame is about, as its kind has it.
+        place: Stage, hop or device that the frame is about, depending on its kind.
         micro_batch: Micro-batch, from 0.
     """
 
@@ -75,7 +75,7 @@ class Tag(NamedTuple):
 
 
 FIRST = Tag()
-"""Tag of a frame for which its place does not matter."""
+"""Tag of a frame whose place in the execution does not matter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +85,11 @@ class Frame:
     Attributes:
         kind: Its meaning: a lower-case word of ASCII letters, digits and underscores, 32 at most.
         tag: Its place in the execution.
-        at_s: Time at which it arrives by the virtual clock [s]; nan where nobody says.
+        at_s: Time at which it arrives by the virtual clock [s]; nan if unknown.
         meta: Small plain data, as JSON has it: tuples arrive as lists.
         arrays: Arrays of the types in :data:`DTYPES`, of any shape, by name.
-        here_s: Machine's monotonic time at which its receiver has been handed it [s]; stays on this side. Its
-            receiver may not have begun the frame's round yet, so it is no time since then.
+        here_s: Machine's monotonic time at which the receiver was handed it [s]; it is not sent. It does not
+            count from the start of the frame's round, which the receiver may not have begun yet.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Limits:
 
 
 LIMITS = Limits()
-"""Limits unless others are asked for."""
+"""Default limits."""
 
 
 def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
@@ -129,7 +129,7 @@ def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
         what their owner writes to them later.
 
     Raises:
-        FrameError: If the frame has what frames cannot carry, or is above a limit.
+        FrameError: If the frame has content that frames cannot carry, or is above a limit.
     """
     if not (isinstance(frame.kind, str) and _KIND.fullmatch(frame.kind)):
         raise FrameError(
@@ -151,7 +151,7 @@ def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
             raise FrameError(f"{where} has the name {shown(name)}: name meta data and arrays by strings")
     try:
         header = json.dumps(content, separators=(",", ":")).encode("ascii")
-        if frame.meta:  # refused here already, as its receiver would refuse it
+        if frame.meta:  # refused here already, because its receiver would refuse it
             parse_json(header)
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(
@@ -170,12 +170,12 @@ def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = LIMITS) -
     """Return the next frame of a stream.
 
     Args:
-        read_exactly: Returns as many bytes as it is asked for, or fewer where the stream ends; asked for one
-            array at a time, whose memory they become.
+        read_exactly: Returns the requested number of bytes, or fewer if the stream ends; called for one array
+            at a time, whose memory the bytes become.
         limits: Sizes that the frame may have.
 
     Returns:
-        The frame. Its arrays may be written to where ``read_exactly`` returns memory that may.
+        The frame. Its arrays are writable if ``read_exactly`` returns writable memory.
 
     Raises:
         StreamEndedError: If the stream has ended and no byte of a frame is left.
@@ -210,7 +210,7 @@ def read_frame(read_exactly: Callable[[int], Buffer], limits: Limits = LIMITS) -
         _require_length(raw, size, f"array {name!r}")
         try:
             arrays[name] = np.frombuffer(raw, dtype=dtype).reshape(shape)
-        except ValueError as error:  # an empty array whose other axes are beyond what NumPy counts
+        except ValueError as error:  # an empty array whose other axes exceed NumPy's limits
             raise _damaged(f"array {name!r}: {reason(error)}") from None
     return Frame(frame.kind, frame.tag, frame.at_s, frame.meta, arrays)
 
@@ -223,7 +223,7 @@ def decode(content: Buffer, limits: Limits = LIMITS) -> Frame:
         limits: Sizes that the frame may have.
 
     Raises:
-        FrameError: If it is no frame, or more than one.
+        FrameError: If it is not exactly one frame.
     """
     view, place = memoryview(content), 0
 
@@ -239,7 +239,7 @@ def decode(content: Buffer, limits: Limits = LIMITS) -> Frame:
 
 
 def _plain(array: npt.NDArray[Any], name: str, where: str) -> npt.NDArray[Any]:
-    """Return an array in C order and little endian, itself if it is so already."""
+    """Return an array in C order and little endian; the array itself if it is so already."""
     if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
         kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise FrameError(
@@ -260,7 +260,7 @@ def _whole(number: Any, where: str) -> int:
 
 
 def _time(at_s: Any, where: str) -> float | None:
-    """Return a time as JSON has it: nothing for nan, which JSON does not know."""
+    """Return a time for JSON: ``None`` for nan, which JSON does not know."""
     if isinstance(at_s, bool) or not isinstance(at_s, float | int | np.floating | np.integer):
         raise FrameError(f"{where} has the time {shown(at_s)}: use seconds, or nan if it is unknown")
     if math.isinf(at_s):

@@ -8,7 +8,7 @@ import torch
 
 
 class HeadState(NamedTuple):
-    """Weights of a head and the memory of its optimiser, to go back to.
+    """Weights of a head and the memory of its optimiser, kept to be restored.
 
     Attributes:
         values: Its parameters.
@@ -33,7 +33,7 @@ class HeadState(NamedTuple):
 
     @torch.no_grad()
     def restore(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Go back to it."""
+        """Restore this state."""
         for parameter, values in zip(module.parameters(), self.values, strict=True):
             parameter.copy_(values)
         optimizer.state.clear()

@@ -17,14 +17,14 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 class HeadWork:
     """Head of one cluster in one local step, with the micro-batches that are under way in it.
 
-    Gradients are those of the mean loss over what arrives: each micro-batch counts by its share of the
+    Gradients are those of the mean loss over the micro-batches that arrive, each weighted by its share of the
     predictions.
 
     Args:
         head: The module; gradients are added to its parameters' ``grad``.
         loss: Mean loss of (outputs, targets).
-        units: Predictions of each micro-batch that arrives, 0 for the others.
-        precision: Of forward passes.
+        units: Number of predictions of each micro-batch that arrives, 0 for the others.
+        precision: Precision of forward passes.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class HeadWork:
         Args:
             micro_batch: Its number.
             x: Output of the encoder (samples, q, d).
-            real: True for tokens that are no padding (samples, q).
+            real: True for tokens that are not padding (samples, q).
             targets: Targets (samples, ...).
         """
         x = x.requires_grad_()
@@ -52,11 +52,11 @@ class HeadWork:
         self._under_way[micro_batch] = x, loss
 
     def backward(self, micro_batch: int, *, weights: bool = True) -> Tensor:
-        """Return the gradient of the head's input (samples, q, d), and add those of its weights.
+        """Return the gradient of the head's input (samples, q, d), and add the gradients of its weights.
 
         Args:
             micro_batch: Its number.
-            weights: Whether those of the weights are added now, or by :meth:`weight`.
+            weights: Whether the gradients of the weights are added now, rather than by :meth:`weight`.
         """
         x, loss = self._under_way[micro_batch]
         if not weights:
@@ -78,11 +78,11 @@ class HeadWork:
 
 
 def shadow_of(head: nn.Module, values: Sequence[Tensor] | None = None) -> tuple[nn.Module, Tensor]:
-    """A module with the very weights of another one and gradients of its own, and the vector of these.
+    """Return a module that shares another's weights but has its own gradients, and their vector.
 
     Args:
         head: The module.
-        values: Weights to have instead.
+        values: Weights to use instead of the module's.
     """
     shadow = copy.deepcopy(head)
     size = sum(p.numel() for p in shadow.parameters() if p.requires_grad)

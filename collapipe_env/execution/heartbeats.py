@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 
 PATIENT_BEAT_S, PATIENT_MISSES = 5.0, 6
-"""Period of the heartbeats [s] where being late costs nothing, and how many may be missed."""
+"""Period of the heartbeats [s] where lateness costs nothing, and the number that may be missed."""
 PATIENT_S = PATIENT_MISSES * PATIENT_BEAT_S
-"""Silence after which a process is taken for lost there [s]."""
+"""Silence after which a process there counts as lost [s]."""
 
 
 class Pulse:
-    """Thread that does something in every period until it is stopped.
+    """Thread that calls a function in every period until it is stopped.
 
     Args:
         period_s: Its period [s].
-        beat: What it does.
+        beat: The function.
         name: Name of the thread.
     """
 
@@ -45,7 +45,7 @@ class Attendance:
     """Times at which processes were last heard of.
 
     Args:
-        longest_s: Longest silence of one that is alive [s].
+        longest_s: Longest silence of a process that is alive [s].
     """
 
     def __init__(self, longest_s: float) -> None:
@@ -54,7 +54,7 @@ class Attendance:
         self._lock = threading.Lock()
 
     def expect(self, names: set[str]) -> None:
-        """Begin to expect heartbeats of these, and of nobody else."""
+        """From now on, expect heartbeats from these processes and from no others."""
         now = time.monotonic()
         with self._lock:
             self._heard = {name: self._heard.get(name, now) for name in names}
@@ -66,7 +66,7 @@ class Attendance:
                 self._heard[name] = time.monotonic()
 
     def missing(self) -> list[str]:
-        """Processes that have been silent for too long."""
+        """Return the processes that have been silent for too long."""
         oldest = time.monotonic() - self._longest_s
         with self._lock:
             return [name for name, heard in self._heard.items() if heard < oldest]

@@ -81,12 +81,12 @@ class HeldEndpoint:
         self._inner.connect(directory)
 
     def wait(self, kind: str, timeout: float) -> Frame:
-        """Wait for a frame of a kind, before somebody listens.
+        """Wait for a frame of a kind, before :meth:`listen` is called.
 
         Raises:
-            Stopped: It is to stop already.
+            Stopped: If the launcher has already said stop.
             PeerGoneError: If the launcher is gone.
-            ExecutionError: If it refuses this role, or another frame has come, or nothing in time.
+            ExecutionError: If the launcher refuses this role, another frame has come, or none in time.
         """
         try:
             sender, item = self._frames.get(timeout=timeout)
@@ -143,7 +143,7 @@ class HeldEndpoint:
 
 
 def role_names(scenario: Scenario) -> list[str]:
-    """Names of all processes of a scenario: the server, control units and devices."""
+    """Return the names of all processes of a scenario: the server, control units and devices."""
     names = [SERVER]
     for n, devices in enumerate(scenario.cluster.devices_per_cluster):
         names += [control_unit_name(n), *(node_name(n, k) for k in range(1, devices + 1))]
@@ -151,7 +151,7 @@ def role_names(scenario: Scenario) -> list[str]:
 
 
 def end_process() -> None:
-    """End this process as one that is lost: at once, and without a word."""
+    """End this process as if it were lost: at once, and without a message."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -167,7 +167,7 @@ def make_role(
 
     Args:
         name: Its name.
-        endpoint: Its way to the others.
+        endpoint: Its connection to the others.
         spec: The launcher's settings: scenario, generator, clock and scale.
         state: State of the training from which the server continues; ``None`` at the beginning.
         die: Called when a device is to fail.
@@ -178,9 +178,9 @@ def make_role(
     """
     scenario = load_scenario(spec["scenario"])
     require_executable(scenario)
-    # A device that has come back has a number of its life behind a dot.
+    # The name of a device that was brought back ends in a dot and a number.
     known = name.partition(".")[0]
-    # By the machine's own clock devices alone may be slower than the machine.
+    # Under the machine's own clock, only devices may be slower than the machine.
     slowed = spec["clock"] != "none" or is_device(known)
     scale = float(spec["scale"]) if slowed else 1.0
     clock = make_clock(str(spec["clock"]), scale, machine)
@@ -223,25 +223,25 @@ def make_role(
 
 
 def _received_state(endpoint: HeldEndpoint, parts: int, patience: float) -> bytes | None:
-    """State of the training that the launcher sends in parts; ``None`` if there are none."""
+    """Return the state of the training, which the launcher sends in parts; ``None`` if there are none."""
     if not parts:
         return None
     return b"".join(endpoint.wait("state", patience).arrays["content"].tobytes() for _ in range(parts))
 
 
 def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
-    """Return the way by which a role's data go.
+    """Return the endpoint for a role's data.
 
     Args:
-        endpoint: Its endpoint of TCP.
-        transport: ``tcp`` or ``gloo``. The launcher is in no data path, and is reached by TCP in any case.
+        endpoint: Its TCP endpoint.
+        transport: ``tcp`` or ``gloo``. The launcher is in no data path and is always reached by TCP.
     """
     return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
 
 
 def _keep_in_touch(role: Role, terms: RecoveryTerms, clock: str) -> None:
-    """Let devices send heartbeats to their control units, and those and the server to the launcher."""
-    if clock == "virtual":  # by which nobody is late, however busy the machine is
+    """Send heartbeats: devices to their control units, control units and the server to the launcher."""
+    if clock == "virtual":  # nobody is late under it, however busy the machine is
         terms = terms._replace(heartbeat_s=PATIENT_BEAT_S, misses=PATIENT_MISSES)
     if isinstance(role, Device):
         role.send_heartbeats(control_unit_name(role.cluster), terms.heartbeat_s)
@@ -291,7 +291,7 @@ def play_role(
             endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
             raise
         endpoint.send(LAUNCHER, Frame("ready"))
-        # Others may join much later; the end of the connection says if nobody waits for them any more.
+        # Others may join much later; if the launcher gives up, the connection ends.
         learn_addresses(endpoint, endpoint.wait("directory", LONGEST_S))
         role.begin()
         _keep_in_touch(role, recovery_terms(load_scenario(spec.meta["scenario"])), str(spec.meta["clock"]))

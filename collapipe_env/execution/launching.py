@@ -28,18 +28,18 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
 LEAD_S = 0.5
-"""Time from the launcher's command to the begin of a round by the wall clock [s], in which blocks move."""
+"""Time from the launcher's command to the start of a round under the wall clock [s], in which blocks move."""
 MOST_TRIES = 5
-"""Times that devices are started anew before a round; those that are lost again then are lost in it."""
+"""Most restarts of devices before a round; devices that are lost after the last are lost in the round."""
 
 
 class Failures(NamedTuple):
-    """Failures that are asked for: cluster, device, and time since the round's begin [s] of each.
+    """Requested failures: cluster, device, and time since the start of the round [s] of each.
 
     Attributes:
-        faults: Devices that fail by the virtual clock.
-        kills: Devices whose processes are killed, by other clocks.
-        hangs: Devices whose processes stop where they are, without a word.
+        faults: Devices that fail under the virtual clock.
+        kills: Devices whose processes are killed, under other clocks.
+        hangs: Devices whose processes are halted, without a message.
     """
 
     faults: Sequence[tuple[int, int, float]] = ()
@@ -51,19 +51,19 @@ NO_FAILURES = Failures()
 
 
 class Launcher(Crew):
-    """Processes of a scenario, and what they are asked to do.
+    """Processes of a scenario, and the commands for them.
 
     Args:
         scenario: The scenario.
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
-        scale: Seconds of wall time for a priced second; by the clock ``none`` how many times slower than
-            this machine devices compute.
+        scale: Seconds of wall time for a priced second; under the clock ``none``, the factor by which
+            devices compute more slowly than this machine.
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
         committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
-        transport: How data go between the roles: ``tcp`` or ``gloo``.
+        transport: Transport of data between the roles: ``tcp`` or ``gloo``.
 
     Raises:
         StateError: If the state is not one of this run.
@@ -98,7 +98,7 @@ class Launcher(Crew):
             self._go_on_from(committed)
 
     def _go_on_from(self, committed: Committed) -> None:
-        """Go over the plans of the rounds that were played, so that scheduler and simulator are as then."""
+        """Replay the plans of the rounds that were played, so that scheduler and simulator catch up."""
         self.replayed = self.rounds.replay(committed)
         for planned in self.replayed:
             self._count(planned)
@@ -140,7 +140,7 @@ class Launcher(Crew):
         """Play a round.
 
         Args:
-            failures: Devices that are to fail, beside those that fail in the simulator by the virtual clock.
+            failures: Devices that are to fail; under the virtual clock, those of the simulator fail as well.
             patience: Longest wait for it [s].
 
         Returns:
@@ -199,11 +199,11 @@ class Launcher(Crew):
         return planned, {**item.meta, "clock_bound_s": self._clock_bound(offsets)}
 
     def _clock_offsets(self) -> dict[str, ClockOffset]:
-        """Offsets of the processes' clocks before a round; none by the virtual clock or on one machine.
+        """Return offsets of the processes' clocks before a round; none in virtual time or on one machine.
 
         Raises:
-            ExecutionError: If a process says no time, or its clock is not known well enough for the wall
-                clock.
+            ExecutionError: If a process does not give its time, or its clock is not known well enough for
+                the wall clock.
         """
         if self._virtual or self.one_machine:
             return {}
@@ -214,7 +214,7 @@ class Launcher(Crew):
         return offsets
 
     def _clock_bound(self, before: Mapping[str, ClockOffset]) -> float | None:
-        """Largest error of the offsets with which a round was played [s]; ``None`` where there are none."""
+        """Return the largest error of the offsets used in a round [s]; ``None`` if there are none."""
         if not before:
             return None
         left = [name for name in before if name not in self._gone]
@@ -222,18 +222,18 @@ class Launcher(Crew):
         return max(one.bound_until(after.get(name, one)) for name, one in before.items())
 
     def _present(self) -> list[str]:
-        """Names of all processes that are there."""
+        """Return the names of all processes that are present."""
         return [name for name in self._addresses if name not in self._gone]
 
     def _lose_silent(self, name: str, why: str) -> None:  # noqa: ARG002 - it is started anew in any case
-        """Let a device go that has no time: it hangs, or is gone."""
+        """Give up a device that does not give its time: it hangs, or is gone."""
         self._gone.add(name)
         self._endpoint.drop(name)
 
     def committed(self, patience: float = PATIENCE_S) -> Committed:
         """Ask the server for its state, and return everything from which the execution can continue.
 
-        Between rounds, before the next one is planned.
+        Call this between rounds, before the next one is planned.
 
         Raises:
             ExecutionError: If the server does not answer.
@@ -254,7 +254,7 @@ class Launcher(Crew):
                     return Committed(self._round, self.scale, self.rounds.get_state(), b"".join(parts))
 
     def _note_loss(self, name: str, why: str, what: str) -> None:
-        """Note the loss of a device between two rounds; of others, it ends the execution."""
+        """Note the loss of a device between two rounds; any other loss ends the execution."""
         if not is_device(name):
             raise ExecutionError(f"{name} was lost before {what} came: {why}")
         self._gone.add(name)
@@ -275,7 +275,7 @@ class Launcher(Crew):
                 return {name: np.array(values) for name, values in item.arrays.items()}
 
     def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
-        """Hear in a round that a device's process is gone; it is started anew before the next one.
+        """Note in a round that a device's process is gone; it is restarted before the next round.
 
         Args:
             name: Its name.
@@ -286,7 +286,7 @@ class Launcher(Crew):
 
 
 def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:
-    """Names of devices that have failed.
+    """Return the names of devices that have failed.
 
     Args:
         failing: Cluster, number and time of each.

@@ -11,7 +11,7 @@ class Transfer(NamedTuple):
     Attributes:
         start_s: Time at which it begins to leave.
         end_s: Time at which it has left; the line is free then.
-        arrives_s: Time at which it is there.
+        arrives_s: Time at which it arrives.
     """
 
     start_s: float
@@ -29,9 +29,9 @@ class Line:
         """Put a message behind those that are queued.
 
         Args:
-            queued_s: Time at which it is ready to leave [s]; not before that of the message before.
+            queued_s: Time at which it is ready to leave [s]; not before that of the previous message.
             seconds: Airtime [s].
-            latency_s: Time under way after that [s].
+            latency_s: Further time on the way [s].
         """
         start = max(self._free_s, queued_s)
         self._free_s = start + seconds

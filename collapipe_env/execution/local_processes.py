@@ -62,7 +62,7 @@ class LocalProcesses:
         """Wait for all processes, which were told to stop; those that do not end are killed.
 
         Args:
-            gone: Names of those that are lost, and may hang: they are killed at once.
+            gone: Names of lost processes, which may hang: they are killed at once.
         """
         deadline = time.monotonic() + ENDING_S
         for name, process in self.running.items():
@@ -84,7 +84,7 @@ def _play(name: str, launcher: Address, token: str) -> None:
     _let_the_fork_server_end()
     try:
         play_role(name, launcher, token)
-    except PeerGoneError:  # the launcher says who is gone, unless it is the one
+    except PeerGoneError:  # the launcher says who is gone, unless it is gone itself
         raise SystemExit(1) from None
     except CollaPipeError as error:
         print(f"{name} ends: {error}", file=sys.stderr)
@@ -95,7 +95,7 @@ def _let_the_fork_server_end() -> None:
     """Close this process's copy of the pipe that keeps the fork server alive.
 
     The fork server ends when nobody holds the pipe any more, and Linux then kills the processes that it has
-    forked. One that hangs would hold the pipe for ever, and so outlive a launcher that was killed.
+    forked. A process that hangs would hold the pipe for ever, and so outlive a launcher that was killed.
     """
     server: Any = getattr(multiprocessing.forkserver, "_forkserver", None)
     held = getattr(server, "_forkserver_alive_fd", None)
@@ -105,7 +105,7 @@ def _let_the_fork_server_end() -> None:
 
 
 def _known_to_linux(name: str) -> None:
-    """Let Linux list this process by its role, and kill it when the one that started it has ended.
+    """Let Linux list this process by its role, and kill it when its parent has ended.
 
     A process that hangs would not notice the end of the others.
     """

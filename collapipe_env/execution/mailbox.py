@@ -1,8 +1,8 @@
 """Mailbox: frames by kind and tag, and waits for them that a failure releases [X].
 
 Frames may arrive before anybody waits for them, and in any order. After a failure everything that belongs to
-the attempt that failed is cancelled: its waits end with an error, its frames are dropped, also those that are
-still on their way. So connections stay open, and no receive is ever interrupted.
+the failed attempt is cancelled: its waits end with an error, and its frames are dropped, even those still on
+their way. So connections stay open, and no receive is ever interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from collapipe_env.execution.frames import Frame, Tag
 
 Wanted = tuple[str, Tag]
-"""Kind and tag of a frame that is waited for."""
+"""Kind and tag of an awaited frame."""
 Attempt = tuple[int, int]
 """Round and attempt."""
 
@@ -24,7 +24,7 @@ class Cancelled(Exception):  # noqa: N818 -- no error: the attempt goes on elsew
 
     Attributes:
         round: Round that was cancelled last.
-        attempt: Attempt at it that was cancelled last; everything at or below both has ended.
+        attempt: Attempt at that round that was cancelled last; this and everything before it has ended.
     """
 
     def __init__(self, round: int, attempt: int) -> None:
@@ -37,7 +37,7 @@ class Cancelled(Exception):  # noqa: N818 -- no error: the attempt goes on elsew
 
 
 class Mailbox:
-    """Frames that have arrived, each for the first who waits for its kind and tag.
+    """Frames that have arrived, each for the first caller that waits for its kind and tag.
 
     All methods may be called from any thread. Frames of one kind and tag are handed out in the order in which
     they arrived.
@@ -49,7 +49,7 @@ class Mailbox:
         self._cancelled: Attempt | None = None
         self._error: BaseException | None = None
         self._waits: dict[int, tuple[Wanted, ...]] = {}
-        """Waiting threads, by a number of each."""
+        """Frames that waiting threads want, by number of the wait."""
         self._next_wait = 0
 
     @property
@@ -65,7 +65,7 @@ class Mailbox:
             frame: The frame.
 
         Returns:
-            Whether it was kept; not so if its attempt was cancelled, or the mailbox has failed.
+            Whether it was kept; ``False`` if its attempt was cancelled, or the mailbox has failed.
         """
         with self._changed:
             if self._error is not None or self._over(frame.tag):
@@ -90,16 +90,16 @@ class Mailbox:
         return self.wait_any([(kind, tag)], timeout)
 
     def wait_any(self, wanted: Sequence[Wanted], timeout: float | None = None) -> Frame:
-        """Return the first frame that is there of several, and wait for one if need be.
+        """Return one of several frames that is here, and wait for one if need be.
 
         Args:
-            wanted: Kinds and tags, the most welcome first: it decides where several have arrived.
+            wanted: Kinds and tags in order of preference, which decides if several have arrived.
             timeout: Longest wait [s]; without end if ``None``.
 
         Raises:
             Cancelled: If the attempt of one of them was cancelled, before or while they were waited for.
             TimeoutError: If none has arrived in time.
-            ValueError: If nothing is waited for.
+            ValueError: If ``wanted`` is empty.
             BaseException: The error of :meth:`fail`, if the mailbox has failed.
         """
         keys = tuple((kind, Tag(*tag)) for kind, tag in wanted)
@@ -119,12 +119,12 @@ class Mailbox:
             self._first(((kind, Tag(*tag)),), None)
 
     def cancel(self, round: int, attempt: int) -> None:
-        """Drop all frames and end all waits of an attempt and of those before it, from now on for ever.
+        """Drop all frames and end all waits of an attempt and of those before it, now and in future.
 
         Args:
             round: The round.
-            attempt: The attempt at it. What belongs to earlier rounds, or earlier attempts at this one, is
-                cancelled with it; a later cancellation of something earlier changes nothing.
+            attempt: The attempt at the round. Earlier rounds, and earlier attempts at this round, are
+                cancelled with it; a later cancellation of an earlier attempt changes nothing.
         """
         with self._changed:
             if self._cancelled is not None and self._cancelled >= (round, attempt):
@@ -134,10 +134,10 @@ class Mailbox:
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """End all waits, those that come later too, with an error.
+        """End all waits, present and future, with an error.
 
         Args:
-            error: What everybody who waits is told; the first one stays.
+            error: The error that waits raise; the first one stays.
         """
         with self._changed:
             if self._error is None:
@@ -146,7 +146,7 @@ class Mailbox:
                 self._changed.notify_all()
 
     def waits(self) -> list[tuple[Wanted, ...]]:
-        """Return what is being waited for at this moment, those that began first first."""
+        """Return the frames awaited at this moment, the earliest wait first."""
         with self._changed:
             return list(self._waits.values())
 
@@ -162,7 +162,7 @@ class Mailbox:
             return [key for key, frames in self._frames.items() for _ in frames]
 
     def _first(self, keys: tuple[Wanted, ...], timeout: float | None) -> Wanted:
-        """Wait for one of several frames; returns the most welcome that is here."""
+        """Wait for one of several frames; return kind and tag of the first in ``keys`` that is here."""
         number, self._next_wait = self._next_wait, self._next_wait + 1
         self._waits[number] = keys
         try:
@@ -177,11 +177,11 @@ class Mailbox:
             del self._waits[number]
 
     def _over(self, tag: Tag) -> bool:
-        """Whether a tag belongs to what was cancelled."""
+        """Whether a tag belongs to a cancelled attempt."""
         return self._cancelled is not None and (tag.round, tag.attempt) <= self._cancelled
 
     def _ends(self, keys: tuple[Wanted, ...]) -> bool:
-        """Whether a wait has come to its end."""
+        """Whether a wait can end."""
         return (
             self._error is not None
             or any(key in self._frames for key in keys)
@@ -197,7 +197,7 @@ class Mailbox:
 
 
 def _listed(keys: tuple[Wanted, ...]) -> str:
-    """Return what was waited for, as messages show it."""
+    """Return awaited frames as messages show them."""
     named = [
         f"{kind} of round {tag.round}, attempt {tag.attempt}, step {tag.step}, place {tag.place}, "
         f"micro-batch {tag.micro_batch}"

@@ -25,11 +25,11 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 
 
 def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster: int) -> RoundTimeline:
-    """Timeline of a cluster's round as it was executed.
+    """Return the timeline of a cluster's round as it was executed.
 
-    Phases are those of the price, but measured where prices were not waited for. After a loss they are that
-    loss, its recovery and the replay, and events and rows are those of the plan that was left; what the
-    attempts before did is not kept.
+    Phases have their priced lengths, or their measured ones where nothing waited for prices. After a loss
+    they show that loss, its recovery and the replay, and events and rows are those of the remaining plan;
+    events of the earlier attempts are not kept.
 
     Args:
         planned: The planned round.
@@ -43,7 +43,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     if not recoveries and done and not result["emulated"]:
         return replace(priced, events=_events(done), phases=_measured_phases(done, result, cluster))
     if not recoveries:
-        # Priced without the losses of other clusters, which all have waited for.
+        # The price does not include losses of other clusters, for which all have waited.
         phases = _with_wait(priced.phases, result) if any(result["recoveries"]) else priced.phases
         return replace(priced, events=_events(done), phases=phases)
     last = recoveries[-1]
@@ -71,7 +71,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
 
 
 def elements_of(script: ClusterScript) -> tuple[Element, ...]:
-    """Chain of a cluster's script.
+    """Return the chain of a cluster's script.
 
     Args:
         script: The script of a cluster that plays.
@@ -105,7 +105,7 @@ def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
 
 
 def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
-    """Phases by what is known of their ends; blocks are handed out before the first step."""
+    """Return the phases, from their recorded ends; blocks are handed out before the first step."""
     ends = max(e.over_s for e in done)
     marks: list[tuple[PhaseLabel, float]] = [
         ("relay", min(e.began_s for e in done)),
@@ -119,7 +119,7 @@ def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluste
 
 
 def _with_wait(phases: Sequence[Phase], result: Mapping[str, Any]) -> tuple[Phase, ...]:
-    """Phases whose last one, the broadcast, ends when the round has ended."""
+    """Return the phases with a wait, so that the last one, the broadcast, ends with the round."""
     lengths = [(phase.label, phase.end_s - phase.start_s) for phase in phases if phase.label != "wait"]
     waits = max(float(result["delay_s"]) - sum(seconds for _, seconds in lengths), 0.0)
     own = [one for one in lengths if one[0] != "broadcast"]

@@ -1,7 +1,7 @@
 """Parts of a model that travel between processes: a block or an embedding, its weights and its moments.
 
-A part lies in memory as the learner lays it out: all its matrices, then its vectors, in one vector. So the
-steps of its own optimiser are those of the learner's, number by number, and a part's arrays fit into a
+A part lies in memory as the learner lays it out: all its matrices, then its vectors, in one vector. So its
+own optimiser takes the same steps as the learner's, number by number, and a part's arrays fit into a
 cluster's whole vector.
 """
 
@@ -24,22 +24,22 @@ EMBEDDING = "embedding"
 """Name of the embedding among the parts of a model."""
 
 VALUES, STEP, FROZEN = "values", "step", "frozen/"
-"""Names of arrays: trained weights, steps of the optimiser, and the beginning of those of frozen weights."""
+"""Names of arrays: trained weights, steps of the optimiser, and the prefix of frozen weights."""
 
 
 def block_name(block: int) -> str:
-    """Name of a block among the parts of a model."""
+    """Return the name of a block among the parts of a model."""
     return f"b{block}"
 
 
 def under(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
-    """Arrays whose names begin with a prefix and a slash, without these, as copies."""
+    """Return copies of the arrays whose names begin with a prefix and a slash, named without these."""
     start = f"{prefix}/"
     return {name[len(start) :]: np.array(a) for name, a in arrays.items() if name.startswith(start)}
 
 
 def below(prefix: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Arrays:
-    """Arrays with a prefix and a slash before their names."""
+    """Return the arrays with a prefix and a slash before their names."""
     return {f"{prefix}/{name}": array for name, array in arrays.items()}
 
 
@@ -53,8 +53,8 @@ class Part:
 
     Attributes:
         module: The module.
-        flat: Its trained weights and their gradients; ``None`` where nothing of it is trained.
-        optimizer: Their optimiser, ``None`` likewise.
+        flat: Its trained weights and their gradients; ``None`` if nothing of it is trained.
+        optimizer: Optimiser of the trained weights; ``None`` if there are none.
     """
 
     def __init__(self, module: nn.Module, learning: LearningSpec) -> None:
@@ -77,11 +77,11 @@ class Part:
             )
 
     def arrays(self, *, moments: bool = True, frozen: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-        """Weights and moments as arrays, copied.
+        """Return copies of weights and moments as arrays.
 
         Args:
-            moments: Whether the optimiser's memory goes along.
-            frozen: Whether weights that are not trained go along.
+            moments: Whether to include the optimiser's memory.
+            frozen: Whether to include weights that are not trained.
         """
         found: dict[str, np.ndarray[Any, Any]] = {}
         if self.flat is not None and self.optimizer is not None:
@@ -94,14 +94,14 @@ class Part:
 
     @torch.no_grad()
     def set_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]], place: str) -> None:
-        """Take weights and moments over; without moments the optimiser begins anew.
+        """Take over weights and moments; without moments the optimiser begins anew.
 
         Args:
             arrays: As :meth:`arrays` returns them.
             place: Name of the part, for errors.
 
         Raises:
-            StateError: Shapes do not fit, or something is missing.
+            StateError: If shapes do not fit, or something is missing.
         """
         for name, parameter in _frozen(self.module):
             if FROZEN + name in arrays:
@@ -126,10 +126,10 @@ class Part:
 def memory_arrays(
     flat: FlatParameters, optimizer: torch.optim.Optimizer, module: nn.Module
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """An optimiser's memory of a module, each kind of moments in one vector; empty before its first step.
+    """Return an optimiser's memory of a module, a vector for each kind of moments; empty before a step.
 
     Args:
-        flat: Parameters among which the module's are.
+        flat: Parameters, which include the module's.
         optimizer: Their optimiser, from :meth:`FlatParameters.optimizer`.
         module: The module.
     """
@@ -154,17 +154,17 @@ def set_memory(
     arrays: Mapping[str, np.ndarray[Any, Any]],
     place: str,
 ) -> None:
-    """Give an optimiser its memory of a module; where the arrays have none, it has never stepped.
+    """Set an optimiser's memory of a module; without one in the arrays, it is as before the first step.
 
     Args:
-        flat: Parameters among which the module's are.
+        flat: Parameters, which include the module's.
         optimizer: Their optimiser.
-        module: The module. Where others share a group with it, all of them have to be set.
+        module: The module. If others share a group with it, all of them must be set.
         arrays: As :func:`memory_arrays` returns them.
         place: Name of the module, for errors.
 
     Raises:
-        StateError: Shapes do not fit.
+        StateError: If shapes do not fit.
     """
     names = [name for name in arrays if name not in (VALUES, STEP) and not name.startswith(FROZEN)]
     start = 0
@@ -188,7 +188,7 @@ def set_memory(
 
 
 def _groups(optimizer: torch.optim.Optimizer, place: slice) -> list[tuple[nn.Parameter, slice]]:
-    """Parameters of an optimiser that a place in the vector touches, and the places within them."""
+    """Return the optimiser's parameters that a slice of the vector overlaps, and the slices within them."""
     found, start = [], 0
     for group in optimizer.param_groups:
         (parameter,) = group["params"]

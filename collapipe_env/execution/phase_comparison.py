@@ -28,7 +28,7 @@ class ComparedPhase:
     """A phase of a round, priced and measured.
 
     Attributes:
-        name: Which one.
+        name: Its name.
         priced_s: Its length by the simulator [s].
         measured_s: Its length measured [s].
     """
@@ -45,7 +45,7 @@ def compared_phases(
     events: Sequence[Recorded],
     trained_s: float,
 ) -> tuple[ComparedPhase, ...]:
-    """Phases of a cluster's round up to the end of its upload.
+    """Return the phases of a cluster's round up to the end of its upload.
 
     Args:
         planned: The planned round.
@@ -55,7 +55,7 @@ def compared_phases(
         trained_s: End of its last local step by the simulator [s].
 
     Returns:
-        Local steps, collection and upload; nothing where the cluster has lost a device.
+        Local steps, collection and upload; nothing if the cluster has lost a device.
     """
     script = planned.script.clusters[cluster]
     collected = result["collected_s"][cluster]
@@ -74,7 +74,7 @@ def compared_phases(
 
 
 def compared_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> ComparedPhase:
-    """The broadcast at the end of a round.
+    """Return the broadcast at the end of a round.
 
     Args:
         planned: The planned round.
@@ -110,7 +110,7 @@ def phase_page(rounds: Sequence[ComparedRound]) -> Page:
         found.setdefault(("all", BROADCAST), []).append(one.broadcast)
     headers: list[Cell] = [("cluster", ""), ("phase", ""), ("priced", "s"), ("measured", "s"), ("error", "%")]
     lines: list[list[Cell]] = []
-    # Clusters in their order; sorting keeps that of the phases.
+    # Clusters in their order; sorting keeps the order of their phases.
     for (who, name), each in sorted(
         found.items(), key=lambda item: (item[0][0] == "all", len(item[0][0]), item[0][0])
     ):

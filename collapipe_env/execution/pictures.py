@@ -35,7 +35,7 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
         n = script.cluster
         priced = predicted_events(record, 0, n, script.local_steps)
         blank = ClusterView(
-            # Losses are in the measured one alone.
+            # Only the measured timeline shows losses.
             name=f"c{n} planned" if result["recoveries"][n] else f"c{n} priced",
             timeline=priced,
             blocks=record.allocation.device_blocks[0, n],

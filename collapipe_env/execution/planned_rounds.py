@@ -24,11 +24,11 @@ from collapipe_env.state_trees import Tree, generator_of, generator_tree
 
 
 class OutcomeKeeper(IdleLearner):
-    """Learner that trains nothing and keeps what it was asked to train.
+    """Learner that trains nothing and keeps the outcomes that it should train.
 
     Attributes:
-        generator: Generator that the run begins with, written down; ``None`` before the first reset.
-        outcome: Last round.
+        generator: State of the generator that the run begins with; ``None`` before the first reset.
+        outcome: Outcome of the last round.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class PlannedRound:
     Attributes:
         script: Script of all roles.
         record: The simulator's record.
-        outcome: What the learner is asked to train.
+        outcome: Outcome that the learner is to train.
     """
 
     script: RoundScript
@@ -63,7 +63,7 @@ class PlannedRound:
 
     @property
     def failures(self) -> list[tuple[int, int, float]]:
-        """Cluster, number and time since the round's begin [s] of the devices that fail in the simulator."""
+        """Cluster, number and time since the start of the round [s] of devices that fail in the simulator."""
         happened = self.record.interruption
         if happened is None or happened.failed is None:
             return []
@@ -80,7 +80,7 @@ class PlannedRounds:
 
     Args:
         scenario: The scenario.
-        scheduler: Decides; it sees a loss of zero.
+        scheduler: Decides the rounds; it sees a loss of zero.
         seed: Seed of the episode.
     """
 
@@ -93,12 +93,12 @@ class PlannedRounds:
 
     @property
     def generator(self) -> Tree:
-        """Generator of the training run at its beginning, written down."""
+        """State of the training run's generator at the beginning."""
         assert self._learner.generator is not None
         return self._learner.generator
 
     def new_generator(self) -> np.random.Generator:
-        """Generator of the training run at its beginning."""
+        """Return a generator in the state at the beginning of the training run."""
         found = generator_of(self.generator, "generator")
         assert found is not None
         return found
@@ -121,7 +121,7 @@ class PlannedRounds:
         return self._env.get_state()
 
     def replay(self, committed: Committed) -> list[PlannedRound]:
-        """Plan rounds once more that were played, so that the scheduler remembers what it did then.
+        """Plan the rounds played once more, so that the scheduler remembers what it did then.
 
         Args:
             committed: The stored state of the run.
@@ -135,7 +135,7 @@ class PlannedRounds:
         rounds = [self.next() for _ in range(committed.rounds)]
         here = self.get_state()
         if not same_trees(here, committed.simulator):
-            # Damaged and foreign states are told apart from schedulers that decide otherwise.
+            # A damaged or foreign state is refused here; otherwise the scheduler decides differently.
             self._env.set_state(committed.simulator)
             raise StateError(
                 f"scheduler {self._scheduler.name} decides differently from the {committed.rounds} "

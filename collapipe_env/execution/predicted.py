@@ -10,16 +10,16 @@ from collapipe_env.simulator.record import RoundRecord
 
 
 def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: int) -> RoundTimeline:
-    """The simulator's timeline of a cluster's round as it was planned, with the events of all local steps.
+    """Return the simulator's timeline of a cluster's round as planned, with the events of all local steps.
 
     Args:
         record: The round.
         row: Environment.
         cluster: Cluster.
-        local_steps: ``H`` of the scenario, where the plan does not say it.
+        local_steps: ``H`` of the scenario, used if the plan does not set it.
 
     Returns:
-        The timeline without failures; where a device failed in the record's round, the wait for the slowest
+        The timeline without failures; if a device failed in the record's round, the wait for the slowest
         cluster is left out. A cluster that sits out has only its server, a wait and the broadcast.
     """
     costs = record.costs

@@ -19,7 +19,7 @@ from collapipe_env.execution.role import Recorded, node_name
 from collapipe_env.execution.scripts import ClusterScript
 
 OVERRUN_S = 1e-3
-"""Lateness from which on an event counts as an overrun [s]."""
+"""Lateness above which an event counts as an overrun [s]."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class ComparedCluster:
         schedule: Its schedule.
         micro_batches: ``M``.
         step_priced_s: Mean length of a local step without all-reduce and update, by the simulator [s].
-        step_measured_s: The same, measured [s]; ``None`` where nothing was recorded.
+        step_measured_s: That length measured [s]; ``None`` if nothing was recorded or a device was lost.
         delay_priced_s: ``T_n`` by the simulator, with the recoveries from losses [s].
         delay_measured_s: ``T_n`` measured [s].
         late_mean_s: Mean lateness of the ends of operations and arrivals of messages, in wall time [s];
-            ``None``, as the next four, where nothing was due because prices were not waited for.
+            ``None``, like the next four, if nothing was due because nothing waited for prices.
         late_most_s: Largest lateness [s].
-        begun_late_mean_s: Mean lateness of the begins of operations [s].
-        begun_late_most_s: Largest lateness of them [s].
+        begun_late_mean_s: Mean lateness of the starts of operations [s].
+        begun_late_most_s: Largest lateness of the starts [s].
         overruns: Events that were late by more than a millisecond.
         lost: Names of the devices that were lost, such as ``c0d1``.
         recovery_s: Total time from the losses until training continued [s].
-        phases: Its phases, where it has lost no device.
+        phases: Its phases; empty if it has lost a device.
     """
 
     round: int
@@ -82,8 +82,8 @@ class ComparedRound:
         figures: Loss and metrics of the common model on held-out samples, as last evaluated: every
             ``learning.evaluate_every`` rounds.
         broadcast: Its last phase.
-        clock_bound_s: Largest error with which other machines' clocks were converted into the launcher's, in
-            wall time [s]; ``None`` where all have one clock.
+        clock_bound_s: Largest error in converting other machines' clocks to the launcher's, in wall time [s];
+            ``None`` if all share one clock.
     """
 
     round: int
@@ -103,7 +103,7 @@ class ComparedRound:
 def compare_round(
     number: int, planned: PlannedRound, result: Mapping[str, Any], scale: float = 1.0
 ) -> ComparedRound:
-    """Hold an executed round against its prices.
+    """Compare an executed round with its prices.
 
     Args:
         number: Its number, from 1.
@@ -118,7 +118,7 @@ def compare_round(
         if script.plays
     )
     costs = planned.record.costs
-    # A cluster that has lost a device which the simulator does not know of may be the slowest now.
+    # A cluster with a loss that the simulator does not know of may now be the slowest.
     delays = np.array(costs.cluster_delay[0], dtype=np.float64)
     slowest = delays.max()
     for one in clusters:
@@ -149,7 +149,7 @@ def _compared(
     recoveries = result["recoveries"][n]
     known = {k for m, k, _ in planned.failures if m == n}
     priced = float(planned.record.costs.cluster_delay[0, n])
-    # The simulator has priced the losses that it knows of.
+    # The simulator has priced only the losses that it knows of.
     if {one["device"] for one in recoveries} - known:
         priced = float(recoveries[-1]["delay_s"])
     return ComparedCluster(
@@ -169,7 +169,7 @@ def _compared(
 
 
 def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[str, Any]:
-    """Lateness in wall time [s]; nothing is late where nothing was due."""
+    """Return figures of the lateness in wall time [s], all ``None`` if nothing was due."""
     names = "late_mean_s", "late_most_s", "begun_late_mean_s", "begun_late_most_s", "overruns"
     if not due:
         return dict.fromkeys(names)
@@ -180,10 +180,10 @@ def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[st
 
 
 def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:
-    """Mean length of the local steps of a cluster as they were measured [s]; ``None`` without events.
+    """Return the mean measured length of a cluster's local steps [s]; ``None`` without events.
 
-    From when the first message may leave the control unit, so that a late begin counts, to the last end of an
-    operation, or until the last message was handed to its receiver. These ends are readings of the clock.
+    A step lasts from the time when its first message may leave the control unit, so that a late start counts,
+    to the last end of an operation or hand-over of a message. These ends are readings of the clock.
 
     Args:
         script: Script of the cluster.

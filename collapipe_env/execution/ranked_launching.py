@@ -13,18 +13,18 @@ from collapipe_env.schedulers import Scheduler
 
 
 class RankedLauncher(Launcher):
-    """Rank 0: launcher of an execution whose processes are there already.
+    """Rank 0: launcher of an execution whose processes are running already.
 
     Args:
         scenario: The scenario.
         scheduler: Decides the rounds.
         rank: Place of this process.
-        place: Where the ranks meet.
+        place: Meeting place of the ranks.
         token_in_file: Whether the other ranks have the token from a file.
         how: Further arguments of :class:`~collapipe_env.execution.launching.Launcher`.
 
     Raises:
-        ExecutionError: If there is another number of ranks than of roles and one.
+        ExecutionError: If the number of ranks is not one more than that of roles.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RankedLauncher(Launcher):
         super().wait_for_others(patience, tell)
 
     def ask_for(self, names: Sequence[str]) -> None:
-        """Let devices that have failed begin anew, each in its rank."""
+        """Restart devices that have failed, each in its rank."""
         for name in names:
             role = name.partition(".")[0]
             self._place.call_back(role, name, self._calls[role])
@@ -69,7 +69,7 @@ class RankedLauncher(Launcher):
         self.wait_until_ready(names, PATIENCE_S)
 
     def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:
-        """Note that a device's process is gone: without a rank, nothing can continue.
+        """Note that a device's process is gone: without its rank, nothing can continue.
 
         Raises:
             ExecutionError: If its failure was not requested.

@@ -1,8 +1,9 @@
 """Ranks: processes started by torchrun or Slurm, and how they find each other ([X]).
 
 Rank 0 is the launcher, the others take the roles in their fixed order. They meet in a store of
-torch.distributed, which torchrun's agent holds, or else rank 0. It carries the launcher's address, the token,
-and the news that the execution is over; everything else goes by the project's own connections.
+torch.distributed, held by torchrun's agent or by rank 0. The store carries the launcher's address, the token,
+new names of restarted devices, and the news that the execution is over; everything else goes by the package's
+own connections.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collapipe_env.execution.joining import ExecutionError, play_role
 from collapipe_env.execution.transport.tcp import Address
 
 PATIENCE_S = 600.0
-"""Longest wait until all ranks are there [s]."""
+"""Longest wait for all ranks [s]."""
 ENDS_S = 5.0
 """Time in which a rank has to end once the execution is over [s]."""
 _PERIOD_S = 0.2
@@ -44,10 +45,10 @@ class Rank:
 
     Attributes:
         number: Its number, from 0.
-        size: Number of all.
+        size: Number of ranks.
         master: Host and port of the store.
         agent: Whether torchrun's agent holds the store, rather than rank 0.
-        attempt: Which start of the processes this is.
+        attempt: Number of this start of the processes, as text.
         one_machine: Whether all are on one machine.
     """
 
@@ -60,7 +61,7 @@ class Rank:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Rank:
-        """Return the place that the environment names: torchrun's variables, or else Slurm's.
+        """Return the place that the environment names, in torchrun's variables or in Slurm's.
 
         Raises:
             ExecutionError: If a variable is missing, or its value makes no sense.
@@ -125,7 +126,7 @@ class MeetingPlace:
         patience: Longest wait for the store, and for the launcher [s].
 
     Raises:
-        ExecutionError: If the store is not there in time, or cannot be held.
+        ExecutionError: If the store is not reached in time, or cannot be opened.
     """
 
     def __init__(self, rank: Rank, patience: float = PATIENCE_S) -> None:
@@ -138,7 +139,7 @@ class MeetingPlace:
         self._store.set(_OFFER, json.dumps(offer))
 
     def find(self) -> Offer | None:
-        """Wait for the launcher's offer; nothing if it ends before it makes one.
+        """Wait for the launcher's offer; ``None`` if the launcher ends before it makes one.
 
         Raises:
             ExecutionError: If there is none in time.
@@ -150,22 +151,22 @@ class MeetingPlace:
         return Offer((str(host), int(port)), roles, token)
 
     def call_back(self, role: str, name: str, time_: int) -> None:
-        """Let a rank whose role has failed begin anew.
+        """Let a rank restart its role, which has failed.
 
         Args:
             role: The role.
-            name: Its name from now on.
-            time_: How often that has happened, from 0.
+            name: Its new name.
+            time_: Number of earlier restarts of the role.
         """
         self._store.set(f"{role}/{time_}", name)
 
     def called_back(self, role: str, time_: int) -> str | None:
-        """Wait until a role that has failed is to begin anew; returns its name, or nothing at the end."""
+        """Wait until a failed role is to be restarted; return its new name, or ``None`` at the end."""
         found = self._first((f"{role}/{time_}", _OVER), float("inf"))
         return None if found is None or found[0] == _OVER else found[1]
 
     def end(self) -> None:
-        """Say that the execution is over, and wait for the other ranks to hear it if the store is here."""
+        """Say that the execution is over; if this rank holds the store, wait until the others have left."""
         with contextlib.suppress(RuntimeError):  # torchrun's agent may have gone
             self._store.set(_OVER, "over")
         deadline = time.monotonic() + 2.0 * ENDS_S
@@ -180,13 +181,13 @@ class MeetingPlace:
             self._store.add(_LEFT, 1)
 
     def watch(self, end: Callable[[], None]) -> Callable[[], None]:
-        """Do something some time after the execution is over, or the store is gone.
+        """Call a function :data:`ENDS_S` after the execution is over or the store is gone.
 
         Args:
-            end: What is done.
+            end: The function.
 
         Returns:
-            A function that calls it off.
+            A function that cancels the call.
         """
         store, stopped = self._client(False), threading.Event()
 
@@ -222,11 +223,11 @@ class MeetingPlace:
         return dist.PrefixStore(f"collapipe/{self._rank.attempt}", store)  # type: ignore[attr-defined]
 
     def _first(self, keys: Sequence[str], patience: float) -> tuple[str, str] | None:
-        """Wait for the first of several keys; returns it with its value, or nothing if the store is gone."""
+        """Wait for the first of several keys; return it and its value, or ``None`` if the store is gone."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             try:
-                # Asked again and again: a wait would hold the client until its end.
+                # Polled, because a wait would block the client until it ends.
                 for key in keys:
                     if self._store.check([key]):
                         return key, self._store.get(key).decode()
@@ -242,20 +243,20 @@ class MeetingPlace:
 def play_rank(rank: Rank, bind: str, token: str, patience: float = PATIENCE_S) -> bool:
     """Play the role of a rank other than 0 until the execution is over.
 
-    A device that fails because the simulator has it so begins anew in the same process, with nothing left of
-    what it had: torchrun would end everything with the process.
+    A device that fails because the simulator says so is restarted in the same process, with an empty state:
+    if the process ended, torchrun would end all others.
 
     Args:
         rank: Its place.
         bind: Host to listen at.
-        token: Secret of a file; empty if the launcher says it.
+        token: Secret from a file; empty if the launcher's offer has it.
         patience: Longest wait for the others [s].
 
     Returns:
         Whether there was an execution.
 
     Raises:
-        ExecutionError: If the others are not there in time.
+        ExecutionError: If the others do not come in time.
     """
     place = MeetingPlace(rank, patience)
     called_off: Callable[[], None] = lambda: None  # noqa: E731
@@ -284,7 +285,7 @@ def _end_at_once(rank: Rank, role: str) -> None:
 
 
 def _wait_for_port(address: Address, patience: float) -> None:
-    """Wait until somebody listens at an address: torch writes pages of its own where nobody does."""
+    """Wait until somebody listens at an address: torch prints pages of its own if nobody does."""
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -13,7 +13,7 @@ from collapipe_env.simulator.build import system_parameters
 
 
 def recovery_terms(scenario: Scenario) -> RecoveryTerms:
-    """Terms on which clusters recover: the scenario's, or the usual ones where `presence` is off.
+    """Return the terms on which clusters recover: the scenario's, or the usual ones if `presence` is off.
 
     Args:
         scenario: The scenario.
@@ -28,7 +28,7 @@ class Recoveries:
     """Answers control units that have lost a device.
 
     Args:
-        scenario: The scenario; where its process `presence` is off, clusters recover on the usual terms.
+        scenario: The scenario; if its process `presence` is off, clusters recover on the usual terms.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -48,7 +48,7 @@ class Recoveries:
             frame: The control unit's request.
 
         Returns:
-            The answer: a script, or none where the device had nothing to do.
+            The answer: a recovery, or ``None`` if the device had nothing to do.
         """
         assert self._planned is not None
         n = int(frame.meta["cluster"])

@@ -1,8 +1,8 @@
 """Planning of recoveries: scripts with which a cluster continues after it has lost devices ([R], [X]).
 
-Plans that are left, moves and credited local steps are the simulator's
-(:mod:`collapipe_env.simulator.plans_left`). It counts the first failure of a cluster in a round alone. A
-later one is planned here by the same formulas from the plan that was left ([X]): the earlier recovery is
+Remaining plans, moves and credited local steps are the simulator's
+(:mod:`collapipe_env.simulator.plans_left`), which counts only the first failure of a cluster in a round.
+Later failures are planned here by the same formulas from the remaining plan ([X]): the earlier recovery is
 carried out to its end, unless it waits for the device that is lost now. Then those blocks are lost with it.
 """
 
@@ -34,8 +34,8 @@ USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
 class RecoveryPlanner:
     """Planner of one cluster's recoveries in one round, loss after loss.
 
-    Other clusters count with their plans as they were at the round's begin, also where they lose devices:
-    a CU does not know what others lose.
+    Other clusters count with their plans at the start of the round, even if they lose devices: a CU does not
+    know of losses elsewhere.
 
     Args:
         record: The round as it was planned.
@@ -66,7 +66,7 @@ class RecoveryPlanner:
         self._costs, self._row = record.costs, row
         self._arrived = script.arrived
         self._script, self._at = script, (0, script.cluster)
-        # Seconds from the round's begin to that of the present script.
+        # Seconds from the start of the round to the start of the present script.
         self._begin_s = 0.0
         self._moves: tuple[Move, ...] = ()
         self._moves_begin_s = 0.0
@@ -75,7 +75,7 @@ class RecoveryPlanner:
 
     @property
     def script(self) -> ClusterScript:
-        """The script that counts now: the round's own, or that of the last recovery."""
+        """The present script: the round's own, or that of the last recovery."""
         return self._script
 
     def lost(
@@ -91,14 +91,14 @@ class RecoveryPlanner:
 
         Args:
             device: Number of the device, from 1.
-            at_s: ``t_f``, since the round's begin [s].
+            at_s: ``t_f``, since the start of the round [s].
             detect_s: Measured ``T_det`` [s]; by default that of the terms.
-            plan_s: Measured ``T_plan`` [s]; likewise.
-            completed: Local steps of the present script that were complete, where they were counted; by
-                default they follow from ``at_s``.
+            plan_s: Measured ``T_plan`` [s]; by default that of the terms.
+            completed: Completed local steps of the present script, if they were counted; by default they
+                follow from ``at_s``.
 
         Returns:
-            The script; ``None`` where the device holds no blocks and sends none, so that nothing changes.
+            The recovery; ``None`` if the device holds no blocks and sends none, so that nothing changes.
 
         Raises:
             AllocationError: If the device does not exist or is lost already, the cluster has given its round
@@ -117,7 +117,7 @@ class RecoveryPlanner:
             done = None if completed is None else np.full(shape, completed)
             rounds = PlansLeft(self._failures, self._state, self._costs, rows, who, when, done)
             for move in unfinished:
-                # The blocks are with the sender alone; what the CU waited for goes to nobody.
+                # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
                 rounds.holders[0, n, move.first_block : move.end_block, waiting] = False
                 rounds.holders[0, n, move.first_block : move.end_block, device - 1] = True
@@ -135,7 +135,7 @@ class RecoveryPlanner:
         detect_s: float | None,
         plan_s: float | None,
     ) -> RecoveryScript:
-        """The recovery, which becomes the present state of the planner."""
+        """Return the recovery, which becomes the present state of the planner."""
         here = self._row, self._at[1]
         failed = unscathed(self._costs.allocation, self._parameters.costs.blocks)
         plan, _ = rounds.left_over(failed)
@@ -146,13 +146,13 @@ class RecoveryPlanner:
         move = 0.0 if dropped else float(failed.move_s[here])
         resume = at_s + detect + planning + move
         lost = set(np.flatnonzero(failed.reset[here]).tolist())
-        # Nobody has the moments of what an earlier recovery had to reset.
+        # Nobody has the moments of blocks that an earlier recovery had to reset.
         self._reset |= lost
         reset = tuple(sorted(self._reset)) if lost else ()
         credited = int(failed.credited[here])
         moves: tuple[Move, ...] = ()
         if dropped:
-            # Losing a device makes no round shorter: nobody knows before the end that nothing will come.
+            # A loss does not shorten the round: nobody knows before its end that no update will come.
             script = _given_up(self._script, max(resume, self._script.delay_s))
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
@@ -189,7 +189,7 @@ class RecoveryPlanner:
         )
 
     def _left(self, after: RoundCosts, left: int, resume_s: float) -> ClusterScript:
-        """Script of the local steps that are left."""
+        """Return the script of the remaining local steps."""
         arrived = self._arrived[len(self._arrived) - left :]
         script = cluster_script(
             after, self._state, self._parameters, self._at, arrived=arrived, local_steps=left
@@ -201,7 +201,7 @@ class RecoveryPlanner:
 
         Args:
             device: Number of the device that sends, from 1.
-            at_s: Time since the round's begin [s].
+            at_s: Time since the start of the round [s].
         """
         return [
             move
@@ -229,7 +229,7 @@ class RecoveryPlanner:
 
 
 def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
-    """Script of a cluster that does nothing more in this round."""
+    """Return the script of a cluster that does nothing more in this round."""
     return ClusterScript(
         cluster=script.cluster,
         plays=False,
@@ -268,13 +268,13 @@ def _given_up(script: ClusterScript, delay_s: float) -> ClusterScript:
 def _moves(
     messages: Sequence[Message], seconds_per_bit: FloatArray, rest_s: float, *, one_by_one: bool
 ) -> tuple[Move, ...]:
-    """Messages as moves of consecutive blocks, with their times.
+    """Return messages as moves of consecutive blocks, with their times.
 
     Args:
-        messages: What is sent, in its order.
+        messages: The messages, in their order.
         seconds_per_bit: Airtime of a bit from node to node (K+1, K+1) [s].
-        rest_s: Begin of the first one [s].
-        one_by_one: Whether all follow each other; else those of a pair do, and pairs go in parallel.
+        rest_s: Start of the first message [s].
+        one_by_one: Whether all follow each other; otherwise those of a pair do, and pairs go in parallel.
     """
     moves: list[Move] = []
     last: dict[tuple[int, int], int] = {}

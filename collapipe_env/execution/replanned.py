@@ -45,7 +45,7 @@ class Replanned:
         schedule: ScheduleName | None,
         micro_batches: int | None,
     ) -> Scheduler:
-        """The scheduler, or one whose plans are changed.
+        """Return the scheduler, or one whose plans are changed.
 
         Args:
             inner: The scheduler.
@@ -94,7 +94,7 @@ class Replanned:
 
 
 def _require_whole_groups(plan: Allocation, allowed: Sequence[int]) -> None:
-    """Refuse numbers of micro-batches that cannot be taken in groups of as many as there are stages."""
+    """Refuse numbers of micro-batches that are not multiples of the number of stages."""
     stages = np.count_nonzero(plan.blocks, axis=-1)
     odd = np.argwhere(plan.micro_batches % np.maximum(stages, 1) != 0)
     if len(odd):

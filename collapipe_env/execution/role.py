@@ -19,32 +19,32 @@ from collapipe_env.execution.mailbox import Mailbox, Wanted
 from collapipe_env.execution.transport import Endpoint
 
 COMMANDS = frozenset(("assign", "abort", "round", "weights", "state", "stop"))
-"""Kinds of frames that start or end something; others wait in the mailbox until they are asked for."""
+"""Kinds of frames that start or end work; others stay in the mailbox until somebody waits for them."""
 LAUNCHER, SERVER = "launcher", "server"
 
 
 def control_unit_name(cluster: int) -> str:
-    """Name of a cluster's control unit."""
+    """Return the name of a cluster's control unit."""
     return f"c{cluster}"
 
 
 def node_name(cluster: int, node: int) -> str:
-    """Name of a cluster's node: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
+    """Return a node's name: ``c0`` is cluster 0's control unit, node 0; ``c0d0`` its first device.
 
-    Inside the execution nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
+    Inside the execution, nodes are numbered as in the simulator's costs, devices from 1. Names, like arrays
     and pictures, count devices from 0.
     """
     return f"c{cluster}d{node - 1}" if node else control_unit_name(cluster)
 
 
 def node_of(name: str) -> tuple[int, int]:
-    """Cluster and node with a name; the reverse of :func:`node_name`."""
+    """Return the cluster and node of a name; the inverse of :func:`node_name`."""
     cluster, _, device = name.removeprefix("c").partition("d")
     return int(cluster), int(device) + 1 if device else 0
 
 
 class Recorded(NamedTuple):
-    """Something that was done, in the numbering of the round's timeline.
+    """An operation or a transfer that took place, numbered as in the round's timeline.
 
     Attributes:
         cluster: Cluster.
@@ -53,14 +53,15 @@ class Recorded(NamedTuple):
         micro_batch: Micro-batch.
         direction: 0 forward, 1 backward, 2 weight gradient.
         chunk: Chunk of a stage; 0 for messages.
-        start_s: Since the round began, as it was due [s].
-        end_s: Since the round began, as it was due [s].
-        measured_end_s: End by the machine's clock [s]; that of the price under the virtual clock. For a
-            message when its receiver was handed it, less the latency that is priced.
+        start_s: Time at which the start was due, since the round began [s].
+        end_s: Time at which the end was due, since the round began [s].
+        measured_end_s: End by the machine's clock [s]; the priced end under the virtual clock. For a message,
+            the time at which its receiver was handed it, less the priced latency.
         worked_s: Wall time of the computation itself [s]; 0 for messages.
-        began_s: Begin by the machine's clock [s]; for a message when its sender sent it.
-        there_s: Time by the machine's clock at which its receiver was handed a message [s]; 0 for operations.
-        samples: Samples in it; 0 where it was not said.
+        began_s: Start by the machine's clock [s]; for a message, the time at which its sender sent it.
+        there_s: Time by the machine's clock at which a message was handed to its receiver [s]; 0 for
+            operations.
+        samples: Samples in it; 0 if unknown.
     """
 
     cluster: int
@@ -79,12 +80,12 @@ class Recorded(NamedTuple):
 
     @property
     def over_s(self) -> float:
-        """End by the machine's clock; of a message when its receiver was handed it, latency included [s]."""
+        """End by the machine's clock; for a message, its hand-over to the receiver, latency included [s]."""
         return max(self.measured_end_s, self.there_s)
 
 
 def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, samples: int) -> dict[str, Any]:
-    """Meta data of a message, from which its receiver makes the record of its transfer.
+    """Return meta data of a message, from which its receiver makes the record of its transfer.
 
     Args:
         element: Element of the cluster's chain.
@@ -97,7 +98,7 @@ def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, sam
 
 
 def received(cluster: int, frame: Frame, clock: Clock) -> list[Recorded]:
-    """Record of a message's transfer by its receiver; of several pieces one alone has it.
+    """Return the receiver's record of a message's transfer; of several pieces, only one has it.
 
     Args:
         cluster: Its cluster.
@@ -120,7 +121,7 @@ class Stopped(Exception):  # noqa: N818 - no error: the work is done
 
 
 class PeerGoneError(CollaPipeError):
-    """Another role is gone without which this one cannot continue."""
+    """A role without which this one cannot continue is gone."""
 
 
 class Connects(Protocol):
@@ -136,7 +137,7 @@ class Connects(Protocol):
 
 
 def learn_addresses(endpoint: Any, frame: Frame) -> None:
-    """Learn where peers are, and say so.
+    """Learn the addresses of peers, and tell the launcher so.
 
     Args:
         endpoint: An endpoint that connects.
@@ -150,7 +151,7 @@ def learn_addresses(endpoint: Any, frame: Frame) -> None:
 
 
 def begin_terms(frame: Frame) -> dict[str, Any]:
-    """Begin of a round as a command says it, for those who are told next.
+    """Return a command's terms for the start of a round, to be passed on to other roles.
 
     Args:
         frame: The command.
@@ -163,15 +164,15 @@ class Role:
 
     Attributes:
         name: Name of the role, such as ``server``, ``c0`` or ``c0d0``.
-        clock: Clock of its work.
+        clock: Clock of the role.
         mailbox: Frames that arrived.
-        deliveries: Their way into mailboxes.
-        recorded: What it did in the present attempt at a round.
-        pulses: What it does in every period until it is closed.
+        deliveries: Delivery of frames to mailboxes.
+        recorded: Its operations and received transfers in the present attempt at a round.
+        pulses: Its periodic work until it is closed.
 
     Args:
-        endpoint: Way to the other roles.
-        clock: Clock of its work.
+        endpoint: Connection to the other roles.
+        clock: Clock of the role.
     """
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
@@ -185,7 +186,7 @@ class Role:
         self._gone: PeerGoneError | None = None
 
     def warm_up(self) -> None:
-        """Do everything once that takes longer the first time; nothing of the training changes."""
+        """Do once whatever takes longer the first time; the training does not change."""
 
     def run(self) -> None:
         """Work until the launcher says stop."""
@@ -215,7 +216,7 @@ class Role:
             self.deliveries.deliver(frame, self.mailbox)
 
     def _say_time(self, to: str, tag: Tag) -> None:
-        """Answer a question for the time by this process's clock."""
+        """Answer a question for the time, by this process's clock."""
         heard = self.clock.machine()
         meta = {"heard_s": heard, "answered_s": self.clock.machine()}
         self._endpoint.send(to, Frame("pong", tag, meta=meta))
@@ -224,14 +225,14 @@ class Role:
         """Let the clock begin a round.
 
         Args:
-            frame: Command to play it, with its begin by the launcher's clock, and the offsets of the others'.
+            frame: Command to play it, with its start by the launcher's clock and the other clocks' offsets.
         """
         offset_s = frame.meta.get("clock_offsets", {}).get(self.name, 0.0)
         self.clock.restart(float(frame.meta["machine_begins"]) + float(offset_s))
         self.deliveries.begin(frame.tag.round)
 
     def comes_later(self, keys: Sequence[Wanted], free_s: float, mailbox: Mailbox) -> bool:
-        """Whether what is wanted cannot be used as soon as a stage is free.
+        """Whether a wanted frame cannot be used as soon as a stage is free.
 
         Args:
             keys: Kinds and tags of frames, none of which has been taken.
@@ -247,14 +248,14 @@ class Role:
         return False
 
     def on_lost(self, peer: str, reason: str) -> None:
-        """Hear that a peer is gone; called from the endpoint's threads."""
+        """Note that a peer is gone; called from the endpoint's threads."""
 
     def command(self) -> Frame:
         """Wait for the next command.
 
         Raises:
-            Stopped: It is to stop.
-            PeerGoneError: Somebody is gone without whom there is nothing to do.
+            Stopped: If the role is to stop.
+            PeerGoneError: If a peer without which the role cannot continue is gone.
         """
         frame = self._commands.get()
         if self._gone is not None:
@@ -288,7 +289,7 @@ class Role:
         self._commands.put(Frame("stop"))
 
     def _mailboxes(self) -> Sequence[Mailbox]:
-        """Everything that this role waits at."""
+        """Return all mailboxes at which this role waits."""
         return [self.mailbox]
 
     def tell_failure(self, error: BaseException) -> None:
@@ -298,7 +299,7 @@ class Role:
         self.close()
 
     def send_heartbeats(self, to: str, period_s: float) -> None:
-        """Tell another role in every period that this one is alive, from now on."""
+        """From now on, tell another role in every period that this one is alive."""
         self.pulses.append(
             Pulse(period_s, lambda: self._endpoint.send(to, Frame("heartbeat")), f"{self.name} lives")
         )

@@ -20,10 +20,10 @@ _LAST_DIRECTION = 2
 
 
 def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, remedy: str) -> None:
-    """Refuse what is not a report of a round.
+    """Refuse anything but a report of a round.
 
     Args:
-        report: Read from JSON.
+        report: The report, read from JSON.
         planned: Script of the round.
         place: Its file, for errors.
         remedy: Advice, for errors.
@@ -74,7 +74,7 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
 def _require_recoveries(
     value: Any, planned: ClusterScript, field: str, wrong: Callable[[str, object, str], StateError]
 ) -> list[ClusterScript]:
-    """Refuse what are no recoveries of a cluster; returns the scripts that were left."""
+    """Refuse anything but the recoveries of a cluster; return their scripts."""
     if not isinstance(value, list):
         raise wrong(field, value, "a list")
     if value and not planned.plays:
@@ -100,7 +100,7 @@ def _require_recoveries(
 
 
 def _no_event(row: Any, planned: RoundScript, most: list[int]) -> str:
-    """Words for an entry of ``events`` that is none; empty for one that is."""
+    """Return the expectation that an entry of ``events`` fails to meet, in words; empty for an event."""
     fewest, all_ = len(Recorded._fields) - len(Recorded._field_defaults), len(Recorded._fields)
     if not isinstance(row, list) or not fewest <= len(row) <= all_:
         return f"a list of {fewest} to {all_} numbers"
@@ -123,7 +123,7 @@ def _no_event(row: Any, planned: RoundScript, most: list[int]) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number, finite and of a size that can be worked with."""
+    """Whether a value is a number of a size that can be computed with."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Samples of a micro-batch: which of a mini-batch they are, and which device of a stage has which."""
+"""Samples of a micro-batch: their rows in the mini-batch, and their division among a stage's devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rows = tuple[int, int]
 
 
 def micro_batch_rows(samples: int, micro_batches: int) -> tuple[Rows, ...]:
-    """Samples of each micro-batch; sizes differ by one at most, the larger ones first.
+    """Return the samples of each micro-batch; sizes differ by one at most, the larger ones first.
 
     Args:
         samples: Samples of the mini-batch.
@@ -24,9 +24,9 @@ def micro_batch_rows(samples: int, micro_batches: int) -> tuple[Rows, ...]:
 
 
 def device_rows(size: int, shares: Sequence[float]) -> tuple[Rows, ...]:
-    """Samples of a micro-batch that each device of a stage works on, in the order of the devices.
+    """Return the samples of a micro-batch that each device of a stage works on, in the order of the devices.
 
-    Whole samples as near to the shares as boundaries allow.
+    Boundaries are whole samples, as near to the shares as possible.
 
     Args:
         size: Samples of the micro-batch.
@@ -39,6 +39,6 @@ def device_rows(size: int, shares: Sequence[float]) -> tuple[Rows, ...]:
 
 
 def overlap(one: Rows, two: Rows) -> Rows | None:
-    """Samples that are in both; ``None`` if there are none."""
+    """Return the samples that are in both; ``None`` if there are none."""
     start, stop = max(one[0], two[0]), min(one[1], two[1])
     return (start, stop) if start < stop else None

@@ -1,4 +1,4 @@
-"""Building of scripts: from a round's record, with the simulator's times ([X])."""
+"""Building of scripts from a round's record, with the simulator's times ([X])."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 ZERO_BUBBLE_VARIANTS = 4
-"""Orders tried under ``zb-h1``, of which the first with the shortest local step is played."""
+"""Number of orders tried under ``zb-h1``; the first with the shortest local step is played."""
 _NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 
 
 def round_script(record: RoundRecord, row: int, parameters: SystemParameters) -> RoundScript:
-    """Script of a round as it was planned, without failures.
+    """Return the script of a round as it was planned, without failures.
 
     Args:
         record: The round.
@@ -37,8 +37,8 @@ def round_script(record: RoundRecord, row: int, parameters: SystemParameters) ->
         parameters: Scalars of the scenario.
 
     Raises:
-        AllocationError: If the plan is one that is not executed: an asynchronous schedule, half-duplex hops,
-            a sequential server.
+        AllocationError: If the plan has something that is not executed: an asynchronous schedule, half-duplex
+            hops, a sequential server.
     """
     costs = record.costs
     mode = COMMON if record.allocation.server_mode is None else int(record.allocation.server_mode[row])
@@ -53,7 +53,7 @@ def round_script(record: RoundRecord, row: int, parameters: SystemParameters) ->
         )
         for n in range(costs.cluster_delay.shape[-1])
     )
-    # The record's own delays count failures; a script is of the plan.
+    # The record's own delays include failures; a script follows the plan.
     latest = max(cluster.delay_s for cluster in clusters)
     broadcast = float(costs.broadcast[row])
     return RoundScript(
@@ -76,11 +76,11 @@ def cluster_script(
     half_duplex: bool = False,
     local_steps: int | None = None,
 ) -> ClusterScript:
-    """Script of one cluster's round.
+    """Return the script of one cluster's round.
 
     Args:
         costs: Costs of the round, with its plan.
-        state: The systems before it.
+        state: The systems before the round.
         parameters: Scalars of the scenario.
         at: Environment and cluster.
         arrived: Whether the gradient of each micro-batch arrives (H or more, M or more).
@@ -88,7 +88,7 @@ def cluster_script(
         local_steps: ``H``; that of the plan by default.
 
     Raises:
-        AllocationError: If the plan is one that is not executed.
+        AllocationError: If the plan has something that is not executed; see :func:`round_script`.
     """
     plan, n = costs.allocation, at[1]
     schedule = 0 if plan.schedule is None else int(plan.schedule[at])
@@ -160,7 +160,7 @@ def _refuse(cluster: int, schedule: int, mode: int, half_duplex: bool) -> None:
 
 
 def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -> ClusterScript:
-    """The script with its stages, links and their times; orders are still empty."""
+    """Return the script with its stages, links and their times; orders are still empty."""
     plan, e = costs.allocation, costs.elements
     split = script.schedule == "zb-h1"
     leaders, groups = _stages(costs, at)
@@ -217,7 +217,7 @@ def _with_chain(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -
 
 
 def _stages(costs: RoundCosts, at: tuple[int, int]) -> tuple[IntArray, list[IntArray]]:
-    """Lead device of each stage in pipeline order (S,), and all devices of each, the lead first."""
+    """Return the lead device of each stage in pipeline order (S,), and all its devices, the lead first."""
     leaders = np.flatnonzero(on_host(costs.graph.leader)[at])
     stage = costs.allocation.stage
     if stage is None:
@@ -228,7 +228,7 @@ def _stages(costs: RoundCosts, at: tuple[int, int]) -> tuple[IntArray, list[IntA
 
 
 def _chunks(held: IntArray, chunks: int) -> list[tuple[tuple[int, int], ...]]:
-    """First block and end of each chunk of each stage; blocks are dealt to chunks, the larger first."""
+    """Return first block and end of each chunk of each stage; the larger chunks come first."""
     found: list[list[tuple[int, int]]] = [[] for _ in held]
     first = 0
     for c in range(chunks):
@@ -240,7 +240,7 @@ def _chunks(held: IntArray, chunks: int) -> list[tuple[tuple[int, int], ...]]:
 
 
 def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) -> ClusterScript:
-    """The script with its orders; under ``zb-h1`` those of the variant with the shortest local step."""
+    """Return the script with its orders; under ``zb-h1`` those with the shortest local step."""
     plan, M = costs.allocation, script.micro_batches
     caps = [M] * len(script.stages)
     if plan.caps is not None and script.schedule != "gpipe":
@@ -262,7 +262,7 @@ def _with_orders(script: ClusterScript, costs: RoundCosts, at: tuple[int, int]) 
 
 
 def _ordered(script: ClusterScript, orders: Sequence[Order], limits: Sequence[int] | None) -> ClusterScript:
-    """The script with given orders, and limits where weight gradients fill gaps."""
+    """Return the script with given orders, and with limits where weight gradients fill gaps."""
     of = [None] * len(orders) if limits is None else limits
     *stages, server = (
         replace(stage, order=order, weight_limit=limit)
@@ -278,7 +278,7 @@ def _with_phases(
     parameters: SystemParameters,
     at: tuple[int, int],
 ) -> ClusterScript:
-    """The script with the lengths of its phases, and its replicas."""
+    """Return the script with the lengths of its phases, and its replicas."""
     migration = 0.0 if costs.migration is None else float(costs.migration[at])
     replicas = 0.0 if costs.replication is None else float(costs.replication[at])
     kind = NO_REPLICAS
@@ -305,7 +305,7 @@ def _with_phases(
 
 
 def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int) -> int | None:
-    """Node that keeps a stage's replica."""
+    """Return the node that keeps a stage's replica; ``None`` if there is none."""
     if kind == NO_REPLICAS or costs.replica_hosts is None or len(stage.devices) > 1:
         return None
     nodes = np.flatnonzero(on_host(costs.replica_hosts)[at][stage.devices[0] - 1])
@@ -315,7 +315,7 @@ def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int)
 def _collections(
     costs: RoundCosts, state: SystemState, parameters: SystemParameters, at: tuple[int, int]
 ) -> FloatArray:
-    """Time in which each device sends its segment to the CU (K,) [s], 0 for those that lead no stage."""
+    """Return the time in which each device sends its segment to the CU (K,) [s], 0 if it leads no stage."""
     row = slice(at[0], at[0] + 1)
     plan = costs.allocation.map(lambda a: on_host(a)[row])
     running = running_state(state[row].map(on_host), plan)

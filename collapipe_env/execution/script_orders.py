@@ -1,7 +1,7 @@
 """Orders of operations of a cluster's stages in plain Python ([R], [X]).
 
-The same lists as :func:`collapipe_env.physics.schedules.orders.fill_orders` writes, without compiled code:
-who executes a plan need not wait for a compiler.
+These are the lists that :func:`collapipe_env.physics.schedules.orders.fill_orders` writes, but without
+compiled code, so that executing a plan need not wait for a compiler.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Order: TypeAlias = tuple[tuple[int, int, int], ...]
 """Operations of a stage: kind, micro-batch and chunk."""
 
 ORDERED: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
-"""Schedules whose orders are known, all that flush the pipeline at the end of a local step."""
+"""Schedules whose orders are known: all that flush the pipeline at the end of a local step."""
 
 
 def stage_orders(
     schedule: ScheduleName, caps: Sequence[int], micro_batches: int, chunks: int = 1, variant: int = 0
 ) -> list[Order]:
-    """Orders of all stages and, last, of the server.
+    """Return the orders of all stages and, last, of the server.
 
     Args:
         schedule: One of ``ORDERED``.
         caps: (S,) caps of the device stages, >= 1; not read under GPipe.
         micro_batches: ``M`` >= 1.
         chunks: ``v`` >= 1; 1 unless ``interleaved``.
-        variant: Only for ``zb-h1``, 0 to 3: bit 0 leaves the weight gradients out, which then fill gaps, bit
+        variant: Only for ``zb-h1``, 0 to 3: bit 0 leaves out the weight gradients, which then fill gaps; bit
             1 warms up longer.
 
     Returns:
@@ -70,14 +70,14 @@ def stage_orders(
 
 
 def _not_increasing(caps: Sequence[int], most: int) -> list[int]:
-    """Caps that a strict order can use: more is never in flight further on."""
+    """Return the caps that a strict order can use: later stages never have more in flight."""
     return list(accumulate((min(cap, most) for cap in caps), min))
 
 
 def _warm_ups_and_lags(
     caps: Sequence[int], micro_batches: int, *, longer: bool
 ) -> tuple[list[int], list[int]]:
-    """Forwards before the first backward, and weight gradients kept waiting, of each stage under ZB-H1."""
+    """Return each stage's forwards before the first backward, and delayed weight gradients, under ZB-H1."""
     wanted = []
     for s, cap in enumerate(caps):
         room, depth = min(cap, micro_batches), len(caps) + 1 - s
@@ -88,7 +88,7 @@ def _warm_ups_and_lags(
 
 
 def _one_f_one_b(warm_up: int, micro_batches: int, lag: int | None) -> Order:
-    """Forwards, then B and F in turn; weight gradients ``lag`` micro-batches behind B, ``None`` for none."""
+    """Return forwards, then B and F in turn; weight gradients ``lag`` micro-batches after B, or none."""
     order = [(FORWARD, m, 0) for m in range(warm_up)]
     for m in range(micro_batches):
         order.append((BACKWARD, m, 0))
@@ -102,7 +102,7 @@ def _one_f_one_b(warm_up: int, micro_batches: int, lag: int | None) -> Order:
 
 
 def _interleaved(stages: int, warm_up: int, micro_batches: int, chunks: int) -> Order:
-    """Megatron's order with ``warm_up`` chunk-forwards before the first backward."""
+    """Return Megatron's order with ``warm_up`` chunk-forwards before the first backward."""
     total, group = micro_batches * chunks, stages * chunks
 
     def operation(kind: int, j: int) -> tuple[int, int, int]:

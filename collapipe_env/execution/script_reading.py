@@ -33,7 +33,7 @@ class ScriptError(CollaPipeError):
 
 
 def to_json(script: RoundScript | ClusterScript | RecoveryScript) -> dict[str, Any]:
-    """A script as dictionaries, lists, numbers and texts, ready for ``json.dumps``.
+    """Return a script as dictionaries, lists, numbers and texts, ready for ``json.dumps``.
 
     Args:
         script: The script.
@@ -44,10 +44,10 @@ def to_json(script: RoundScript | ClusterScript | RecoveryScript) -> dict[str, A
 
 
 def from_json(data: object, kind: type[Script]) -> Script:
-    """The script that :func:`to_json` wrote.
+    """Return the script that :func:`to_json` wrote.
 
     Args:
-        data: Read from JSON.
+        data: The script, read from JSON.
         kind: Class of the script.
 
     Raises:
@@ -106,7 +106,7 @@ def check_cluster(script: ClusterScript, place: str) -> None:
 
 
 def _check_stage(stage: StageScript, micro_batches: int, place: str) -> None:
-    """Refuse a stage whose chunks or operations are not all there."""
+    """Refuse a stage whose chunks or operations are wrong or incomplete."""
     for first, end in stage.chunks:
         if not 0 <= first <= end:
             raise _error(f"{place}.chunks", (first, end), "a first block and an end not before it")
@@ -147,7 +147,7 @@ def _types_of(kind: type) -> dict[str, Any]:
 
 
 def _read(kind: Any, value: Any, place: str) -> Any:
-    """A value of a type, or an error that names its place."""
+    """Return a value of a type; raise an error that names its place if it is of another type."""
     if is_dataclass(kind):
         assert isinstance(kind, type)
         return _read_fields(kind, value, place)

@@ -1,9 +1,9 @@
 """Replay of a cluster's script: times of all operations, from the script alone ([X]).
 
-Each stage runs its own list and each link serves its only sender first come, first served. A time follows
-from when the one before on the same stage or link has ended and when the input has arrived. So processes
-that know their own part of the script and the arrival times of messages find the same times without a common
-clock.
+Each stage runs its own list and each link serves its only sender first come, first served. An operation or
+transfer starts when the one before on the same stage or link has ended and its input has arrived. So
+processes that know their own part of the script and the arrival times of messages find the same times
+without a common clock.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _Arrivals: TypeAlias = dict[tuple[int, int, int], float]
 
 @dataclass(slots=True)
 class StageClock:
-    """Virtual clock of one stage: what it does next, and when.
+    """Virtual clock of one stage: its next operation, and its start.
 
-    It is the rule that a stage's own process follows. Times are from the begin of the local step.
+    A stage's own process follows the same rule. Times count from the start of the local step.
 
     Attributes:
         script: The stage's script.
-        free_s: End of what it did last [s].
+        free_s: End of its last operation [s].
     """
 
     script: StageScript
@@ -50,12 +50,12 @@ class StageClock:
         return self.following is None and not waiting
 
     def start(self, arrived_s: float | None) -> tuple[tuple[int, int, int], float, float]:
-        """Begin an operation and say which: the next one of the order, or a weight gradient that fills a gap.
+        """Begin an operation and return it: the next of the order, or a weight gradient that fills a gap.
 
         Args:
-            arrived_s: Time at which the input of ``following`` arrives [s]; not read where there is none or
-                it needs none. It may lie ahead: nothing else can come before it in the order, so it is safe
-                to wait for the message before asking.
+            arrived_s: Time at which the input of ``following`` arrives [s]; not read if ``following`` is
+                ``None`` or needs no input. It may lie ahead: nothing else can precede that operation in the
+                order, so the caller may wait for the message first.
 
         Returns:
             The operation, its start and its end [s].
@@ -100,14 +100,14 @@ class _Links:
         S = len(script.stages)
         self._events = events
         self._free: dict[tuple[int, int], float] = {}
-        self.last_s = 0.0  # arrival of the message that is under way longest
+        self.last_s = 0.0  # arrival of the last message
         hops = [(script.hop_forward_s[i], script.hop_backward_s[i], script.latency_s) for i in range(S + 1)]
         self._seconds = {2 * i: hop for i, hop in enumerate(hops)}
         self._seconds[2 * S + 1] = script.uplink_s, script.downlink_s, script.edge_latency_s
         self._seconds[2 * S + 3] = script.wrap_forward_s, script.wrap_backward_s, script.latency_s
 
     def send(self, element: int, kind: int, m: int, at_s: float) -> float:
-        """Time at which a micro-batch that is ready to be sent arrives [s]."""
+        """Send a micro-batch that is ready; return the time at which it arrives [s]."""
         seconds = self._seconds[element]
         start = max(at_s, self._free.get((element, kind), 0.0))
         end = start + seconds[kind]
@@ -118,10 +118,10 @@ class _Links:
 
 
 def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
-    """One local step of a cluster, from its begin to the last operation or the last message's arrival.
+    """Replay one local step of a cluster, from its start to the end of the last operation or message.
 
     Args:
-        script: The cluster's script, which plays.
+        script: Script of a cluster that plays.
 
     Returns:
         Its length [s], and the events in order of completion; elements as laid out by
@@ -135,13 +135,13 @@ def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
     events: list[Event] = []
     links = _Links(script, events)
     clocks = [StageClock(stage) for stage in (*script.stages, script.server)]
-    # By stage, kind, and micro-batch with chunk: when the input is there.
+    # Arrival of each input, by stage, kind, micro-batch and chunk.
     arrived: list[_Arrivals] = [{} for _ in clocks]
     for m in range(script.micro_batches):
         arrived[0][FORWARD, m, 0] = links.send(0, FORWARD, m, 0.0)
 
     def passed_on(s: int, kind: int, m: int, chunk: int, end: float) -> None:
-        """Send what a stage has made to who needs it next."""
+        """Send a stage's result to the stage that needs it next."""
         if s == S:
             if kind == FORWARD:
                 arrived[S][BACKWARD, m, 0] = end  # the server turns round
@@ -187,13 +187,13 @@ def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
 
 
 def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
-    """All local steps of a cluster and the phases of its round up to the upload.
+    """Return all local steps of a cluster and the phases of its round up to the upload.
 
     Args:
         script: The cluster's script.
 
     Returns:
-        Events and phases, from the begin of the script; phases that take no time are left out.
+        Events and phases, from the start of the script; phases that take no time are left out.
     """
     events: list[Event] = []
     phases: list[Phase] = []
@@ -225,7 +225,7 @@ def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
 
 
 def replayed_events(script: ClusterScript) -> list[Event]:
-    """Events of all local steps, from the begin of the script, step by step in order of completion.
+    """Return the events of all local steps, from the start of the script, each step's by completion.
 
     Args:
         script: The cluster's script.

@@ -1,8 +1,8 @@
 """Scripts: the work of server, control units and devices in a round as plain data, with priced times ([X]).
 
-A script says all that a role needs: which blocks it holds, in which order it works on which micro-batch, and
-how long each operation and each transfer takes. No role reads the scenario or the plan. Clusters are
-numbered from 0; in a cluster node 0 is the control unit (CU) and devices are numbered from 1.
+A script says all that a role needs: the blocks that it holds, the order of its operations on micro-batches,
+and the length of each operation and each transfer. No role reads the scenario or the plan. Clusters are
+numbered from 0; in a cluster, node 0 is the control unit (CU) and devices are numbered from 1.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collapipe_env.allocation import ScheduleName
 from collapipe_env.physics.recovery import BlockPart
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
-"""Kinds of operations; where weight gradients are split off, ``BACKWARD`` is the input gradient alone."""
+"""Kinds of operations; where weight gradients are split off, ``BACKWARD`` is only the input gradient."""
 
 ReplicaPlace = Literal["none", "next_stage", "cu"]
-"""Places of the replicas of what devices train, as in the process ``presence``."""
+"""Places of the replicas of trained blocks, as in the process ``presence``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,18 @@ class StageScript:
 
     Attributes:
         devices: Numbers of the stage's devices, from 1, its lead device first; empty for the server.
-        shares: Share of each micro-batch's samples of each of these devices, summing to 1; empty for the
-            server.
-        chunks: First encoder block and end of each chunk, as indices from 0; the server's last blocks
-            likewise, empty if it runs none.
+        shares: Each device's share of a micro-batch's samples, summing to 1; empty for the server.
+        chunks: First encoder block and end of each chunk, as indices from 0; for the server, those of the
+            last blocks, empty if it runs none.
         order: Operations in the order in which the stage runs them: kind, micro-batch and chunk. Weight
             gradients are left out where they fill gaps (``weight_limit``).
-        forward_s: Seconds of a micro-batch, all chunks together [s].
-        backward_s: The same backward [s]; without the weight gradient where that is an operation of its own.
+        forward_s: Seconds of a micro-batch forward, all chunks together [s].
+        backward_s: Seconds backward [s]; without the weight gradient where that is a separate operation.
         weight_s: Seconds of a micro-batch's weight gradient [s]; 0 where it is part of the backward pass.
         chunk_share: Share of a stage's work in each of its chunks, summing to 1.
-        weight_limit: Micro-batches stored (forward begun, weight gradient not done) from which on a weight
-            gradient goes before the next forward. ``None``: all weight gradients are in ``order``, or none
-            are operations of their own. Otherwise a weight gradient that is ready runs, oldest first,
+        weight_limit: Number of micro-batches stored (forward begun, weight gradient not done) from which a
+            weight gradient precedes the next forward. ``None``: all weight gradients are in ``order``, or
+            none are separate operations. Otherwise a weight gradient that is ready runs, oldest first,
             whenever the next operation cannot start.
     """
 
@@ -71,14 +70,14 @@ class ClusterScript:
 
     Attributes:
         cluster: Number, from 0.
-        plays: Whether it takes part in the round. Where it does not, there are no stages and all times are 0.
-        local_steps: ``H``, those that are left after a failure.
+        plays: Whether it takes part in the round. If not, it has no stages, and all its phases last 0 s.
+        local_steps: ``H``; after a failure, the number of remaining steps.
         micro_batches: ``M``.
         schedule: Schedule of its micro-batches.
         recompute: Whether devices recompute activations in the backward pass.
         stages: Stages of devices in pipeline order.
         server: The server's part for this cluster.
-        server_blocks: The encoder's last blocks, which the server runs.
+        server_blocks: Number of the encoder's last blocks that the server runs.
         hop_forward_s: Seconds of a micro-batch from the CU to the first stage, from stage to stage, and from
             the last one to the CU (S+1,) [s].
         hop_backward_s: Seconds of the same hops the other way (S+1,) [s].
@@ -89,17 +88,17 @@ class ClusterScript:
         latency_s: Latency of every hop between nodes of the cluster, either way; the link is free
             meanwhile [s].
         edge_latency_s: Latency of uplink and downlink [s].
-        migration_s: Moments of moved blocks travel, before the round's first local step [s].
-        relay_s: The CU relays new weights to the devices [s].
+        migration_s: Transfer of moved blocks' moments, before the round's first local step [s].
+        relay_s: Relay of new weights from the CU to the devices [s].
         allreduce_s: All-reduce in each local step [s].
         update_s: Optimisers' update in each local step [s].
-        replicas_s: Replicas travel after each local step [s].
+        replicas_s: Transfer of replicas after each local step [s].
         barrier_s: Wait for the slowest cluster in each local step [s].
         collect_s: Collection of the segments at the CU [s].
-        collect_each_s: Part of each device in it (K,) [s]; the largest is ``collect_s``.
+        collect_each_s: Collection of each device's segment (K,) [s]; the largest is ``collect_s``.
         upload_s: Upload of the update to the server [s].
-        delay_s: ``T_n`` from the round's begin to the end of the upload, without failures [s]; as the round
-            counts it where the cluster does not take part.
+        delay_s: ``T_n`` from the start of the round to the end of the upload, without failures [s]; if the
+            cluster does not take part, its ``T_n`` in the round's costs.
         replicas: Place of the replicas.
         hosts: Node that keeps the replica of each stage (S,), 0 for the CU; ``None`` for a stage that sends
             none.
@@ -168,13 +167,13 @@ class Move:
 
     Attributes:
         source: Node that sends, 0 for the CU.
-        target: Node that receives; the source itself where it takes the blocks from a replica that it keeps.
+        target: Node that receives; the source itself if it takes the blocks from a replica that it keeps.
         first_block: First block, from 0.
         end_block: Block after the last one.
-        part: Part of the blocks: ``state`` for weights and moments as they are, ``weights`` for those of the
-            round's begin, ``replica`` for trained weights and moments out of a replica, ``frozen`` for
-            weights that nobody trains.
-        start_s: Begin, from the end of planning [s].
+        part: Part of the blocks: ``state`` for weights and moments as they are, ``weights`` for weights of
+            the start of the round, ``replica`` for trained weights and moments out of a replica, ``frozen``
+            for weights that are not trained.
+        start_s: Start, counted from the end of planning [s].
         seconds: Airtime [s].
     """
 
@@ -203,20 +202,20 @@ class RecoveryScript:
 
     Attributes:
         device: Number of the device that was lost, from 1.
-        at_s: ``t_f``, since the round's begin [s].
+        at_s: ``t_f``, since the start of the round [s].
         dropped: Whether the cluster gives its round up; then nothing moves and ``script`` does not play.
-        credited: Local steps of the script before that count.
-        restored: Whether blocks were lost: then all blocks go back to weights and moments of the round's
-            begin, and all local steps of the round are left.
+        credited: Number of local steps of the previous script that count.
+        restored: Whether blocks were lost: then all blocks go back to weights and moments of the start of
+            the round, and all its local steps remain.
         detect_s: ``T_det`` [s].
         plan_s: ``T_plan`` [s].
         move_s: ``T_move``, with the rest of a migration, relay or earlier moves that the failure cut [s].
-        resume_s: Time at which the first local step that is left begins, since the round's begin [s].
+        resume_s: Start of the first remaining local step, since the start of the round [s].
         moves: Transfers of blocks.
         reset: Blocks whose moments start again from zero.
-        script: The local steps that are left, collection and upload. Its phases start at ``resume_s``;
+        script: The remaining local steps, collection and upload. Its phases start at ``resume_s``;
             ``migration_s``, ``relay_s``, ``replicas_s`` and ``barrier_s`` are 0, and ``delay_s`` counts from
-            the round's begin.
+            the start of the round.
     """
 
     device: int

@@ -19,8 +19,8 @@ class Segment:
 
     Args:
         chunks: Blocks of each chunk.
-        precision: Of forward passes.
-        recompute: Keep the input of each block only, and run it forward once more in its backward pass.
+        precision: Precision of forward passes.
+        recompute: Whether to keep only the input of each block, and run it once more in its backward pass.
         draws: Whether blocks draw random numbers.
     """
 
@@ -39,13 +39,13 @@ class Segment:
         self._waiting: dict[tuple[int, int], Tensor] = {}
 
     def forward(self, micro_batch: int, chunk: int, x: Tensor, real: Tensor) -> Tensor:
-        """Run a micro-batch forward through a chunk; returns the activations (samples, q, d), detached.
+        """Run a micro-batch forward through a chunk; return the activations (samples, q, d), detached.
 
         Args:
             micro_batch: Its number.
             chunk: The chunk.
             x: Activations from the stage before (samples, q, d).
-            real: True for tokens that are no padding (samples, q).
+            real: True for tokens that are not padding (samples, q).
         """
         x = x.requires_grad_()
         mask = torch.zeros(real.shape).masked_fill_(~real, -math.inf)[:, None, None, :].to(x.dtype)
@@ -55,7 +55,7 @@ class Segment:
         return out.detach()
 
     def backward(self, micro_batch: int, chunk: int, gradient: Tensor) -> Tensor:
-        """Add the gradients of the weights, and return that of the input (samples, q, d).
+        """Add the gradients of the weights, and return the gradient of the input (samples, q, d).
 
         Args:
             micro_batch: Its number.
@@ -68,7 +68,7 @@ class Segment:
         return x.grad
 
     def backward_input(self, micro_batch: int, chunk: int, gradient: Tensor) -> Tensor:
-        """Return the gradient of the input alone; that of the weights waits for :meth:`weight`."""
+        """Return only the gradient of the input; those of the weights wait for :meth:`weight`."""
         out = self._outputs[micro_batch, chunk]
         (found,) = torch.autograd.grad(out, self._inputs[micro_batch, chunk], gradient, retain_graph=True)
         self._waiting[micro_batch, chunk] = gradient

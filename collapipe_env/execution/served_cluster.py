@@ -32,7 +32,7 @@ class ServedCluster:
         self._recorded: list[Recorded] = []
 
     def run(self) -> Frame:
-        """Serve the cluster until its update is there, which is returned."""
+        """Serve the cluster until its update arrives; return the update."""
         while True:
             try:
                 self._attempt()
@@ -49,7 +49,7 @@ class ServedCluster:
 
     def _attempt(self) -> None:
         """Serve the local steps of the present script."""
-        self._recorded = []  # nobody asks for what an attempt has done that was given up
+        self._recorded = []  # records of an attempt that was given up are dropped
         self._offset = self._steps - self._script.local_steps
         labels = self._mailbox.wait("labels", self._tag)
         self._units = [[float(unit) for unit in step] for step in labels.meta["units"]]
@@ -119,7 +119,7 @@ class ServedCluster:
         *,
         split: bool,
     ) -> tuple[float, torch.Tensor | None]:
-        """Run an operation; returns when it ends [s], and the gradient that it gives."""
+        """Run an operation; return the time when it ends [s], and the gradient that it gives."""
         clock, given = self._owner.clock, None
         start_s = clock.begin(start_s)
         began, begun = clock.now(start_s), time.perf_counter()

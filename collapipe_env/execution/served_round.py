@@ -40,7 +40,7 @@ class ServedRound:
     Args:
         owner: The server.
         frame: The launcher's command.
-        script: The round.
+        script: Script of the round.
         moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
     """
 
@@ -68,7 +68,7 @@ class ServedRound:
         self._full_rates = full
 
     def run(self) -> dict[str, Any]:
-        """Play the round; returns its figures."""
+        """Play the round; return its figures."""
         for n, cluster in enumerate(self._script.clusters):
             self._send_round(n, cluster)
         playing = [n for n, cluster in enumerate(self._script.clusters) if cluster.plays]
@@ -119,7 +119,7 @@ class ServedRound:
         model, _, _ = self._fed.replica(n)
         return [(EMBEDDING, model.embedding), *((block_name(b), m) for b, m in enumerate(model.blocks))]
 
-    # What the threads of the clusters share.
+    # Shared by the threads of the clusters.
 
     @property
     def owner(self) -> EdgeServer:
@@ -136,10 +136,10 @@ class ServedRound:
         return self._script.clusters[n]
 
     def head(self, n: int, step: int) -> tuple[torch.nn.Module, torch.Tensor | None]:
-        """Module of a cluster's head for a local step, its gradients zeroed, and those if they are its own.
+        """Return a cluster's head for a local step, its gradients zeroed, and these if they are its own.
 
         With one head for all, the step waits until the others have ended the one before. A local step that a
-        cluster takes once more, after it has lost a device, meets the head that it met before.
+        cluster repeats after losing a device gets the same head as the first time.
         """
         with self._turn:
             if not self._common:
@@ -147,7 +147,7 @@ class ServedRound:
                 optimizer = self._server.optimizers()[n]
                 if (n, step) in self._snapshots:
                     self._snapshots[n, step].restore(module, optimizer)
-                    # Later ones are of steps with moments that are lost now.
+                    # Later snapshots are of steps with moments that are lost now.
                     stale = [key for key in self._snapshots if key[0] == n and key[1] > step]
                     for key in stale:
                         del self._snapshots[key]
@@ -159,11 +159,11 @@ class ServedRound:
             _, module = self._server.serve(n)
             if (0, step) not in self._snapshots:
                 self._snapshots[0, step] = HeadState.of(module, self._server.optimizers()[0])
-            # A copy: a cluster that takes the step once more must not see it change as the others end it.
+            # A copy: a cluster that repeats the step must not see the head change as the others end theirs.
             return shadow_of(module, self._snapshots[0, step].values)
 
     def end_step(self, n: int, step: int, work: HeadWork, gradients: torch.Tensor | None) -> None:
-        """Use the gradients of a cluster's local step; those of one that is taken once more were used."""
+        """Use the gradients of a cluster's local step, unless it is a repeated one whose were used before."""
         with self._turn:
             if work.total:
                 self._losses[step, n] = float(work.mean_loss), work.total
@@ -178,10 +178,10 @@ class ServedRound:
             self._step_where_all_have_ended()
 
     def give_up(self, n: int) -> None:
-        """Undo all effects of a cluster on the heads in this round, which it gives up.
+        """Undo all effects on the heads of a cluster that gives up this round.
 
-        Others may have continued from a common head that had stepped with its gradients. Theirs stay as they
-        are, and the head's steps are taken once more without this cluster's.
+        Others may have continued from a common head that had stepped with its gradients. Their gradients stay
+        as they are, and the head's steps are repeated without this cluster's.
         """
         with self._turn:
             self._given_up.add(n)
@@ -210,7 +210,7 @@ class ServedRound:
             self._turn.notify_all()
 
     def _step_again(self, first: int) -> None:
-        """Take the common head back to a local step, and take the later ones once more."""
+        """Take the common head back to a local step, and repeat the later steps."""
         _, module = self._server.serve(0)
         optimizer = self._server.optimizers()[0]
         self._snapshots[0, first].restore(module, optimizer)

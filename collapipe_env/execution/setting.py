@@ -28,7 +28,7 @@ from collapipe_env.training.real_learner import TorchLearner
 from collapipe_env.training.training_setup import TrainingSetup
 
 MOMENT_BITS = 32
-"""Bits of moments that travel: parts keep theirs apart, and send them as they are."""
+"""Bits of moments that travel: each part keeps its own moments and sends them unchanged."""
 REMEDY = "start over with --fresh"
 """Remedy for a damaged state."""
 
@@ -40,7 +40,7 @@ def require_executable(scenario: Scenario) -> None:
         scenario: The scenario.
 
     Raises:
-        ScenarioError: Names the field, its value and what to set.
+        ScenarioError: If it cannot be executed; the message names the field, its value and the remedy.
     """
     workload = scenario.workload
     refused = [
@@ -65,10 +65,10 @@ def require_executable(scenario: Scenario) -> None:
 
 @dataclass(frozen=True)
 class DeviceSetting:
-    """Setting of a device: it builds blocks, and fills them with what it is sent.
+    """Setting of a device, which builds blocks and fills them with the weights that it is sent.
 
     Attributes:
-        architecture: Sizes and style.
+        architecture: Sizes and style of the blocks.
         update_format: Says whether blocks have adapters.
         learning: Optimiser and precision.
     """
@@ -84,7 +84,7 @@ class DeviceSetting:
         return cls(learner.architecture, learner.update_format, scenario.learning)
 
     def build_block(self) -> nn.Module:
-        """Return a block with weights that do not matter."""
+        """Return a block with arbitrary weights."""
         generator = torch.Generator().manual_seed(0)
         block: nn.Module = build_block(self.architecture, generator)
         wire = self.update_format
@@ -147,7 +147,7 @@ class TrainingSetting:
             content: Result of :meth:`save`.
 
         Raises:
-            StateError: If it is damaged, or of other data.
+            StateError: If it is damaged, or comes from other data.
         """
         tree = tree_of(content, "the state of the training", REMEDY)
         require_names(tree, ("data", "run", "desk", "steps"), "training")

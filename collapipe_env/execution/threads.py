@@ -43,7 +43,7 @@ class ThreadedExecution:
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
         scale: Seconds of wall time for a priced second.
-        hub: Makes the roles' endpoints, and ends them; by default one without connections.
+        hub: Makes the roles' endpoints, and ends them; by default an :class:`InProcessHub`.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class ThreadedExecution:
 
         Args:
             begins: Monotonic time at which it begins, for the wall clock.
-            faults: Cluster, device and time of each device that is to fail by the virtual clock [s], beside
-                those that fail in the simulator.
+            faults: Cluster, device and time of each device that is to fail under the virtual clock [s];
+                devices that fail in the simulator also fail.
 
         Returns:
             The planned round, and the server's report.
@@ -161,7 +161,7 @@ class ThreadedExecution:
         )
 
     def _replace(self, n: int, k: int) -> None:
-        """Let a device that has failed come back, by another name."""
+        """Bring back a device that has failed, under another name."""
         self._hub.kill(self._names[n][k])
         self._add_device(n, k, f"{node_name(n, k)}.{self._round}")
 

@@ -7,11 +7,11 @@ from collapipe_env.execution.scripts import RoundScript
 SHORTEST_S = 0.02
 """Least wall time of the shortest priced operation or transfer [s]: a machine's delays hardly count then."""
 NEGLIGIBLE_S = 1e-3
-"""Priced times below that are left out: a server's head takes microseconds by its price."""
+"""Priced times below this are left out [s]: a server's head takes microseconds by its price."""
 
 
 def shortest_priced(script: RoundScript) -> float | None:
-    """Shortest priced operation or transfer of a round that counts [s]; ``None`` if there is none.
+    """Return a round's shortest priced operation or transfer that counts [s]; ``None`` if there is none.
 
     Args:
         script: A round.
@@ -27,7 +27,7 @@ def shortest_priced(script: RoundScript) -> float | None:
 
 
 def usual_scale(script: RoundScript) -> float:
-    """Seconds of wall time for a priced second, at least 1.
+    """Return the seconds of wall time for a priced second, at least 1.
 
     Args:
         script: A round.

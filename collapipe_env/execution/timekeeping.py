@@ -14,11 +14,11 @@ from collapipe_env.execution.joining import ExecutionError, SilenceError, is_dev
 EXCHANGES = 8
 """Exchanges of times with each process."""
 MOST_EXCHANGES = 100
-"""Exchanges with each process where those are not fine enough."""
+"""Most exchanges with each process, if the usual number is not fine enough."""
 ANSWER_S = 10.0
 """Longest wait for an answer [s]."""
 FINE = 0.25
-"""Share of the shortest operation's wall time that a clock may be wrong by; two then differ by half of it."""
+"""Share of the shortest operation's wall time by which a clock may err; two then differ by half of it."""
 
 Item = tuple[str, Frame | str]
 """Sender, and its frame or the reason of its loss."""
@@ -29,8 +29,8 @@ class Timekeeper:
 
     Args:
         send: Sends a frame to a process.
-        hear: Waits for news until a monotonic time; told what is waited for.
-        lose: Told of a device that is lost or silent, and why.
+        hear: Waits for news until a monotonic time; the text names the awaited news.
+        lose: Called with a device that is lost or silent, and the reason.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Timekeeper:
 
         Args:
             names: The processes.
-            fine_s: Bound that is good enough [s]: up to it, more exchanges than usual are made.
+            fine_s: Bound that is good enough [s]: until it is reached, more exchanges than usual are made.
 
         Returns:
             The offsets; devices that are lost meanwhile have none.
 
         Raises:
-            ExecutionError: If another process is lost or silent, or an answer makes no sense.
+            ExecutionError: If a process other than a device is lost or silent, or an answer is invalid.
         """
         found: dict[str, list[Exchange]] = {name: [] for name in sorted(names)}
         for number in range(1, MOST_EXCHANGES + 1):
@@ -64,7 +64,7 @@ class Timekeeper:
         return offsets
 
     def _exchange(self, found: dict[str, list[Exchange]]) -> None:
-        """Make one exchange with each process; those that are lost are taken out."""
+        """Make one exchange with each process; lost devices are taken out."""
         self._asked += 1
         tag = Tag(micro_batch=self._asked)
         asked = {}
@@ -98,7 +98,7 @@ class Timekeeper:
 
 
 def fine_enough(shortest_s: float | None, scale: float) -> float:
-    """Largest error of a clock with which a round can be played by the wall clock [s].
+    """Return the largest error of a clock with which a round can be played under the wall clock [s].
 
     Args:
         shortest_s: The round's shortest priced operation or transfer [s]; ``None`` if there is none.
@@ -110,7 +110,7 @@ def fine_enough(shortest_s: float | None, scale: float) -> float:
 def require_fine(
     offsets: Mapping[str, ClockOffset], shortest_s: float | None, scale: float, number: int
 ) -> None:
-    """Refuse clocks that are not known well enough for a round by the wall clock.
+    """Refuse clocks that are not known well enough for a round under the wall clock.
 
     Args:
         offsets: Offset of each process's clock.
@@ -119,7 +119,7 @@ def require_fine(
         number: Number of the round, from 1.
 
     Raises:
-        ExecutionError: Names the clock, the figures and what helps.
+        ExecutionError: If one is not; the message names the clock, the figures and the remedy.
     """
     if not offsets or shortest_s is None:
         return
@@ -135,10 +135,10 @@ def require_fine(
 
 
 def _times(name: str, said: Mapping[str, object]) -> tuple[float, float]:
-    """Times of an answer.
+    """Return the times of an answer.
 
     Raises:
-        ExecutionError: If they are no times.
+        ExecutionError: If they are not times.
     """
     heard, answered = said.get("heard_s"), said.get("answered_s")
     if not (isinstance(heard, float) and isinstance(answered, float)) or not math.isfinite(heard + answered):

@@ -1,8 +1,8 @@
 """Tokens: a secret that the processes of an execution share, and proofs of knowing it [X].
 
 A token is never sent. Each side of a new connection draws a number for this connection alone, and the other
-one answers with an HMAC (SHA-256) over both numbers and what it says of itself, so that a recorded answer is
-of no use for another connection, and one side's not for the other's.
+side answers with an HMAC (SHA-256) over both numbers and its account of itself. So a recorded answer is of no
+use for another connection, and one side's answer is of no use to the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collapipe_env.errors import CollaPipeError, shown
 from collapipe_env.files import read_regular
 
 SHORTEST_TOKEN = 16
-"""Characters of a token, at least, from a file or where other machines can connect."""
+"""Fewest characters of a token from a file, or of one for an address that other machines can reach."""
 LARGEST_TOKEN = 4096
-"""Bytes of a token's file."""
+"""Most bytes of a token's file."""
 MAKE_ONE = 'python -c "import secrets; print(secrets.token_hex(32))" > secret'
 
 
@@ -53,7 +53,7 @@ def proof(token: str, *said: str) -> str:
 
 
 def proven(claimed: object, token: str, *said: str) -> bool:
-    """Return whether a proof is right, in a time that says nothing about the right one.
+    """Return whether a proof is right; the time taken says nothing about the right one.
 
     Args:
         claimed: The proof as it came from the other side.
@@ -64,14 +64,14 @@ def proven(claimed: object, token: str, *said: str) -> bool:
 
 
 def token_of_file(path: Path, name: str = "--token-file") -> str:
-    """Return the token of a file, without white space around it.
+    """Return the token in a file, without white space around it.
 
     Args:
         path: The file.
-        name: What names it to the user, for errors.
+        name: Option or setting that names the file, for errors.
 
     Raises:
-        TokenError: If it cannot be read, is not text, or has less than :data:`SHORTEST_TOKEN` characters.
+        TokenError: If it cannot be read, is not text, or has fewer than :data:`SHORTEST_TOKEN` characters.
     """
     remedy = f"put at least {SHORTEST_TOKEN} characters in it, such as by {MAKE_ONE}"
     try:
@@ -99,11 +99,11 @@ def is_loopback(host: str) -> bool:
 
 
 def require_token(token: str, host: str) -> None:
-    """Refuse to listen where other machines can connect without a token that they have to know.
+    """Refuse to listen where other machines can connect, unless they must know a token.
 
     Args:
-        token: The token; may be empty on this machine alone.
-        host: Address that is listened at.
+        token: The token; may be empty if only this machine can connect.
+        host: Address to listen at.
 
     Raises:
         TokenError: If the address is not loopback and the token is missing or short.

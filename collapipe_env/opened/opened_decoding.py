@@ -345,7 +345,7 @@ def _kept(holds: Array, now: Array | None, other: Array | None) -> Array | None:
 
 
 def _least_before(values: Array, first: Array) -> Array:
-    """Return the least value in the slots before each slot (..., K); ``first`` (..., 1) for the first slot."""
+    """Return the least value in the slots before each slot (..., K); ``first`` (..., 1) in the first slot."""
     xp = namespace(values)
     found = [first[..., 0]]
     for slot in range(values.shape[-1] - 1):

@@ -146,7 +146,7 @@ class RoundView:
         return np.concatenate([np.ones((len(self.clusters), 1), dtype=np.bool_), self.present], axis=1)
 
     def detailed(self, most: int = 4) -> list[int]:
-        """Return the clusters for detailed charts: all if at most ``most``, otherwise the slowest, in order."""
+        """Return the clusters for detailed charts: all if at most ``most``, else the slowest, in order."""
         count = len(self.clusters)
         if count <= most:
             return list(range(count))

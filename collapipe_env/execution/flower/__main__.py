@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Arguments; those of this process by default.
 
     Returns:
-        The exit status: 0 where the weights agree, 2 after an error or where they do not.
+        The exit status: 0 if the weights agree, 2 after an error or if they differ, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="python -m collapipe_env.execution.flower", description=DESCRIPTION)
     parser.add_argument("--scenario", default="small", help="name or file of a scenario (default: small)")

@@ -39,7 +39,7 @@ from collapipe_env.files import write_bytes, write_json
 from collapipe_env.scenario import load_scenario
 
 CLUSTER, MOMENTS = "cluster", "moments"
-"""Names of records: number of a node's cluster, and what a node keeps from round to round."""
+"""Names of records: number of a node's cluster, and the moments that a node keeps from round to round."""
 _LOOK_S = 0.2
 
 server = ServerApp()
@@ -48,7 +48,7 @@ client = ClientApp()
 
 @server.main()
 def serve(grid: Grid, context: Context) -> None:
-    """Run the rounds; what has come of them is in the folder ``out``."""
+    """Run the rounds; their results are written to the folder ``out``."""
     torch.set_num_threads(1)
     settings = ServerSettings.of(context.run_config)
     try:
@@ -95,7 +95,7 @@ def find_nodes(grid: Grid, clusters: int, patience_s: float) -> dict[int, int]:
         Number of each cluster's node.
 
     Raises:
-        ExecutionError: If a cluster has no node in time, or two, or a node does not answer.
+        ExecutionError: If a cluster has no node in time or has two, or a node reports an error.
     """
     deadline, asked, found = time.monotonic() + patience_s, set[int](), dict[int, int]()
     while len(found) < clusters:

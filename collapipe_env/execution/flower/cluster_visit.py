@@ -27,7 +27,7 @@ _ANSWERS = ("update", "failed")
 
 
 class _VisitorEndpoint:
-    """Endpoint of a control unit: devices in this process, the head by TCP, updates to whoever asks."""
+    """Endpoint of a control unit: devices in this process, the head by TCP, updates to the caller."""
 
     def __init__(
         self, head: HeldEndpoint, devices: InProcessEndpoint, answers: queue.SimpleQueue[Frame]
@@ -66,14 +66,14 @@ def play_cluster(
 ) -> tuple[Frame, Arrays]:
     """Play a round of a cluster.
 
-    Everything is built anew from the command, so any process can do it that has the scenario's data.
+    Everything is built anew from the command, so any process that has the scenario's data can play it.
 
     Args:
         command: The round's command, from :meth:`FederatedRounds.begin_round`.
-        moments: Optimisers' memory after the cluster's last round; nothing before the first.
+        moments: Optimisers' memory after the cluster's last round; empty before the first.
         cluster: The cluster, from 0.
         token: Secret of the server and of control units.
-        bind: Host to listen at, at which the server reaches this process.
+        bind: Host to listen at, by which the server reaches this process.
         patience: Longest wait for the round [s].
 
     Returns:
@@ -81,7 +81,7 @@ def play_cluster(
 
     Raises:
         ExecutionError: If the server does not answer or is lost, or a role fails.
-        FrameError: If the command is another cluster's, or incomplete.
+        FrameError: If the command is for another cluster.
     """
     if command.meta.get("cluster") != cluster:
         raise FrameError(
@@ -135,7 +135,7 @@ def play_cluster(
 
 
 def _join(head: HeldEndpoint, command: Frame) -> None:
-    """Tell the server where this process listens, and wait until it knows."""
+    """Tell the server where this process listens, and wait for its answer."""
     to, port = command.meta["head"]
     head.connect({SERVER: (str(to), port)})
     own_host, own_port = head.address
@@ -147,7 +147,7 @@ def _join(head: HeldEndpoint, command: Frame) -> None:
 
 
 def _played(role: Role) -> None:
-    """Play a role; whoever waits for the answer has been told of a failure."""
+    """Play a role; a failure has already been reported to the caller, who waits for the answer."""
     try:
         role.run()
     except Exception:
@@ -155,8 +155,8 @@ def _played(role: Role) -> None:
 
 
 def _nothing() -> None:
-    """A device that fails is a thread here, which ends."""
+    """Do nothing: a device that fails is a thread here, which ends by itself."""
 
 
 def _ignored(*_: object) -> None:
-    """The launcher's place in this process is gone with it."""
+    """Ignore lost peers: the launcher's endpoint here only collects answers."""

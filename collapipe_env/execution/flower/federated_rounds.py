@@ -35,7 +35,7 @@ class PricedBits(NamedTuple):
 
     Attributes:
         upload: Bits of its update.
-        broadcast: Bits, at most, of the common model.
+        broadcast: Most bits of the common model.
     """
 
     upload: int
@@ -45,9 +45,9 @@ class PricedBits(NamedTuple):
 class FederatedRounds:
     """The edge server of a federation, with the planning of its rounds.
 
-    :meth:`begin_round` returns what each cluster has to be sent, and :meth:`end_round` takes what came back.
-    The head's traffic goes by TCP between this server and the clusters' control units while the round is
-    under way. The virtual clock counts: a carrier's own delays are none of the clusters'.
+    :meth:`begin_round` returns the command for each cluster, and :meth:`end_round` takes their updates. The
+    head's traffic goes by TCP between this server and the clusters' control units while the round is under
+    way. Times are those of the virtual clock: a carrier's own delays do not count.
 
     Attributes:
         scenario: The scenario.
@@ -63,8 +63,8 @@ class FederatedRounds:
 
     Raises:
         ScenarioError: If the scenario cannot be executed.
-        TransportError: If the address cannot be listened at.
-        TokenError: Other machines can connect, and the token is missing or short.
+        TransportError: If the server cannot listen at the address.
+        TokenError: If other machines can connect, and the token is missing or short.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class FederatedRounds:
         self._thread.start()
 
     def _run(self) -> None:
-        # A failure has been put among the news already, and is raised where these are read.
+        # A failure is among the news already, and is raised where they are read.
         try:
             self._server.run()
         except Exception:
@@ -191,7 +191,7 @@ class FederatedRounds:
         return commands
 
     def _command(self, n: int, frame: Frame) -> Frame:
-        """Return a command with all that a process needs which begins only now."""
+        """Return a command with everything that a process needs that begins only now."""
         lost, self._lost[n] = sorted(self._lost[n]), set()
         more = {
             "skipped": self._drawn[n],
@@ -238,7 +238,7 @@ class FederatedRounds:
         return planned, dict(frame.meta)
 
     def require_going(self) -> None:
-        """Raise what the server has failed of, if it has.
+        """Raise the server's failure, if there is one.
 
         Raises:
             ExecutionError: If the server has failed.
@@ -262,7 +262,7 @@ class FederatedRounds:
         self.close()
 
     def _expect(self, kind: str) -> tuple[str, Frame]:
-        """Wait for the server's next word; anything but the expected one ends the run."""
+        """Wait for the server's next message; a message of any other kind ends the run."""
         try:
             name, frame = self._news.get(timeout=PATIENCE_S)
         except queue.Empty:

@@ -1,6 +1,6 @@
 """Frames as Flower's records hold them: named arrays, and a header as bytes [X].
 
-What arrives is checked as frames of our own transport are, and nothing of it is executed.
+What arrives is checked like frames of the package's own transport, and nothing of it is executed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collapipe_env.execution.parts import FROZEN, VALUES, Arrays
 
 
 def to_plain(frame: Frame) -> tuple[Arrays, bytes]:
-    """Return a frame's arrays, and everything else of it as bytes.
+    """Return a frame's arrays, and the rest of the frame as bytes.
 
     Args:
         frame: The frame.
 
     Raises:
-        FrameError: If it holds what frames cannot carry, or is above a limit.
+        FrameError: If it holds something that frames cannot carry, or is above a limit.
     """
-    encode(frame)  # refused here already, as its receiver would refuse it
+    encode(frame)  # refused here already, because its receiver would refuse it
     return dict(frame.arrays), b"".join(encode(Frame(frame.kind, frame.tag, frame.at_s, frame.meta)))
 
 
@@ -34,12 +34,12 @@ def from_plain(
     kinds: Collection[str],
     limits: Limits = LIMITS,
 ) -> Frame:
-    """Return the frame that arrays and a header stand for.
+    """Return the frame that arrays and a header make up.
 
     Args:
         arrays: The arrays.
         header: The header, as it arrived.
-        kinds: Kinds that are expected.
+        kinds: Expected kinds.
         limits: Sizes that the frame may have.
 
     Raises:
@@ -69,7 +69,7 @@ def is_moment(name: str) -> bool:
 
 
 def without_moments(frame: Frame) -> tuple[Frame, Arrays]:
-    """Return a frame without optimisers' memory, and this memory.
+    """Return a frame without the optimisers' memory, and that memory.
 
     Args:
         frame: A round's command or its update.
@@ -99,7 +99,7 @@ def require_update(frame: Frame, sizes: Mapping[str, int], cluster: int) -> None
         cluster: Cluster that sent it.
 
     Raises:
-        FrameError: Parts are missing, unknown, or of another size or type, or numbers are not finite.
+        FrameError: If parts are missing, unknown, or of another size or type, or numbers are not finite.
     """
     where = f"the update of cluster {cluster}"
     expected = {f"{name}/{VALUES}": size for name, size in sizes.items() if size}

@@ -1,4 +1,4 @@
-"""The server's endpoint in a federation: the head by TCP, commands by whoever runs the rounds [X]."""
+"""The server's endpoint in a federation: the head by TCP, commands by the code that runs the rounds [X]."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 
 JOIN, WELCOME = "join", "welcome"
-"""Kinds of frames by which a control unit says where it listens, and hears that the server knows."""
+"""Kinds of frames by which a control unit says where it listens, and the server confirms."""
 
 TakeFrame = Callable[[str, Frame], None]
-"""Takes the name of a peer, and a frame."""
+"""Called with the name of a peer, and a frame."""
 
 
 def visitor_name(cluster: int, round: int) -> str:
-    """Name of a control unit's connection for one round.
+    """Return the name of a control unit's connection for one round.
 
     Flower may start a new process for every message, and a name belongs to one process.
 
@@ -32,8 +32,8 @@ def visitor_name(cluster: int, round: int) -> str:
 class HeadEndpoint:
     """Endpoint of the edge server in a federation.
 
-    The server believes that it talks with control units ``c0``, ``c1`` and so on. In fact each of them comes
-    for one round, under a name of that round.
+    The server believes that it talks to control units ``c0``, ``c1`` and so on. In fact each of them connects
+    for one round, under a name for that round.
 
     Attributes:
         name: Name of the server.
@@ -41,8 +41,8 @@ class HeadEndpoint:
     Args:
         inner: Connections with control units.
         clusters: Number of clusters.
-        take: Takes what the server sends to the launcher, and commands for control units.
-        ask: Takes what control units send to the launcher.
+        take: Called with the server's frames for the launcher, and with commands for control units.
+        ask: Called with a control unit's requests for the launcher.
     """
 
     def __init__(self, inner: TcpEndpoint, clusters: int, take: TakeFrame, ask: TakeFrame) -> None:
@@ -60,7 +60,7 @@ class HeadEndpoint:
         return self._inner.address
 
     def begin(self, round: int) -> None:
-        """Welcome the control units of a round from now on, and nobody else."""
+        """From now on, welcome the control units of a round and nobody else."""
         with self._lock:
             self._round = round
             self._visitors = {visitor_name(n, round): control_unit_name(n) for n in range(self._clusters)}
@@ -73,7 +73,7 @@ class HeadEndpoint:
             return sent, received
 
     def send(self, to: str, frame: Frame, channel: Channel | None = None) -> None:
-        """Send a frame to a control unit, or hand it to whoever runs the rounds."""
+        """Send a frame to a control unit, or hand it to the code that runs the rounds."""
         if frame.kind == "failed":
             self._drop_all()
         if to == LAUNCHER or frame.kind == "round":
@@ -85,7 +85,7 @@ class HeadEndpoint:
         self._inner.send(visitor, frame, channel)
 
     def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
-        """Begin to hand on frames and losses of control units."""
+        """Start to pass on frames and losses of control units."""
 
         def frame_of(visitor: str, frame: Frame) -> None:
             with self._lock:

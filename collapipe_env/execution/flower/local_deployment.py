@@ -1,4 +1,4 @@
-"""Deployment of Flower on this machine: a SuperLink, a SuperNode a cluster, and a run [X]."""
+"""Deployment of Flower on this machine: a SuperLink, a SuperNode for each cluster, and a run [X]."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class LocalDeployment:
 
         Args:
             settings: Settings of the run: ``scenario``, ``scheduler``, ``seed``, ``rounds``.
-            patience: Longest wait for all of it [s].
+            patience: Longest wait for the whole run [s].
             heard: Called with the figures of each round.
 
         Returns:
@@ -218,7 +218,7 @@ class LocalDeployment:
         for process in running:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(deadline - time.monotonic(), 0.1))
-            # Each leads a group of its own, in which its SuperExec and apps may be left.
+            # Each leads its own process group, in which its SuperExec and apps may still be running.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -271,7 +271,7 @@ def free_ports(count: int) -> list[int]:
     """Return ports of this machine that are free now.
 
     Args:
-        count: How many.
+        count: Number of ports.
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]

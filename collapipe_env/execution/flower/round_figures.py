@@ -27,7 +27,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """Figures of a round; bytes are those of arrays, of all clusters together.
+    """Figures of a round; bytes count the arrays of all clusters together.
 
     Attributes:
         round: Round, from 1.
@@ -35,9 +35,9 @@ class RoundFigures:
         delay_s: Delay of the round by the virtual clock [s].
         down_bytes: Common models that Flower has carried to the clusters.
         up_bytes: Updates that it has carried back.
-        priced_down_bytes: Most that the same broadcast has in the priced format, which is sent once for all.
+        priced_down_bytes: Most bytes of that broadcast in the priced format, which is sent once for all.
         priced_up_bytes: The same updates in the priced format.
-        beside_bytes: Targets, activations and gradients of the head, which go beside Flower.
+        beside_bytes: Targets, activations and gradients of the head, which do not go through Flower.
         wall_s: Wall time [s].
     """
 
@@ -57,7 +57,7 @@ class RoundFigures:
 
 
 def payload_bytes(frames: Mapping[int, Frame]) -> int:
-    """Bytes of the arrays of frames."""
+    """Return the bytes of the arrays of frames."""
     return sum(array.nbytes for frame in frames.values() for array in frame.arrays.values())
 
 
@@ -100,7 +100,7 @@ def unpacked(content: bytes) -> Arrays:
 
 
 def largest_difference(one: Arrays, other: Arrays) -> float:
-    """Largest difference of two sets of weights; infinite where they are not of the same model."""
+    """Return the largest difference of two sets of weights; infinite if they are of different models."""
     if one.keys() != other.keys() or any(one[name].shape != other[name].shape for name in one):
         return float("inf")
     return max(float(np.abs(one[name] - other[name]).max(initial=0.0)) for name in one)

@@ -15,7 +15,7 @@ from collapipe_env.execution.tokens import TokenError, token_of_file
 from collapipe_env.execution.transport.tcp import Address
 
 RESULT_FILE, WEIGHTS_FILE, FAILED_FILE = "result.json", "weights.npz", "failed.json"
-"""Files of the folder ``out``: figures of the rounds, the weights at the end, and why a run has failed."""
+"""Files of the folder ``out``: figures of the rounds, the weights at the end, and the cause of a failure."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ClientSettings:
 
     Attributes:
         cluster: Its cluster, from 0.
-        bind: Host to listen at, at which the server reaches it.
+        bind: Host to listen at, by which the server reaches the node.
         token: Secret of the server and of control units.
     """
 
@@ -109,7 +109,7 @@ class ClientSettings:
 
 
 def _merged(usual: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return settings with the usual ones where nothing is given; a node may have others for other apps."""
+    """Return the given settings, completed by defaults; a node's settings for other apps are left out."""
     known = {name: given[name] for name in usual if name in given}
     for name, value in known.items():
         wanted = type(usual[name])
@@ -120,7 +120,7 @@ def _merged(usual: Mapping[str, Any], given: Mapping[str, Any], where: str) -> d
 
 
 def _address(text: str, where: str) -> Address:
-    """Host and port of ``HOST:PORT``."""
+    """Return host and port of ``HOST:PORT``."""
     address = host_and_port(text)
     if address is None:
         raise ExecutionError(f"{where} has bind = {shown(text)}: HOST:PORT is one, such as 192.168.1.5:29500")
@@ -138,7 +138,7 @@ def _address(text: str, where: str) -> Address:
 
 
 def _token(path: str) -> str:
-    """Secret of a file; empty without one."""
+    """Return the secret in a file; empty without a file."""
     try:
         return token_of_file(Path(path), "token-file") if path else ""
     except TokenError as error:

@@ -1,4 +1,4 @@
-"""Strategy of Flower around the package's own aggregation; needs Flower [X]."""
+"""Flower strategy around the package's own aggregation; needs Flower [X]."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collapipe_env.execution.joining import ExecutionError
 from collapipe_env.execution.parts import Arrays
 
 MODEL, FRAME, HEADER = "model", "frame", "header"
-"""Names of the records of a message: arrays, and the rest of the frame; and of the latter's only value."""
+"""Names of a message's records, arrays and the rest of the frame, and of the latter's only value."""
 
 
 def records_of(frame: Frame) -> RecordDict:
@@ -40,10 +40,10 @@ def frame_of(content: RecordDict, *kinds: str) -> Frame:
 
     Args:
         content: The records.
-        kinds: Kinds that are expected.
+        kinds: Expected kinds.
 
     Raises:
-        FrameError: If they hold none of these.
+        FrameError: If they hold no frame of these kinds.
     """
     arrays = content.array_records.get(MODEL, ArrayRecord())
     header = content.config_records.get(FRAME, ConfigRecord()).get(HEADER)
@@ -61,9 +61,9 @@ def plain_arrays(record: ArrayRecord) -> Arrays:
 
 
 class CollaPipeStrategy(Strategy):
-    """Rounds of CollaPipe: each cluster is sent its command with the common model, and its update is merged.
+    """Rounds of CollaPipe: sends each cluster its command with the common model, and merges the updates.
 
-    The model is that of ``rounds``: what Flower hands from round to round is a copy for its result.
+    ``rounds`` holds the model; Flower passes a copy from round to round for its own result.
 
     Args:
         rounds: The rounds.
@@ -85,7 +85,7 @@ class CollaPipeStrategy(Strategy):
         config: ConfigRecord,  # noqa: ARG002 - commands have all that clients need
         grid: Grid,  # noqa: ARG002 - nodes are chosen before the first round
     ) -> Iterable[Message]:
-        """Plan and begin a round; returns a message for each cluster that plays."""
+        """Plan and begin a round; return a message for each cluster that plays."""
         self._begins = time.monotonic()
         self._commands = self._rounds.begin_round()
         return [
@@ -151,5 +151,5 @@ class CollaPipeStrategy(Strategy):
         return None
 
     def summary(self) -> None:
-        """Log what the strategy works with."""
+        """Log the clusters and their nodes."""
         log(INFO, "\t└──> clusters and their nodes: %s", self._nodes)

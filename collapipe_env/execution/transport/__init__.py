@@ -1,4 +1,4 @@
-"""Transports: how frames get from one process of an execution to another [X]."""
+"""Transports, which carry frames from one process of an execution to another [X]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collapipe_env.errors import CollaPipeError, shown
 from collapipe_env.execution.frames import Frame
 
 Channel = Literal["data", "control"]
-"""Way to a peer: each keeps its own order, so that large data on one never delay the other."""
+"""Channel to a peer: each keeps its own order, so that large data on one never delay the other."""
 CHANNELS: tuple[Channel, ...] = ("data", "control")
 
 CONTROL_KINDS = frozenset({"heartbeat", "abort", "stop", "ping", "pong"})
@@ -20,9 +20,9 @@ BYE = "bye"
 """Kind of the frame by which an endpoint ends a connection on purpose; transports send it themselves."""
 
 OnFrame = Callable[[str, Frame], None]
-"""Takes the name of a peer and a frame of it."""
+"""Called with the name of a peer and a frame from it."""
 OnLost = Callable[[str, str], None]
-"""Takes the name of a peer that was lost, and the reason."""
+"""Called with the name of a peer that was lost, and the reason."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
@@ -50,20 +50,20 @@ class Endpoint(Protocol):
         Args:
             to: Name of the peer.
             frame: The frame.
-            channel: The way to it; by default control for :data:`CONTROL_KINDS`, else data.
+            channel: The channel; by default control for :data:`CONTROL_KINDS`, data for other kinds.
 
         Raises:
             TransportError: If there is no such peer.
-            FrameError: If frames cannot carry what the frame holds.
+            FrameError: If the frame holds something that frames cannot carry.
         """
 
     def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
-        """Begin to hand on frames and losses; once, before the first frame is sent.
+        """Start to pass on frames and losses; call this once, before the first frame is sent.
 
         Args:
             on_frame: Called with every frame that arrives, in a thread of the transport: one at a time for
-                each peer and channel, at once for several. What it waits for holds up that peer's channel.
-                Where it raises an error, the peer counts as lost.
+                each peer and channel, concurrently for several. While it waits, that peer's channel waits.
+                If it raises an error, the peer counts as lost.
             on_lost: Called once for each peer whose connection ends without a goodbye, after the frames that
                 had arrived from it before. Not called for peers that were dropped.
 
@@ -74,21 +74,21 @@ class Endpoint(Protocol):
     def drop(self, peer: str) -> None:
         """Cut all connections with a peer, for good.
 
-        What is being sent to it ends at once, even if the peer no longer reads. It is not reported as lost.
+        A send in progress ends at once, even if the peer no longer reads. The peer is not reported as lost.
 
         Args:
-            peer: Its name; one that was never heard of is refused if it turns up.
+            peer: Its name; a peer that is not known yet is refused if it turns up.
         """
 
     def close(self) -> None:
-        """Send what is still to be sent, say goodbye to all peers and end all threads; twice is as once.
+        """Send queued frames, say goodbye to all peers and end all threads; a second call does nothing.
 
-        Peers that do not read are waited for a short time only.
+        Peers that do not read are waited for only a short time.
         """
 
 
 def channel_of(frame: Frame) -> Channel:
-    """Return the channel of a frame for which its sender names none."""
+    """Return the channel of a frame whose sender names none."""
     return "control" if frame.kind in CONTROL_KINDS else "data"
 
 
@@ -98,10 +98,10 @@ def is_name(name: object) -> bool:
 
 
 def require_name(name: object) -> None:
-    """Refuse what cannot be the name of a process.
+    """Refuse anything that cannot be the name of a process.
 
     Raises:
-        TransportError: With the name.
+        TransportError: If it cannot be one; the message shows it.
     """
     if not is_name(name):
         raise TransportError(
@@ -111,7 +111,7 @@ def require_name(name: object) -> None:
 
 
 def require_sendable(name: str, to: str, frame: Frame) -> None:
-    """Refuse a frame to oneself, and one that only transports send.
+    """Refuse a frame to oneself, and a frame that only transports send.
 
     Args:
         name: The sender.
@@ -119,7 +119,7 @@ def require_sendable(name: str, to: str, frame: Frame) -> None:
         frame: The frame.
 
     Raises:
-        TransportError: With the frame's kind.
+        TransportError: In either case; the message shows the frame's kind.
     """
     if to == name:
         raise TransportError(f"{name} sends a frame {frame.kind!r} to itself: name another process")

@@ -20,7 +20,7 @@ from collapipe_env.execution.transport.handshake import WORDS, Hello, reader, sa
 StartThread = Callable[[Callable[[], None]], threading.Thread]
 
 _WITHOUT_WAITING: int | None = getattr(socket, "MSG_DONTWAIT", None)
-"""Flag of a send that takes what fits; Windows has none."""
+"""Flag of a send that takes only what fits; Windows has none."""
 FAILURES = (OSError, FrameError, TransportError)
 """Errors by which a connection ends."""
 
@@ -28,8 +28,8 @@ FAILURES = (OSError, FrameError, TransportError)
 class Outgoing:
     """Connection on which this side sends frames.
 
-    Frames wait in a queue until the connection is there, and while the other side does not read. Otherwise
-    they are sent by whoever sends them: no thread needs to wake up.
+    Frames wait in a queue until the connection is made, and while the other side does not read. Otherwise
+    the calling thread sends them, so that no other thread needs to wake up.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Outgoing:
                 self._changed.notify_all()
 
     def finish(self) -> None:
-        """End the connection with a goodbye after what is still to be sent; returns at once."""
+        """End the connection with a goodbye after everything in the queue; return at once."""
         with self._changed:
             self._finishing = True
             self._changed.notify_all()
@@ -87,7 +87,7 @@ class Outgoing:
             return memoryview(content)[self._socket.send(content, _WITHOUT_WAITING) :]
         except BlockingIOError:
             return content
-        except OSError:  # the thread that reads learns it, too, and says so
+        except OSError:  # the thread that reads learns of it too, and reports it
             return b""
 
     def _write(self) -> None:
@@ -105,17 +105,17 @@ class Outgoing:
             if not ended:
                 say(self._socket, BYE)
                 self._socket.shutdown(socket.SHUT_WR)
-        except Exception as error:  # whatever it is, the peer is to be reported
+        except Exception as error:  # whatever it is, the peer must be reported
             self._end(said(error))
         finally:
-            # The socket is closed once no thread uses it: its number may become another one's at once.
+            # The socket is closed once no thread uses it: its number may be given to another at once.
             if watcher is not None:
                 watcher.join()
             self._end(None)
             self._socket.close()
 
     def _next(self) -> bytes | memoryview | None:
-        """Return what is to be sent next; nothing at the end."""
+        """Return the next bytes to send; ``None`` at the end."""
         with self._changed:
             self._busy = False
             self._changed.wait_for(lambda: self._queue or self._finishing or self._ended)
@@ -151,17 +151,17 @@ class Incoming:
     """Connection on which this side receives frames."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take a connection that was accepted; whoever calls :meth:`serve` closes it afterwards."""
+        """Take an accepted connection; the caller of :meth:`serve` closes it afterwards."""
         self._socket = connection
         self._lock = threading.Lock()
         self._ended = self._finished = False
 
     def serve(self, hello: Hello, on_frame: OnFrame, limits: Limits) -> str | None:
-        """Hand on frames until the connection ends.
+        """Pass on frames until the connection ends.
 
         Args:
             hello: The other side's account of itself.
-            on_frame: Takes the frames.
+            on_frame: Called with the frames.
             limits: Sizes that they may have.
 
         Returns:
@@ -173,12 +173,12 @@ class Incoming:
                 on_frame(hello.name, frame)
         except StreamEndedError:
             return None if self._over() else "closed the connection"
-        except Exception as error:  # whatever it is, memory that runs out too, the peer is to be reported
+        except Exception as error:  # whatever it is, even lack of memory, the peer must be reported
             return None if self._over() else said(error)
         return None
 
     def finish(self) -> None:
-        """Say goodbye to the other side, which ends the connection; returns at once."""
+        """Say goodbye to the other side, which ends the connection; return at once."""
         with self._lock:
             if not self._ended and not self._finished:
                 self._finished = True
@@ -206,13 +206,13 @@ class Incoming:
 
 
 def cut(connection: socket.socket) -> None:
-    """Shut a socket down: who waits for it in another thread wakes up."""
+    """Shut a socket down, which wakes threads that wait for it."""
     with contextlib.suppress(OSError):  # it may not be connected
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def said(error: BaseException) -> str:
-    """Return why a connection has ended, as its peer is reported."""
+    """Return why a connection has ended, for the report of its peer's loss."""
     if isinstance(error, TimeoutError):
         return "did not answer in time"
     if isinstance(error, ConnectionResetError | BrokenPipeError):

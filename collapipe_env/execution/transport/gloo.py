@@ -1,7 +1,7 @@
 """Transport over gloo: data by torch.distributed's process groups, everything else by TCP [X].
 
-Each pair of processes that exchange data has a group of two of its own, made at first use: a lost process
-therefore breaks only its own pairs, and those of the others continue.
+Each pair of processes that exchange data has its own group of two, made at first use: a lost process
+therefore breaks only its own pairs, and the other pairs continue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _open: weakref.WeakSet[GlooEndpoint] = weakref.WeakSet()
 
 
 def _cut_all() -> None:
-    """Cut what nobody has closed: a thread that leaves gloo while Python ends would end it by an error."""
+    """Cut endpoints that nobody has closed: a thread that leaves gloo while Python ends would crash it."""
     for endpoint in list(_open):
         endpoint.cut_all()
 
@@ -52,7 +52,7 @@ atexit.register(_cut_all)
 
 
 class Connecting(Endpoint, Protocol):
-    """An endpoint that is told where its peers are."""
+    """An endpoint that is told the addresses of its peers."""
 
     @property
     def address(self) -> Address:
@@ -71,8 +71,8 @@ class GlooEndpoint:
         name: Name of this process.
 
     Args:
-        control: Endpoint of TCP, for the control channel; nobody listens at it yet. Gloo uses the address at
-            which it listens.
+        control: TCP endpoint for the control channel, whose ``listen`` was not called yet. Gloo listens at
+            the same host.
         by_tcp: Peers to which data also goes by TCP.
         limits: Sizes of frames, in both directions.
 
@@ -91,7 +91,7 @@ class GlooEndpoint:
         """Peers that were dropped or lost."""
         self._left: set[str] = set()
         self._failed: dict[str, str] = {}
-        """Why pairs have ended whose peers are still to be reported."""
+        """Reasons for the end of pairs whose peers are still to be reported, by peer."""
         self._threads = WorkerThreads(self.name)
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._gloo_device: Any = None
@@ -108,7 +108,7 @@ class GlooEndpoint:
         self._control.connect(directory)
 
     def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
-        """Begin to hand on frames and losses; see the protocol."""
+        """Start to pass on frames and losses; see the protocol."""
         with self._changed:
             if self._callbacks is not None:
                 raise TransportError(f"{self.name} listens already: call listen() once")
@@ -123,7 +123,7 @@ class GlooEndpoint:
         if to in self._by_tcp or (channel or channel_of(frame)) == "control":
             self._control.send(to, frame, channel)
             return
-        content = packed(frame, self._limits)  # a copy, so that the sender may go on to change its arrays
+        content = packed(frame, self._limits)  # a copy, so that the sender may change its arrays again
         if not self._over(to):
             self._pair(to, True).send(content)
 
@@ -133,7 +133,7 @@ class GlooEndpoint:
         self._cut(peer)
 
     def close(self) -> None:
-        """Send what is still to be sent, say goodbye and end all threads; see the protocol."""
+        """Send queued frames, say goodbye and end all threads; see the protocol."""
         with self._changed:
             if self._closing:
                 return
@@ -154,7 +154,7 @@ class GlooEndpoint:
         _open.discard(self)
 
     def cut_all(self) -> None:
-        """Cut the pairs with all peers, without a goodbye; for the end of a process that has not closed."""
+        """Cut the pairs with all peers, without a goodbye; for a process that ends without :meth:`close`."""
         with self._changed:
             self._closing = True
             pairs = list(self._pairs.values())
@@ -168,11 +168,11 @@ class GlooEndpoint:
             return self._closing or peer in self._gone or peer in self._left or peer in self._failed
 
     def _pair(self, peer: str, ask: bool) -> Pair:
-        """Return the pair with a peer, which is made now if there is none.
+        """Return the pair with a peer; make it now if there is none.
 
         Args:
             peer: The peer.
-            ask: Whether the peer has to be asked for it.
+            ask: Whether to ask the peer for a new pair.
         """
         with self._changed:
             pair = self._pairs.get(peer)
@@ -192,12 +192,12 @@ class GlooEndpoint:
             return pair
 
     def _tell(self, peer: str, key: str, value: bytes) -> None:
-        """Send a peer what gloo has to know."""
+        """Send a peer a key and its value for gloo."""
         arrays = {"value": np.frombuffer(value, np.uint8)}
         self._control.send(peer, Frame(MEET, meta={"key": key}, arrays=arrays), "control")
 
     def _device(self) -> Any:
-        """Return gloo's device, which listens at the same address as the control channel."""
+        """Return gloo's device, which listens at the same host as the control channel."""
         with self._changed:
             if self._gloo_device is None:
                 host = self._control.address[0]
@@ -218,7 +218,7 @@ class GlooEndpoint:
                 pair.meeting.hear(key, frame.arrays["value"].tobytes())
 
     def _hand_on(self, peer: str, frame: Frame) -> None:
-        """Give a frame to the user."""
+        """Pass a frame to the user's callback."""
         assert self._callbacks is not None
         with self._changed:
             if self._closing or peer in self._gone:
@@ -230,7 +230,7 @@ class GlooEndpoint:
             raise TransportError(f"its frame {frame.kind!r} could not be handled: {reason(error)}") from error
 
     def _on_control_lost(self, peer: str, why: str) -> None:
-        """Hear that a peer is gone; it is reported after what its pair still brings."""
+        """Note that a peer is gone; report it after the frames that its pair still brings."""
         with self._changed:
             pair = self._pairs.get(peer)
             if pair is not None:

@@ -1,7 +1,7 @@
 """Pairs of gloo: process groups of two of torch.distributed, which carry frames in both directions [X].
 
-A frame travels as one message of a fixed size, and a second one where it is longer. Receivers ask for some
-messages of the fixed size in advance, as gloo sends nothing that is not asked for.
+A frame travels as one message of a fixed size, and a second one if it is longer. Receivers ask for some
+messages of the fixed size in advance, because gloo sends nothing unasked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOREVER = timedelta(days=365)
 FIRST_BYTES = 16_384
 """Bytes of the message with which every frame begins."""
 HELD_BYTES = 2**20
-"""Bytes of frames that are kept though they may have been sent, so that no thread wakes up for each."""
+"""Bytes of frames that may be kept after sending, so that no thread needs to wake up for each frame."""
 _AHEAD = 8
 _FIRST, _REST, _NEVER = 0, 1, 2
 """Tags of the two messages of a frame, and of one that nobody sends."""
@@ -59,12 +59,12 @@ class Meeting(dist.Store):  # type: ignore[misc, name-defined] # whose types tor
         self._over = False
 
     def set(self, key: str, value: Any) -> None:
-        """Take what gloo says here, and tell it to the peer."""
+        """Store gloo's value of a key, and send it to the peer."""
         self.hear(key, bytes(value))
         self._tell(key, bytes(value))
 
     def hear(self, key: str, value: bytes) -> None:
-        """Take what the peer says."""
+        """Store the peer's value of a key."""
         with self._changed:
             self._values[key] = value
             self._changed.notify_all()
@@ -73,7 +73,7 @@ class Meeting(dist.Store):  # type: ignore[misc, name-defined] # whose types tor
         """Wait until all keys are there.
 
         Raises:
-            TransportError: If they are not in time, or the peer is gone.
+            TransportError: If they do not come in time, or the peer is gone.
         """
         longest = MEET_S if timeout is None else timeout.total_seconds()
         with self._changed:
@@ -102,13 +102,13 @@ class Pair:
 
     Attributes:
         meeting: Store by which both sides find each other.
-        over: Whether no frame comes any more.
+        over: Whether no more frames come.
 
     Args:
         names: Names of this side and of the peer.
         meeting: Store by which both find each other.
         device: Returns the gloo device of this process.
-        on_frame: Takes each frame.
+        on_frame: Called with each frame.
         on_end: Called once at the end: with the reason, or ``None`` if one side ended it on purpose.
         start: Starts a thread.
         limits: Sizes of frames.
@@ -142,7 +142,7 @@ class Pair:
         """Send a frame after all that were sent before; it vanishes if the pair has ended.
 
         Args:
-            content: What :func:`packed` returns; not to be changed any more.
+            content: Result of :func:`packed`, which must not change any more.
         """
         with self._changed:
             if self._ended or self._finishing:
@@ -153,7 +153,7 @@ class Pair:
                 self._post(content)
 
     def finish(self) -> None:
-        """Say goodbye after what is still to be sent; returns at once."""
+        """Say goodbye after all frames that are still to be sent; return at once."""
         with self._changed:
             if not self._ended and not self._finishing:
                 goodbye = packed(Frame(BYE), self._limits)
@@ -165,7 +165,7 @@ class Pair:
                 self._changed.notify_all()
 
     def cut(self) -> None:
-        """End the group at once: what waits for it in other threads ends, on either side."""
+        """End the group at once, and with it all waits of other threads, on either side."""
         with self._changed:
             if self._ended:
                 return
@@ -180,16 +180,16 @@ class Pair:
     def _break(self, group: Any) -> None:
         """Close the group's connection.
 
-        ``shutdown`` and ``abort`` of gloo's groups release nobody who waits, and a peer that is stopped says
-        nothing. But a wait that times out closes the connection and ends all other waits of its group, so one
-        is made to time out.
+        ``shutdown`` and ``abort`` of gloo's groups release no thread that waits, and a peer that is stopped
+        sends nothing. But a wait that times out closes the connection and ends all other waits of its group,
+        so one is made to time out here.
         """
         with contextlib.suppress(RuntimeError):
             never = group.recv([torch.empty(1, dtype=torch.uint8)], 1 - self._rank, _NEVER)
             never.wait(timedelta(milliseconds=1))
 
     def _post(self, content: Bytes) -> None:
-        """Hand a frame to gloo, which sends it once it is asked for."""
+        """Hand a frame to gloo, which sends it once the peer asks for it."""
         whole = torch.from_numpy(content)
         try:
             for part, tag in ((whole[:FIRST_BYTES], _FIRST), (whole[FIRST_BYTES:], _REST)):
@@ -198,7 +198,7 @@ class Pair:
             self._held_bytes += len(whole)
             if self._held_bytes > HELD_BYTES:
                 self._changed.notify_all()
-        except RuntimeError:  # the connection has ended: whoever reads learns it, too, and says so
+        except RuntimeError:  # the connection has ended: the reader learns of it too, and reports it
             pass
 
     def _run(self) -> None:
@@ -218,12 +218,12 @@ class Pair:
             self._start(self._flush)
             self._read(group)
             why = None
-            self.finish()  # the goodbye is answered
+            self.finish()  # answers the goodbye
             with self._changed:
                 self._changed.wait_for(lambda: self._flushed or self._ended, LINGER_S)
-        except RuntimeError as error:  # gloo's, whose words are about other things
+        except RuntimeError as error:  # gloo's, whose message is about other things
             why = f"no connection: {said(error)}" if self._group is None else "closed the connection"
-        except Exception as error:  # whatever it is, the peer is to be reported
+        except Exception as error:  # whatever it is, the peer must be reported
             why = said(error)
         finally:
             with self._changed:
@@ -242,7 +242,7 @@ class Pair:
         return dist.ProcessGroupGloo(self.meeting, self._rank, 2, options)
 
     def _read(self, group: Any) -> None:
-        """Hand on frames until the peer's goodbye."""
+        """Pass on frames until the peer's goodbye."""
         other, work = 1 - self._rank, None
         asked: deque[tuple[Bytes, Any]] = deque()
 
@@ -267,7 +267,7 @@ class Pair:
                     return
                 self._on_frame(frame)
         finally:
-            # An error that somebody logs keeps the variables of this call, and so the group's sockets.
+            # A logged error keeps the variables of this call alive, and so the group's sockets.
             asked.clear()
             group = work = None
 
@@ -290,13 +290,13 @@ class Pair:
                     self._flushed = True
                     self._changed.notify_all()
                     return
-            with contextlib.suppress(RuntimeError):  # whoever reads learns it, too, and says so
+            with contextlib.suppress(RuntimeError):  # the reader learns of it too, and reports it
                 for work, _ in posted:
                     work.wait(FOREVER)
 
 
 def packed(frame: Frame, limits: Limits) -> Bytes:
-    """Return the messages of a frame, one after another: copies, each part where its type may begin."""
+    """Return copies of a frame's messages, one after another, each part aligned for its type."""
     parts = encode(frame, limits)
     total = sum(_room(len(part)) for part in parts)
     content = np.empty(max(_HEAD.size + total, FIRST_BYTES), np.uint8)

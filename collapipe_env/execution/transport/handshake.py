@@ -1,8 +1,8 @@
 """Handshake: first words of a connection, by which both sides prove that they know the token [X].
 
-The side that was connected to sends a challenge; the other one says who it is, which channel this is and
-proves it; the first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so
-that a stranger and another version of the format are noticed at the first one.
+The side that has accepted sends a challenge. The side that has connected names itself and the channel, with a
+proof. The first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so that
+strangers and other versions of the format are noticed at the first word.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Hello(NamedTuple):
     Attributes:
         name: Its name.
         to: Name of the process that it means to reach.
-        channel: What it will use the connection for.
+        channel: Channel for which it will use the connection.
         instance: A number that tells its process from another one of the same name.
     """
 
@@ -40,7 +40,7 @@ class Hello(NamedTuple):
 
 
 def reader(connection: socket.socket, deadline: float | None = None) -> Callable[[int], memoryview]:
-    """Return a function that reads so many bytes, or fewer where the connection ends.
+    """Return a function that reads a number of bytes, or fewer if the connection ends.
 
     Args:
         connection: The connection.
@@ -80,7 +80,7 @@ def introduce(connection: socket.socket, hello: Hello, token: str, deadline: flo
     Raises:
         TransportError: If the other side refuses, or does not know the token.
         FrameError: If the other side is of another version, or something else altogether.
-        OSError: If the connection fails, or the time is over.
+        OSError: If the connection fails, or the deadline passes.
     """
     read = reader(connection, deadline)
     nonce, own = _word(read, "challenge"), new_nonce()
@@ -94,14 +94,14 @@ def introduce(connection: socket.socket, hello: Hello, token: str, deadline: flo
 def receive(
     connection: socket.socket, name: str, token: str, deadline: float, admitted: Callable[[Hello], str | None]
 ) -> Hello:
-    """Go through the handshake on the side that was connected to.
+    """Go through the handshake on the side that has accepted.
 
     Args:
         connection: The connection.
         name: Name of this side.
         token: The token.
         deadline: Moment of ``time.monotonic`` by which it must have ended.
-        admitted: Asked last, once the other side has proven itself; returns why it is refused, or ``None``.
+        admitted: Called last, once the other side has proven itself; returns why it is refused, or ``None``.
 
     Returns:
         Its account of itself.
@@ -109,14 +109,14 @@ def receive(
     Raises:
         TransportError: If the other side is refused, with the reason; it has been told.
         FrameError: If the other side is of another version, or something else altogether.
-        OSError: If the connection fails, or the time is over.
+        OSError: If the connection fails, or the deadline passes.
     """
     own = new_nonce()
     say(connection, "challenge", nonce=own)
     meta = _word(reader(connection, deadline), "hello")
     hello = _hello(meta)
     said = (own, meta.get("nonce", ""), *hello)
-    # Nothing is said to a side that has not proven itself, but that it has not.
+    # A side that has not proven itself is told only that.
     if not proven(meta.get("proof"), token, "hello", *said):
         why: str | None = "its token is another one: give the same one to all processes"
     elif hello.to != name:
@@ -131,7 +131,7 @@ def receive(
 
 
 def _word(read: Callable[[int], memoryview], expected: str) -> dict[str, str]:
-    """Return what the other side says next."""
+    """Return the meta data of the other side's next word."""
     try:
         frame = read_frame(read, WORDS)
     except StreamEndedError:
@@ -147,7 +147,7 @@ def _word(read: Callable[[int], memoryview], expected: str) -> dict[str, str]:
 
 
 def _hello(meta: dict[str, str]) -> Hello:
-    """Return the other side's account of itself, its form checked."""
+    """Return the other side's account of itself, with its form checked."""
     name, to, instance = meta.get("name"), meta.get("to"), meta.get("instance", "")
     for channel in CHANNELS:
         if meta.get("channel") == channel and is_name(name) and is_name(to) and len(instance) <= 64:

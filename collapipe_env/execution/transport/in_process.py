@@ -1,4 +1,4 @@
-"""Transport within one process: threads instead of processes, for tests and for a look at what happens [X].
+"""Transport within one process: threads instead of processes, for tests and for inspection [X].
 
 Every frame is encoded and decoded as for other processes, and endpoints behave as those of TCP do, losses
 included.
@@ -38,13 +38,13 @@ class _End:
 
 @dataclass(eq=False)
 class _Lane:
-    """Way of one sender to one receiver on one channel."""
+    """Connection from one sender to one receiver on one channel."""
 
     sender: InProcessEndpoint
     receiver: InProcessEndpoint
     items: queue.SimpleQueue[bytes | _End] = field(default_factory=queue.SimpleQueue)
     cut: bool = False
-    """Whether what is still on its way is thrown away."""
+    """Whether frames that are still on their way are thrown away."""
 
 
 class InProcessHub:
@@ -67,7 +67,7 @@ class InProcessHub:
             name: Its name.
 
         Raises:
-            TransportError: If the name cannot be one, or is taken.
+            TransportError: If the name is invalid, or is taken.
         """
         require_name(name)
         with self.changed:
@@ -77,9 +77,9 @@ class InProcessHub:
             return self.endpoints[name]
 
     def kill(self, name: str) -> None:
-        """End an endpoint as if its process had been killed: no goodbye, nothing sent or handed on any more.
+        """End an endpoint as if its process had been killed: no goodbye, no frame sent or passed on any more.
 
-        What it had sent before still arrives, then its peers report it as lost.
+        Frames that it had sent before still arrive, then its peers report it as lost.
 
         Args:
             name: Its name.
@@ -118,16 +118,16 @@ class InProcessEndpoint:
         self._hub = hub
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._lanes: dict[tuple[str, Channel], _Lane] = {}
-        """Ways to peers."""
+        """Lanes to peers."""
         self._open: list[_Lane] = []
-        """Ways of peers to here that have not ended."""
+        """Lanes from peers that have not ended."""
         self._gone: set[str] = set()
         """Peers that were dropped or lost, or have left."""
         self._threads: list[threading.Thread] = []
         self._over = False
 
     def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
-        """Begin to hand on frames and losses; see the protocol."""
+        """Start to pass on frames and losses; see the protocol."""
         with self._hub.changed:
             if self._callbacks is not None:
                 raise TransportError(f"{self.name} listens already: call listen() once")
@@ -165,14 +165,14 @@ class InProcessEndpoint:
             self._cut(peer)
 
     def close(self) -> None:
-        """Send what is still to be sent, say goodbye and end all threads; see the protocol."""
+        """Send queued frames, say goodbye and end all threads; see the protocol."""
         self.end(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(_STUCK_S)
 
     def end(self, why: str | None) -> None:
-        """End all ways, to peers after what is still to be sent.
+        """End all lanes, those to peers after the frames that are still to be sent.
 
         Args:
             why: Reason that the peers are told; ``None`` for a goodbye.
@@ -188,7 +188,7 @@ class InProcessEndpoint:
                 lane.items.put(_End(why))
 
     def _cut(self, peer: str) -> None:
-        """End all ways to and from a peer at once."""
+        """End all lanes to and from a peer at once."""
         lanes = [lane for lane in self._open if lane.sender.name == peer]
         lanes += [lane for (to, _), lane in self._lanes.items() if to == peer]
         for lane in lanes:
@@ -204,7 +204,7 @@ class InProcessEndpoint:
         thread.start()
 
     def _deliver(self, lane: _Lane) -> None:
-        """Hand on what comes by a lane, until it ends."""
+        """Pass on the frames of a lane until it ends."""
         assert self._callbacks is not None
         sender = lane.sender
         while not isinstance(item := lane.items.get(), _End):
@@ -226,7 +226,7 @@ class InProcessEndpoint:
             self._ended(sender.name, item.why)
 
     def _ended(self, peer: str, why: str | None) -> None:
-        """Note that a way to or from a peer has ended; after the last one from it, report it."""
+        """Note that a lane to or from a peer has ended; report the peer after the last lane from it."""
         if why is None:
             self._gone.add(peer)
         elif not any(lane.sender.name == peer for lane in self._open):

@@ -1,7 +1,7 @@
 """Transport over TCP: for processes on one machine, or on several [X].
 
-Every endpoint listens at one address. Whoever sends first connects, once for each channel and direction; each
-connection has a thread at either end, so that no peer holds up another one.
+Every endpoint listens at one address. A sender connects with its first frame, once for each channel and
+direction; each connection has a thread at either end, so that no peer holds up another.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Address = tuple[str, int]
 HANDSHAKE_S = 10.0
 """Time in which a connection must be there, its handshake included [s]."""
 GRACE_S = 1.0
-"""Time for which a lost peer's other connections may still bring frames that it had sent [s]. Those of a
-process that has ended end at once: it counts only where a single connection breaks."""
+"""Time for which a lost peer's other connections may still bring frames that it had sent [s]. When a process
+ends, all its connections end at once: the time matters only if a single connection breaks."""
 LINGER_S = 2.0
-"""Time for which peers may take what is still to be sent to them when an endpoint closes [s]."""
+"""Time in which peers may take the frames still to be sent when an endpoint closes [s]."""
 _STUCK_S = 5.0
 _MOST_STRANGERS = 64
 _BACKLOG = 128
@@ -52,16 +52,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Peer:
-    """A peer's connections, and what became of it."""
+    """A peer's connections and its state."""
 
     outgoing: dict[Channel, Outgoing] = field(default_factory=dict)
     incoming: dict[Channel, Incoming] = field(default_factory=dict)
     instance: str | None = None
-    """Number of its process, once that has connected."""
+    """Number of its process, once the process has connected."""
     ending: bool = False
     """Whether a connection of it has failed."""
     gone: str | None = None
-    """Why no frame goes to it or comes from it any more."""
+    """Reason why no more frames go to it or come from it, if they do not."""
     left: bool = False
     """Whether it has said goodbye."""
 
@@ -87,12 +87,12 @@ class TcpEndpoint:
 
         Args:
             name: Name of this process.
-            bind: Host and port to listen at; a port of 0 is a free one.
-            token: Secret that all processes share. May be empty where only this machine can connect.
+            bind: Host and port to listen at; port 0 stands for any free port.
+            token: Secret that all processes share. May be empty if only this machine can connect.
             limits: Sizes of frames, in both directions.
 
         Raises:
-            TransportError: If the name cannot be one, or the address cannot be listened at.
+            TransportError: If the name is invalid, or the endpoint cannot listen at the address.
             TokenError: If other machines can connect and the token is missing or short.
         """
         require_name(name)
@@ -129,7 +129,7 @@ class TcpEndpoint:
             directory: Host and port of each peer by its name; added to those already known.
 
         Raises:
-            TransportError: If a name or an address cannot be one.
+            TransportError: If a name or an address is invalid.
         """
         for name, (host, port) in directory.items():
             require_name(name)
@@ -142,7 +142,7 @@ class TcpEndpoint:
             self._directory.update({name: (host, port) for name, (host, port) in directory.items()})
 
     def listen(self, on_frame: OnFrame, on_lost: OnLost) -> None:
-        """Begin to hand on frames and losses; see the protocol."""
+        """Start to pass on frames and losses; see the protocol."""
         with self._changed:
             if self._callbacks is not None:
                 raise TransportError(f"{self.name} listens already: call listen() once")
@@ -152,7 +152,7 @@ class TcpEndpoint:
     def send(self, to: str, frame: Frame, channel: Channel | None = None) -> None:
         """Send a frame to a peer, without waiting until it arrives; see the protocol."""
         require_sendable(self.name, to, frame)
-        # One copy, so that the sender may go on to change its arrays.
+        # One copy, so that the sender may change its arrays again.
         content = b"".join(encode(frame, self._limits))
         way = channel or channel_of(frame)
         with self._changed:
@@ -173,7 +173,7 @@ class TcpEndpoint:
         self._cut(peer, f"{self.name} has dropped it")
 
     def close(self) -> None:
-        """Send what is still to be sent, say goodbye and end all threads; see the protocol."""
+        """Send queued frames, say goodbye and end all threads; see the protocol."""
         with self._changed:
             if self._closing:
                 return
@@ -194,7 +194,7 @@ class TcpEndpoint:
             own.close()
 
     def _peer(self, to: str) -> _Peer:
-        """Return what is known of a peer that is to be sent to."""
+        """Return the record of a peer that a frame is to be sent to."""
         if to not in self._directory and to not in self._peers:
             known = [*self._directory]
             raise TransportError(f"{self.name} has no process {shown(to)}: {nearest_name(to, known)}")
@@ -224,7 +224,7 @@ class TcpEndpoint:
         )
 
     def _accept(self) -> None:
-        """Take connections until the endpoint closes."""
+        """Accept connections until the endpoint closes."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
@@ -247,7 +247,7 @@ class TcpEndpoint:
                     connection.close()
 
     def _receive(self, connection: socket.socket, where: str) -> None:
-        """Let a peer in, and hand on its frames until the connection ends."""
+        """Let a peer in, and pass on its frames until the connection ends."""
         incoming = Incoming(connection)
         try:
             try:
@@ -270,7 +270,7 @@ class TcpEndpoint:
             incoming.close()
 
     def _admitted(self, incoming: Incoming, hello: Hello) -> str | None:
-        """Note a peer's connection; return why it is refused instead."""
+        """Note a peer's connection, or return why it is refused."""
         with self._changed:
             peer = self._peers.setdefault(hello.name, _Peer())
             if self._closing:
@@ -284,7 +284,7 @@ class TcpEndpoint:
             return None
 
     def _hand_on(self, name: str, frame: Frame) -> None:
-        """Give a frame to the user."""
+        """Pass a frame to the user's callback."""
         assert self._callbacks is not None
         with self._changed:
             if self._closing or self._peers[name].gone:
@@ -318,7 +318,7 @@ class TcpEndpoint:
             if peer.left or why is None:
                 return
             peer.ending = True
-        # In a thread of its own, so that the connection's can end whatever the user does about it.
+        # In a thread of its own, so that the connection's thread can end whatever the user's callback does.
         self._threads.start(functools.partial(self._report, name, peer, why))
 
     def _report(self, name: str, peer: _Peer, why: str) -> None:
@@ -335,7 +335,7 @@ class TcpEndpoint:
             _log.exception("%s: the handling of the loss of %s failed", self.name, name)
 
     def _cut(self, name: str, why: str) -> None:
-        """End all connections with a peer at once, and let it in no more."""
+        """End all connections with a peer at once, and refuse new ones."""
         with self._changed:
             peer = self._peers.setdefault(name, _Peer())
             peer.gone = peer.gone or why

@@ -20,7 +20,7 @@ class WorkerThreads:
         self._threads: list[threading.Thread] = []
 
     def start(self, work: Callable[[], None]) -> threading.Thread:
-        """Run something in a thread that :meth:`join` waits for."""
+        """Run a function in a thread that :meth:`join` waits for."""
         thread = threading.Thread(target=work, name=f"{self._name}-transport", daemon=True)
         with self._lock:
             self._threads = [other for other in self._threads if other.is_alive()]
