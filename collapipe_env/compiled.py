@@ -62,8 +62,8 @@ def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
 def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
     """Compile, like :func:`compiled_inner`, a function that neither creates nor returns arrays.
 
-    Its references need no counting, which otherwise takes as long as ten additions for every array argument,
-    and much of the compile time.
+    References to arrays then need no counting, which otherwise takes as long as ten additions for every array
+    argument, and much of the compile time.
 
     Args:
         function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Play the rank that the environment names; returns the exit status."""
+    """Play the rank that the environment names; return the exit status."""
     # The command line is above this layer, and knows the options.
     from collapipe_env.cli.execute import main_of_rank
 

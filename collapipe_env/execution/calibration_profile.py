@@ -91,7 +91,7 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
         constants: The fitted constants.
 
     Returns:
-        Name and sections of the new scenario, as its file has them beside ``base``.
+        Name and sections of the new scenario, as its file has them next to ``base``.
     """
     bits = system_parameters(setting).costs.activation_bits * setting.workload.batch_size
     one_each = (*(1,) * (setting.cluster.max_devices - 1), _rest(setting))

@@ -120,7 +120,7 @@ def calibration_page(
 
 
 def residual_table(lines: Sequence[Line]) -> str:
-    """Return the sizes of passes and messages beside the law, in Markdown.
+    """Return a table of the sizes of passes and messages, compared with the law, in Markdown.
 
     Args:
         lines: The sizes.

@@ -29,7 +29,7 @@ Builder = Callable[[], nn.Module]
 
 
 class Died(Exception):  # noqa: N818 - asked for
-    """Raised where the device is to fail in a test of failures."""
+    """Raised where the device is to fail, as its assignment says."""
 
 
 class DeviceRound:

@@ -31,7 +31,7 @@ def start_fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     multiprocessing.resource_tracker.ensure_running()  # it would lift the block of signals below
-    # A terminal sends Ctrl-C to the server as well, which ignores it only once its imports are done.
+    # A terminal also sends Ctrl-C to the server, which ignores it only once its imports are done.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         multiprocessing.forkserver.ensure_running()

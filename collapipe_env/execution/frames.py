@@ -49,7 +49,7 @@ _FIELDS = ("kind", "tag", "at_s", "meta", "arrays")
 
 
 class FrameError(CollaPipeError):
-    """A frame is truncated, damaged, too large, of another version, or has content that does not fit."""
+    """A frame is truncated, damaged, too large, of another version, or has content that cannot be sent."""
 
 
 class StreamEndedError(FrameError):

@@ -30,7 +30,7 @@ from collapipe_env.schedulers import Scheduler
 LEAD_S = 0.5
 """Time from the launcher's command to the start of a round under the wall clock [s], in which blocks move."""
 MOST_TRIES = 5
-"""Most restarts of devices before a round; devices that are lost after the last are lost in the round."""
+"""Most restarts of devices before a round; later losses count as losses in the round."""
 
 
 class Failures(NamedTuple):
@@ -140,7 +140,7 @@ class Launcher(Crew):
         """Play a round.
 
         Args:
-            failures: Devices that are to fail; under the virtual clock, those of the simulator fail as well.
+            failures: Devices that are to fail; under the virtual clock, those of the simulator also fail.
             patience: Longest wait for it [s].
 
         Returns:

@@ -55,7 +55,7 @@ def compared_phases(
         trained_s: End of its last local step by the simulator [s].
 
     Returns:
-        Local steps, collection and upload; nothing if the cluster has lost a device.
+        Local steps, collection and upload; nothing if the cluster has lost a device or recorded no events.
     """
     script = planned.script.clusters[cluster]
     collected = result["collected_s"][cluster]

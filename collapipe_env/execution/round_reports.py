@@ -136,7 +136,7 @@ def _is_null(value: Any) -> bool:
 
 
 def _is_list_of(count: int) -> Callable[[Any], bool]:
-    """Test whether a value is a list of so many entries."""
+    """Return a test of whether a value is a list of ``count`` entries."""
     return lambda value: isinstance(value, list) and len(value) == count
 
 

@@ -23,7 +23,7 @@ from collapipe_env.execution.scripts import (
 LARGEST = 2**53
 """Bound of whole numbers in a script, up to which JSON's numbers are exact everywhere."""
 LONGEST = 1_000_000
-"""Entries of the longest list in a script."""
+"""Most entries of a list in a script."""
 
 Script = TypeVar("Script", RoundScript, ClusterScript, RecoveryScript)
 

@@ -163,7 +163,7 @@ class ServedRound:
             return shadow_of(module, self._snapshots[0, step].values)
 
     def end_step(self, n: int, step: int, work: HeadWork, gradients: torch.Tensor | None) -> None:
-        """Use the gradients of a cluster's local step, unless it is a repeated one whose were used before."""
+        """Use the gradients of a cluster's local step, unless it is repeated and they were used before."""
         with self._turn:
             if work.total:
                 self._losses[step, n] = float(work.mean_loss), work.total
@@ -178,7 +178,7 @@ class ServedRound:
             self._step_where_all_have_ended()
 
     def give_up(self, n: int) -> None:
-        """Undo all effects on the heads of a cluster that gives up this round.
+        """Undo all effects of a cluster on the heads, because it gives up this round.
 
         Others may have continued from a common head that had stepped with its gradients. Their gradients stay
         as they are, and the head's steps are repeated without this cluster's.

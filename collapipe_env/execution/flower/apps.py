@@ -87,7 +87,7 @@ def find_nodes(grid: Grid, clusters: int, patience_s: float) -> dict[int, int]:
     """Wait until there is a node for every cluster.
 
     Args:
-        grid: Flower's way to the nodes.
+        grid: Flower's connection to the nodes.
         clusters: Number of clusters.
         patience_s: Longest wait [s].
 

@@ -11,7 +11,7 @@ from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 
 JOIN, WELCOME = "join", "welcome"
-"""Kinds of frames by which a control unit says where it listens, and the server confirms."""
+"""Kinds of frames by which a control unit says where it listens, and the server confirms it."""
 
 TakeFrame = Callable[[str, Frame], None]
 """Called with the name of a peer, and a frame."""

@@ -29,7 +29,7 @@ def records_of(frame: Frame) -> RecordDict:
         frame: The frame.
 
     Raises:
-        FrameError: If it holds what frames cannot carry.
+        FrameError: If it holds something that frames cannot carry.
     """
     arrays, header = to_plain(frame)
     return RecordDict({MODEL: array_record(arrays), FRAME: ConfigRecord({HEADER: header})})

@@ -62,7 +62,7 @@ class Endpoint(Protocol):
 
         Args:
             on_frame: Called with every frame that arrives, in a thread of the transport: one at a time for
-                each peer and channel, concurrently for several. While it waits, that peer's channel waits.
+                each peer and channel, concurrently for several. While it runs, that peer's channel waits.
                 If it raises an error, the peer counts as lost.
             on_lost: Called once for each peer whose connection ends without a goodbye, after the frames that
                 had arrived from it before. Not called for peers that were dropped.

@@ -1,8 +1,8 @@
 """Handshake: first words of a connection, by which both sides prove that they know the token [X].
 
-The side that has accepted sends a challenge. The side that has connected names itself and the channel, with a
-proof. The first answers with a welcome and its own proof, or with a refusal. Every word is a frame, so that
-strangers and other versions of the format are noticed at the first word.
+The side that has accepted sends a challenge. The side that has connected names itself and the channel, and
+proves that it knows the token. The first answers with a welcome and its own proof, or with a refusal. Every
+word is a frame, so that strangers and other versions of the format are noticed at the first word.
 """
 
 from __future__ import annotations
