@@ -18,7 +18,7 @@ MOST_EXCHANGES = 100
 ANSWER_S = 10.0
 """Longest wait for an answer [s]."""
 FINE = 0.25
-"""Share of the shortest operation's wall time by which one clock may err; two differ by at most twice that."""
+"""Share of the shortest operation's wall time by which one clock may err; two differ by at most twice it."""
 
 Item = tuple[str, Frame | str]
 """Sender, and its frame or the reason of its loss."""
