@@ -73,7 +73,7 @@ def expected_loss(
 ) -> FloatArray:
     """Seconds by which failures inside a round prolong each cluster's delay on average (E, N) [s].
 
-    A failure at ``t`` costs ``t + T_rec + (H - done(t)) T'_step + T_col + T_up - T_n``. The mean is taken over
+    A failure at ``t`` costs ``t + T_rec + (H - done(t)) T'_step + T_col + T_up - T_n``. The mean is over
     ``t`` from 0 to ``T_n``; failures after the collection cost nothing. ``T'_step`` is ``T_step`` without
     replicas, scaled by the blocks of the slowest stage over its speed, after the failure relative to before.
 

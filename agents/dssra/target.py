@@ -7,8 +7,8 @@ Systems", IEEE Trans. Autom. Control 2013): each round minimises
 
     (V T + L(t+1) - L(t)) / progress
 
-over all open decisions. Progress follows from the surrogate's fitted law and the plan's expected arrivals. The
-observed loss, which gives the distance to the target, is all that the scheduler knows of the training.
+over all open decisions. Progress follows from the surrogate's fitted law and the plan's expected arrivals.
+All that the scheduler knows of the training is the observed loss, which gives the distance to the target.
 """
 
 from __future__ import annotations

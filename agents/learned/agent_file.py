@@ -2,8 +2,8 @@
 
 It holds the weights that decide, and one text ``collapipe`` of JSON that says what the agent is
 (:class:`AgentRecord`). The file also holds a digest over both, so a cut, edited or damaged file is refused.
-Ordinary checkpoints (:mod:`.checkpoint`) also hold what training needs; :mod:`.algorithms` turns one into such
-a file. The format does not depend on the algorithm: each reads its own hyper-parameters and tensors.
+Ordinary checkpoints (:mod:`.checkpoint`) also hold what training needs; :mod:`.algorithms` turns one into
+this file. The format does not depend on the algorithm: each reads its own hyper-parameters and tensors.
 """
 
 from __future__ import annotations

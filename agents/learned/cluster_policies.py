@@ -22,9 +22,9 @@ _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 class ClusterActorCritic(ActorCriticPolicy):
     """Policy for PPO: one network decides for every cluster, another values every cluster.
 
-    Its features extractor gives rows (E, N, F). One network gives the means of a cluster's ``2K + 3`` entries;
-    before training they are near 0, which stands for an even split at medium powers. The standard deviations
-    are the same for all clusters. Any algorithm for actor-critic policies can train it; with
+    Its features extractor gives rows (E, N, F). One network gives the means of a cluster's ``2K + 3``
+    entries; before training they are near 0, which stands for an even split at medium powers. The standard
+    deviations are the same for all clusters. Any algorithm for actor-critic policies can train it; with
     :class:`~.cluster_ppo.ClusterPPO` each cluster learns from its own actions.
 
     Args:
@@ -74,7 +74,7 @@ class ClusterActorCritic(ActorCriticPolicy):
     def forward_clusters(
         self, obs: PyTorchObs, *, deterministic: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Actions (E, N (2K + 3)), values (E, N + 1) and log-likelihoods (E, 2 N), as in ``evaluate_clusters``."""
+        """Actions (E, N (2K + 3)), with values and log-likelihoods as in :meth:`evaluate_clusters`."""
         rows = self._rows(obs)
         means = self.actor(rows)
         drawn = means if deterministic else means + torch.randn_like(means) * self.log_std.exp()

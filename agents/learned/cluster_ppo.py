@@ -195,9 +195,9 @@ def clipped_gain(
         clip: Largest change of a ratio that is rewarded.
 
     Returns:
-        Mean of the sum of both objectives over transitions and clusters; the policy's distance from the old one
-        (mean Kullback-Leibler divergence of a ratio, estimated as by Stable-Baselines3); share of ratios that
-        were clipped. Three tensors ().
+        Mean over transitions and clusters of the sum of both objectives; the policy's distance from the old
+        one (mean Kullback-Leibler divergence of a ratio, estimated as by Stable-Baselines3); share of ratios
+        that were clipped. Three tensors ().
     """
     clusters = advantages.shape[-1] - 1
     shared = advantages[:, -1:].expand(-1, clusters)
