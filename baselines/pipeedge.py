@@ -33,7 +33,7 @@ from .planning.plan_baseline import SegmentBaseline
 
 
 class PipeEdge(SegmentBaseline):
-    """The partition with the fastest bottleneck for the speeds and channels of the moment; no queues.
+    """The partition with the fastest bottleneck for the current speeds and channels; no queues.
 
     Args:
         scenario: The scenario to schedule.

@@ -229,5 +229,5 @@ def linear_schedule(start: float, end: float) -> Callable[[float], float]:
 
 
 def fitting_minibatch(wanted: int, transitions: int) -> int:
-    """The largest divisor of ``transitions`` that is at most ``wanted``, so that no minibatch is cut short."""
+    """Largest divisor of ``transitions`` that is at most ``wanted``, so that no minibatch is cut short."""
     return max(size for size in range(1, min(wanted, transitions) + 1) if transitions % size == 0)

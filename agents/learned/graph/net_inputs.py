@@ -202,9 +202,9 @@ _SHARED = {
 }
 """Centre and half-width of the other features of the system that control units see.
 
-Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``, under which lost packets cost
-learning, not time; and ``common_head``, since the training prices single clusters as if each had a head of its
-own, as DSSRA does.
+Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``, under which lost packets
+cost learning, not time; and ``common_head``, since the training prices single clusters as if each had a head
+of its own, as DSSRA does.
 """
 _AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
 

@@ -46,7 +46,7 @@ def write_staying(
 def staying_rows(
     previous: IntArray, segments: IntArray, inputs: RoundInput, blocks: int, stay: IntArray
 ) -> bool:
-    """Write the segments of many environments; arguments as for :func:`write_staying`, with a leading axis."""
+    """Do this for many environments; arguments as for :func:`write_staying`, with a leading axis."""
     differ = False
     for e in range(len(segments)):
         row = environment_row(inputs, e)
