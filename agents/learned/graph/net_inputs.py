@@ -1,10 +1,10 @@
 """Inputs of the graph net: dimensionless features of the graph observation, relative to the system itself.
 
-A system in which every time is twice as long and V half as large wants the same plans. So times enter
-relative to the time that an ideal split of the encoder would take, and once, in the context, that time's
-price; energies are over budgets, and queues are weighed against the price of a cluster's second, ``V / N``.
+A system in which every time is twice as long and V half as large needs the same plans. Times therefore enter
+relative to the time that an ideal split of the encoder would take; the price of that time enters once, in the
+context. Energies are over budgets, and queues are relative to the price of a cluster's second, ``V / N``.
 
-The columns are functions of numbers or arrays alike: compiled decisions also call them.
+The column functions take numbers or arrays: compiled decisions also call them.
 """
 
 from __future__ import annotations
