@@ -43,7 +43,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--rounds", self.rounds, 1, 100_000), ("--episodes", self.episodes, 1, 1000))
         for name in self.scenarios:
             load_scenario(name).with_overrides({"budgets.per": self.per})
@@ -55,7 +55,7 @@ class Course:
 
     Attributes:
         delay_s: Mean delay of a round [s].
-        worst_energy: Worst node's average energy (power, of budgets per second) over its budget, mean over
+        worst_energy: Worst node's average energy (power, if budgets are per second) over its budget, mean over
             episodes.
         milliseconds: Processor time of one environment's decision [ms].
     """

@@ -47,7 +47,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--blocks", self.blocks, 1, 12), ("--slices", self.slices, 3, 1000))
 
 

@@ -167,7 +167,7 @@ class Options(SliceOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         if self.folder.exists() and not self.folder.is_dir():
             raise ScenarioError(f"--folder: {self.folder} is a file; name a folder")

@@ -164,7 +164,7 @@ class SliceOptions:
     """Slices of each contestant, 1 to 1000."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -180,7 +180,7 @@ class VectorOptions(SliceOptions):
     """Numbers of environments, at least 1 each."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.

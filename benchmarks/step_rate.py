@@ -76,7 +76,7 @@ class Options(VectorOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         known = known_ids()
         for name in self.ids:

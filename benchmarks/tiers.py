@@ -52,7 +52,7 @@ class Options(VectorOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         for size in self.sizes:
             if size not in TIER_SIZES:

@@ -51,7 +51,7 @@ class Options(VectorOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         load_scenario(self.scenario)
         within(("--threads", self.threads, 1, 1024))

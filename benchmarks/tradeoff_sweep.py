@@ -71,7 +71,7 @@ class Options:
         return self.output.with_suffix(".png") if self.figure is None else self.figure
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.

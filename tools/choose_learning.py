@@ -70,7 +70,7 @@ class Options(RunOptions):
     """Leave the test part alone at the end, too."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         kept.within(("--rounds", self.rounds, 1, 1_000_000))
 

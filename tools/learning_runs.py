@@ -55,7 +55,7 @@ class RunOptions:
     """Leave the page in docs as it is."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.

@@ -109,7 +109,7 @@ class Options(RunOptions):
     """Rounds of a run."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         kept.within(("--rounds", self.rounds, 1, 1_000_000))
 

@@ -127,7 +127,7 @@ class Options:
     """Leave the page in docs as it is."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
