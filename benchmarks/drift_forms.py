@@ -55,8 +55,8 @@ class Course:
 
     Attributes:
         delay_s: Mean delay of a round [s].
-        worst_energy: Worst node's average energy (power, if budgets are per second) over its budget, mean over
-            episodes.
+        worst_energy: Worst node's average energy over its budget (power, if budgets are per second), mean
+            over episodes.
         milliseconds: Processor time of one environment's decision [ms].
     """
 

@@ -36,7 +36,7 @@ class Options:
     scenario: str = "small"
     """Scenario whose learner trains."""
     shares: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
-    """Shares of the blocks that are reset before a round, each 0 to 1; the others are compared with the first."""
+    """Shares of the blocks that are reset before a round, each 0 to 1; the first is the reference."""
     rounds: int = 100
     """Rounds, 1 to 100,000."""
     seeds: int = 3

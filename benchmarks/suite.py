@@ -70,7 +70,7 @@ class Options:
         """Refuse options that cannot be run.
 
         Raises:
-            ScenarioError: Names a part that there is not.
+            ScenarioError: Names a part that does not exist.
         """
         if self.only == ():
             raise ScenarioError(f"--only names no part: there are {', '.join(PARTS)}")
