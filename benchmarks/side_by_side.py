@@ -148,7 +148,7 @@ def vector(row: str, name: str, num_envs: int, **options: Any) -> Contestant:
 def ratio_figure(
     name: str, timing: Timing, yardstick: Timing, goal: float | None = None, rate: bool = False
 ) -> Figure:
-    """Time of a contestant over a yardstick's in the same run; ``rate`` adds the steps per second as a note."""
+    """Time of a contestant over a yardstick's in the same run; ``rate`` adds steps per second as a note."""
     value, low, high = timing.ratio_to(yardstick)
     note = f"{1.0 / timing.median:,.0f} steps/s" if rate else ""
     return Figure(name, value, f"x {yardstick.name}", low, high, goal, note)
