@@ -34,7 +34,7 @@ SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-b
 SAMPLES = 2
 """Samples that are measured at once; every figure is per sample."""
 DROPOUT = 0.1
-"""Dropout of the module whose activations the formula describes (Korthikanti et al., 2022, count its masks)."""
+"""Dropout of the module that the formula of activations describes (Korthikanti et al., 2022, count masks)."""
 
 LARGE = {"workload.model": "qwen2.5-0.5b", "workload.task": "language-modelling"}
 """The model whose memory on a chain of devices is shown, see :func:`memory_figures`."""
