@@ -1,4 +1,4 @@
-"""The card of an agent of the zoo, made of the record of its training."""
+"""The card of an agent of the zoo, made from the record of its training."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def card(agent: ShippedAgent, record: AgentRecord, weights: int, notes: str) -> 
 
 
 def curve(history: Sequence[Mapping[str, Any]]) -> str:
-    """The validations as a table, one a row.
+    """The validations as a table, one per row.
 
     Args:
         history: Validations as a checkpoint holds them.
@@ -74,7 +74,7 @@ def curve(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def best_of(history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The validation with the smallest objective, which training keeps as the best; the first of equal ones.
+    """The validation with the smallest objective, which training keeps as the best; the first if equal.
 
     Args:
         history: Validations; those without an objective do not count.

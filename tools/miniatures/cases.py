@@ -36,8 +36,8 @@ class Miniature:
 def _small(name: str, base: str, clock: dict[str, Any], sections: dict[str, dict[str, Any]]) -> Scenario:
     """One cluster of a shipped scenario, with its share of uplink and server.
 
-    Links have their mean gains except for a deviation of 3 % (1,024 branches), nothing is lost, memory does not
-    bind, and budgets are so large that virtual queues stay empty.
+    Links have their mean gains except for a deviation of 3 % (1,024 branches), nothing is lost, memory does
+    not bind, and budgets are so large that virtual queues stay empty.
     """
     shipped = load_scenario(base)
     profile = shipped.devices.profiles[0]
