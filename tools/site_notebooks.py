@@ -1,8 +1,8 @@
 """Hook of the documentation site: notebooks are run when it is built, and become pages of it.
 
-MkDocs calls it; see ``hooks`` in ``mkdocs.yml``. nbconvert turns a notebook into Markdown, so its page has the
-theme of all others, its links are checked with theirs, and it loads nothing from elsewhere. The notebooks in
-the repository hold no outputs. Notebooks that were run are kept in ``build/notebooks``, and run again once
+MkDocs calls it; see ``hooks`` in ``mkdocs.yml``. nbconvert turns a notebook into Markdown, so its page has
+the theme of all others, its links are checked with theirs, and it loads nothing from elsewhere. The notebooks
+in the repository hold no outputs. Notebooks that were run are kept in ``build/notebooks``, and run again once
 their text or the package has changed. ``SITE_NOTEBOOKS=plain`` shows them without running them.
 """
 

@@ -1,8 +1,8 @@
 """One small cluster with the package's own physics: states by their coordinates, plans, and rounds.
 
 A state of a miniature holds, for each device, a level of background load, a temperature and a level of its
-governor, and also the previous round's plan. Links have their mean gains. Costs come from ``round_costs``, heat
-from the process `heat`, and the law of the load from the process `load`; nothing is modelled twice.
+governor, and also the previous round's plan. Links have their mean gains. Costs come from ``round_costs``,
+heat from the process `heat`, and the law of the load from the process `load`; nothing is modelled twice.
 """
 
 from __future__ import annotations
