@@ -115,8 +115,8 @@ def _limits(agent: ShippedAgent, record: AgentRecord) -> str:
     )
     return (
         f"{where} The file holds only what playing needs; its training cannot be resumed from it. Its "
-        f"figures are from the package version above; `collapipe evaluate --agent {PREFIX}{agent.name}` measures "
-        "it with the installed version."
+        f"figures are from the package version above; `collapipe evaluate --agent {PREFIX}{agent.name}` "
+        "measures it with the installed version."
     )
 
 
