@@ -1,4 +1,4 @@
-"""DSSRA under the exact drift beside its bound: delay, energy and decision time, scenario by scenario.
+"""DSSRA with the exact drift and with its bound: delay, energy and decision time, scenario by scenario.
 
 Both play the same episodes, from empty queues; they see the same channels. Run::
 
@@ -29,7 +29,7 @@ FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
 
 @dataclass(frozen=True)
 class Options:
-    """DSSRA under the exact drift beside its bound."""
+    """DSSRA with the exact drift and with its bound."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""

@@ -80,7 +80,7 @@ class SACParameters:
     final_learning_rate: float = 1e-4
     """Learning rate at the end; it falls linearly."""
     buffer_size: int = 300_000
-    """Transitions in the replay buffer, which is not saved: after a resume it fills anew."""
+    """Transitions in the replay buffer, which is not saved: after a resume it starts empty."""
     learning_starts: int = 6_400
     """Transitions with random actions before the learning begins."""
     minibatch: int = 256
