@@ -4,7 +4,7 @@ A gain in dB is the sum of a long-term mean and fading: ``x = mu + f``. The mean
 Fading is an AR(1) process with the deviation and correlation of the scenario's branches. A measurement of the
 gain ``d`` rounds ago adds an error ``e``, also an AR(1) process. The filter tracks ``(mu, f, e)`` of every
 link, and its estimate is ``mu + a^d f``. Fading of unit mean power has a mean below 0 in dB, which ``mu``
-includes: a mean learned from measurements needs no correction; for a known mean gain it is added.
+includes: a mean learned from measurements needs no correction; to a known mean gain it is added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DB = 10.0 / math.log(10.0)
 UNKNOWN_DB = 100.0
 """Standard deviation of an unknown mean [dB]."""
 WALKING_DB = 4.2
-"""Root mean square by which a hop's path gain changes in 10 s where devices walk [dB]: it has a deviation of
+"""Root mean square change of a hop's path gain in 10 s where devices walk [dB]: the gain has a deviation of
 9.4 dB and a correlation of .90 in ``medium`` (`docs/mobility.md`)."""
 
 
@@ -71,7 +71,7 @@ def usual_drifts_db(scenario: Scenario) -> tuple[float, float]:
 
 
 class LinkFilter:
-    """Improves estimates of known gains with one Kalman filter a link ([X]).
+    """Improves estimates of known gains with one Kalman filter per link ([X]).
 
     Without noise and delay it returns its input. Call it at least once in every round; repeated calls in a
     round do not count a measurement twice. A row starts afresh in the first round of an episode.
@@ -149,7 +149,7 @@ class LinkFilter:
 
 
 class _Filter:
-    """Filters of links whose means drift alike: they share covariances, which no measurement changes.
+    """Filters of links whose means drift alike; they share covariances, as these depend on no measured value.
 
     Args:
         drift_db: Standard deviation of a step of the means [dB].
@@ -181,9 +181,9 @@ class _Filter:
 
         Args:
             known: Measured gains, or means (E, links) [dB].
-            rows: Those that start afresh, those of ``known`` that are means, and those whose measurements
-                were taken before (E,).
-            delay: Rounds by which measurements are old.
+            rows: Rows that start afresh, rows of ``known`` that are means, and rows whose measurements were
+                already used (E,).
+            delay: Age of measurements, in rounds.
         """
         first, means, again = rows
         shape = (len(known), 3, known.shape[1])

@@ -9,7 +9,7 @@ search here is a reconstruction ([R]): from a balanced partition over all device
 * placement: swap the devices of two stages, switch between linear and interleaved stages;
 * schedule: other orders and caps, with backward before forward before weight gradients;
 
-each time the best neighbour by simulated time, until none is quicker. Ours beyond that ([X]):
+each step takes the best neighbour by simulated time, until none is quicker. Ours beyond that ([X]):
 
 * the simulator's exact time stands in for the published model's bubble and overlap terms, whose formula
   was not recovered;
@@ -17,9 +17,9 @@ each time the best neighbour by simulated time, until none is quicker. Ours beyo
 * any block at a boundary may move when relieving the busiest device does not help;
 * devices may be left out, taken in and exchanged for idle ones, since hops are slow here and not every
   device is worth its hops;
-* the number of micro-batches is chosen as well: among all where passes and messages have overheads, which
-  count in loads and times, else among the largest few and the even split's;
-* memory caps lower the micro-batches in flight; a plan whose blocks do not fit is passed over;
+* the number of micro-batches is chosen too: among all where passes and messages have overheads, which count
+  in loads and times; otherwise among the largest few and the even split's;
+* memory caps lower the micro-batches in flight; a plan whose blocks do not fit is skipped;
 * random restarts, off by default.
 
 V-shaped placement gives a device two stages that are not neighbours in the chain; the simulator's chain
@@ -45,8 +45,8 @@ class AdaPtis(StateScheduler):
 
     Args:
         scenario: The scenario to schedule.
-        micro_batches: Wanted number of micro-batches, the nearest allowed one is used; ``None`` to choose.
-        restarts: Random starts of the search besides the usual one.
+        micro_batches: Wanted number of micro-batches; the nearest allowed one is used. ``None`` to choose.
+        restarts: Random starts of the search in addition to the usual one.
 
     Raises:
         AllocationError: ``restarts`` is negative.

@@ -1,35 +1,34 @@
 """Asteroid (Ye et al., MobiCom 2024, arXiv 2408.08015): hybrid pipeline parallelism, planned every round.
 
 Stated by the public abstract: devices are grouped into stages, data parallel inside a stage and pipelined
-between stages, and a dynamic programme together with memory-aware scheduling of micro-batches plans that.
+between stages; a dynamic programme plans this together with memory-aware scheduling of micro-batches.
 The two planner algorithms and the 1F1B rule here follow ``algorithms.md`` 2.1 to 2.3: the former describe a
 public re-implementation, the latter is reconstructed, and none was checked against the paper ([R]). Ours
 beyond that ([R], [X]):
 
-* "layers" are whole encoder blocks; a device's profile is linear in the samples, with what launching its
-  blocks takes besides;
+* "layers" are whole encoder blocks; a device's profile is linear in the samples, plus the time that
+  launching its blocks takes;
 * shares ``y_k`` are whole samples of a micro-batch (``y_k b`` is an integer), as Algorithm 1 deals them;
   a device that is dealt none holds nothing and is left out of its stage;
 * the planner's latency is the tie-free form of 2.2 over all steps: stages, the links between groups at
-  their slowest pair (the round is charged with the pairs' own rates and shares), and besides them the hops
-  from and to the CU, the uplink and the server, because the data and the decoder are there. It adds up a
-  link's two directions and does not know of the caps: it ranks plans, the round is charged with the
-  simulated 1F1B;
+  their slowest pair (the round is charged with the pairs' own rates and shares), and also the hops from and
+  to the CU, the uplink and the server, because the data and the decoder are there. It adds up a link's two
+  directions and ignores the caps: it only ranks plans, and the round is charged with the simulated 1F1B;
 * overheads are in the planner's times: launches in a stage's, messages in a link's (of the device that has
-  the most to send), latencies in what lies before and after a link, and the update besides the all-reduce
-  of a stage. ``M`` is an input, as it is the even split's;
+  the most to send), latencies in the delays before and after a link, and the update in addition to a stage's
+  all-reduce. ``M`` is an input, as it is for the even split;
 * the programme remembers the first stage of each suffix, which makes it exact for that latency;
 * 1F1B with ``K_p = 2 (P - p) - 1`` micro-batches in flight, where the server is the last of the ``P`` stages,
   as the data and the decoder pass it: the last group has three in flight. Memory holds ``K_p`` (at most
   ``M``) micro-batches of a device's share. The hop to the CU and the uplink, two links in a row, count as
   the one link that the rule knows;
 * where no plan fits with these ``K_p``, a ceiling for all stages of the cluster is lowered step by step from
-  ``M - 1`` until one does, at the lowest to one micro-batch in flight;
+  ``M - 1`` until one fits, at the lowest to one micro-batch in flight;
 * the best plans for each number of stages are finally compared by the delay that the simulator charges.
 
-A failure inside a round is answered as the scenario has it, by Asteroid's lightweight replay unless it says
-otherwise (``churn.md``). Where replicas are a decision, stages of one device keep theirs at the next stage,
-which is its topology-driven replication; elsewhere the scenario says who keeps any.
+The scenario decides how a failure inside a round is handled, by default with Asteroid's lightweight replay
+(``churn.md``). Where replicas are a decision, stages of one device keep theirs at the next stage, which is
+Asteroid's topology-driven replication; elsewhere the scenario says who keeps any.
 
 Devices are ordered by memory, largest first. Queues are ignored.
 """
@@ -58,8 +57,8 @@ def warm_ups(devices: int, ceiling: int) -> IntArray:
     """Micro-batches in flight in a stage by the number of device stages from it to the end.
 
     Args:
-        devices: Most stages that there may be.
-        ceiling: No stage has more.
+        devices: Largest number of device stages.
+        ceiling: Most micro-batches in flight in any stage.
 
     Returns:
         ``min(2 (P - p) - 1, ceiling)`` for ``P - p - 1 = 1..devices`` (devices,): the server is stage ``P``.
@@ -82,7 +81,7 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     c = problem.numbers
     held = np.maximum(np.arange(c.blocks + 1), 1)[:, None]
     room = samples_beside(problem.memory_bytes, held, c.block_state_bytes, c.activation_bytes)
-    # What fits up to rounding fits: the check has a larger slack.
+    # Rounding must not refuse what fits: the check has a larger slack.
     stored = np.minimum(in_flight, micro_batches)[:, None, None] + c.working_bytes / c.activation_bytes / held
     most = np.floor(room / stored + 1e-9)
     limit: IntArray = np.clip(most, 0, int(c.batch_size) // micro_batches).astype(np.int64)
@@ -90,9 +89,9 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
 
 
 class Asteroid(PlanBaseline):
-    """Groups of devices in stages, planned for the speeds, memories and channels of the moment.
+    """Groups of devices in stages, planned for the current speeds, memories and channels.
 
-    Equal bandwidth, full power and fixed ``M`` as in the even split, so that a difference to it is due to
+    Equal bandwidth, full power and fixed ``M`` as in the even split, so any difference from it is due to
     stages, groups and 1F1B.
 
     Args:
@@ -128,8 +127,8 @@ class Asteroid(PlanBaseline):
             state: The system (E, ...).
 
         Returns:
-            Planned latency of a local step (K, E, N), index 0 for one stage, infinite where there is no
-            plan with so many stages [s]; and the plans with leading axes (K, E). Where there is none, the
+            Planned latency of a local step (K, E, N), index 0 for one stage, infinite where no plan has
+            that many stages [s]; and the plans with leading axes (K, E). Where there is none, the
             cluster's plan with the fewest stages stands in.
 
         Raises:

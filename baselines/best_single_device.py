@@ -14,7 +14,7 @@ class BestSingleDevice(SegmentBaseline):
     """All blocks on the fastest device of a cluster; what its memory cannot hold goes to the next fastest.
 
     In the shipped scenarios larger than ``small`` no device can hold the whole encoder, so several
-    devices work there. Channels and queues are ignored. Of equally fast devices the lower index is first.
+    devices work there. Channels and queues are ignored. Among equally fast devices the lower index is first.
     """
 
     name = "Best device"

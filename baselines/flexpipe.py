@@ -2,7 +2,7 @@
 
 Stated by the public abstract (``algorithms.md`` 4.5): a succinct language that controls in which order
 micro-batches are computed over the stages, and a low-cost automated search over many types of schedules.
-Neither the grammar nor the search is public (and other systems are called FlexPipe as well). The equivalent
+Neither the grammar nor the search is public (and other systems are also called FlexPipe). The equivalent
 here is a reconstruction ([R]): a schedule is a tuple of device map, chunks, caps, split backward pass,
 breadth- or depth-first order and number of micro-batches; GPipe, 1F1B, interleaved 1F1B and ZB-H1 are points
 of that space (:mod:`~.planning.schedule_tuple`). Ours ([X]):
@@ -42,7 +42,7 @@ DEFAULT_SCHEDULES = (
     "zb-h1 k=link",
     "interleaved k=ordinary v=2",
 )
-"""The space that is searched unless another is given."""
+"""The space that is searched by default."""
 
 
 class FlexPipe(StateScheduler):
@@ -51,8 +51,8 @@ class FlexPipe(StateScheduler):
     Args:
         scenario: The scenario to schedule.
         schedules: The space, in the notation of :mod:`~.planning.schedule_tuple`.
-        micro_batches: Wanted number of micro-batches for schedules that name none, the nearest allowed one
-            is used; ``None`` to choose among all, without overheads among the largest few and the even
+        micro_batches: Wanted number of micro-batches for schedules that name none; the nearest allowed one
+            is used. ``None`` to choose among all, or without overheads among the largest few and the even
             split's.
         beam: Plans that the search follows at a time.
 

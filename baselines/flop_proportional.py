@@ -12,7 +12,7 @@ from .planning.plan_baseline import SegmentBaseline
 
 
 class FlopProportional(SegmentBaseline):
-    """Blocks in proportion to the devices' speeds of the moment, within their memories.
+    """Blocks in proportion to the devices' current speeds, within their memories.
 
     Channels and queues are ignored. Blocks are whole: the largest remainders get what is left over.
     """

@@ -27,10 +27,10 @@ _priced, _row = called_from_python(segment_problem), called_from_python(environm
 def greedy_segments(problem: SegmentProblem) -> IntArray:
     """Place the blocks one after another, ``O(L K^2)``.
 
-    The first block goes to the first device. Every further one extends the last segment or opens the next
+    The first block goes to the first device. Every further block extends the last segment or opens the next
     device, whichever gives the cheaper partial plan, closed by the hop to the CU, under the true GPipe
-    objective; of equals the segment is extended. Devices without memory are passed over. A device is
-    opened only if it and the later ones can hold the rest, so the plan is always completed.
+    objective; on ties it extends the segment. Devices without memory are skipped. A device is opened only if
+    it and the later ones can hold the rest, so the plan is always completed.
 
     Args:
         problem: A cluster whose devices can hold the blocks.
@@ -62,11 +62,11 @@ def greedy_segments(problem: SegmentProblem) -> IntArray:
 
 
 class GreedyDPP(SegmentBaseline):
-    """Greedy segments for the queues, speeds and channels of the moment.
+    """Greedy segments for the current queues, speeds and channels.
 
-    Powers, bandwidth and micro-batches keep the common defaults. Overheads, the update and what radios draw
+    Powers, bandwidth and micro-batches keep the common defaults. Overheads, the update and the radios' power
     count as in DSSRA's segments. Every cluster weighs its own delay with the whole ``V``, as if it were the
-    slowest one; with budgets per second with ``V - sum z / T_ref``, as DSSRA's bound does. Where full power
+    slowest one; with budgets per second, with ``V - sum z / T_ref``, as DSSRA's bound does. Where full power
     breaks a CU's budget (``medium``), that CU's queue grows without end and the segments spare its hops more
     and more, at the expense of the delay.
 

@@ -5,7 +5,7 @@ and memory are optimised jointly with a split backward pass; the solver starts f
 is run online, and schedules are cached. The programme itself is a reconstruction ([R], after the zero-bubble
 one), solved by CP-SAT of OR-Tools rather than by a mixed-integer solver. Ours beyond that ([R], [X]):
 
-* links, the CU's relay, the uplink, the downlink and the server are also machines of the program
+* links, the CU's relay, the uplink, the downlink and the server are also machines of the programme
   (:mod:`~.planning.optpipe_model`);
 * nothing is off-loaded: edge boards have one memory and flash is slow;
 * the partition is an input, as in OptPipe: the one of a few usual splits (PipeEdge's, that of least latency,
@@ -66,14 +66,14 @@ class OptPipeFallback(UserWarning):
 
 @dataclass(frozen=True)
 class OptPipeReport:
-    """Record of how one cluster was planned; times are those of the round it was planned in.
+    """Record of how one cluster was planned; times are those of the round in which it was planned.
 
     Attributes:
         plan: The plan that is executed.
         executed_s: Makespan of the passes of its local step, which ends with the update [s].
         optimum_s: Makespan of the best order known for the same split and ``M`` [s]; ``None`` after a
             fallback.
-        bound_s: No order is faster than this [s]; ``None`` after a fallback.
+        bound_s: Lower bound on the makespan of any order [s]; ``None`` after a fallback.
         proven: Whether the solver proved its order optimal within its limit.
         note: Why the plan is not read off a proven optimum; ``None`` if it is.
     """
@@ -87,7 +87,7 @@ class OptPipeReport:
 
     @property
     def gap(self) -> float | None:
-        """Excess of the executed schedule over the best order found, as a share of that."""
+        """Excess of the executed schedule over the best order found, relative to that order."""
         return None if self.optimum_s is None else self.executed_s / self.optimum_s - 1.0
 
 
@@ -194,7 +194,7 @@ def plan_cluster(
         problem: The cluster.
         options: Numbers of micro-batches to choose from; the warm start decides.
         solver_time: Work limit of the solver, in its deterministic unit of about a second.
-        seed: Of the solver.
+        seed: Seed of the solver.
         refused: Why the solver must not be used; ``None`` if it may.
         max_devices: Most stages for the solver.
 
@@ -250,7 +250,7 @@ class OptPipe(StateScheduler):
         solver_time: Work limit of a cluster's programme in CP-SAT's deterministic unit, of about a second.
         max_devices: Most stages for the programme.
         max_micro_batches: Most micro-batches for the programme.
-        seed: Of the solver.
+        seed: Seed of the solver.
 
     Raises:
         ScenarioError: OR-Tools is not installed.
@@ -355,7 +355,7 @@ class OptPipe(StateScheduler):
 
 
 def _situation(state: SystemState, e: int, n: int) -> bytes:
-    """Key of a cluster's cached plan: all it depends on but the channels; path gains stand for the layout."""
+    """Key of a cluster's cached plan: all inputs except the channels; path gains stand for the layout."""
     present = np.asarray(state.present[e, n])
     parts = (
         present,

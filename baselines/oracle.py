@@ -3,12 +3,12 @@
 It minimises the same drift plus penalty ``V T + L(t+1) - L(t)`` as DSSRA, or the paper's bound of it
 ``V T + sum z e`` (`system_model.md` section 9, [S]), by different means:
 every combination of the clusters' segments (and, if wanted, micro-batches) is tried, and for each of them the
-powers and shares are optimised by SciPy's SLSQP on the physics of the simulator, ``round_costs``. Nothing is
-shared with DSSRA, so that either can be held against the other.
+powers and shares are optimised by SciPy's SLSQP on the physics of the simulator, ``round_costs``. It shares
+nothing with DSSRA, so each can check the other.
 
-For fixed segments the rest is convex in the logarithms of powers and shares (see :mod:`.oracle_powers`), so
-that its local minimum is the global one. Restarts from random points do not look for other minima, there are
-none: they guard against an optimiser that stops early.
+For fixed segments the rest is convex in the logarithms of powers and shares (see :mod:`.oracle_powers`), so a
+local minimum is the global one. Restarts from random points do not look for other minima, as there are none:
+they guard against an optimiser that stops early.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class OracleSolution:
     """The best decision found for one round.
 
     Attributes:
-        objective: Of the allocation, through ``round_costs``.
+        objective: Objective of the allocation, from ``round_costs``.
         allocation: The decision, without a batch axis.
         combinations: Combinations of segments and micro-batches that were tried.
         spread: Largest relative improvement that restarts brought over the first start's optimum of a
-            combination, among the best ones; about what the other combinations may be off by.
+            combination, among the best ones; an estimate of the other combinations' error.
     """
 
     objective: float
@@ -73,7 +73,7 @@ def cluster_plans(blocks: int, cap: IntArray) -> IntArray:
 class Oracle(StateScheduler):
     """Exhaustive over segments, convex optimisation over powers and shares; for tiny scenarios.
 
-    Deterministic. It says that it sees the truth: an evaluation gives it that in place of an estimate.
+    Deterministic. It declares that it sees the truth, so an evaluation shows it the truth, not an estimate.
 
     Args:
         scenario: The scenario to schedule.
@@ -82,7 +82,7 @@ class Oracle(StateScheduler):
             By default all are tried where passes or messages have overheads. Without any the largest gives
             the least delay under GPipe for any powers, shares and segments, at the same energy and memory.
         drift: ``"exact"`` for ``V T + L(t+1) - L(t)``, ``"bound"`` for ``V T + sum z e``.
-        restarts: Random starting points, besides a fixed one, for the best combinations, >= 0.
+        restarts: Random starting points, in addition to a fixed one, for the best combinations, >= 0.
         largest: Most combinations that are tried; a state with more is refused, >= 1.
         seed: Seed of the random starting points.
 
@@ -141,7 +141,7 @@ class Oracle(StateScheduler):
         return stack_allocations([self.solve(state[row]).allocation for row in rows])
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """``V T`` plus the drift, exact or its bound, through the simulator's physics.
+        """``V T`` plus the drift, exact or its bound, from the simulator's physics.
 
         Args:
             state: The system (...).
@@ -194,7 +194,7 @@ class Oracle(StateScheduler):
         return OracleSolution(best, best_allocation, len(found), spread)
 
     def _plans(self, state: SystemState) -> list[IntArray]:
-        """Plans of every cluster, with the faults of the instance."""
+        """Plans of every cluster; refuses states without a plan or with too many combinations."""
         cap = np.where(state.present, state.memory_cap, 0)
         if cap.ndim != 2:
             raise AllocationError(

@@ -16,7 +16,7 @@ repeated in every round for the channels and speeds of the moment and is exact: 
 allowed numbers of micro-batches are priced by the simulator, so it is never slower than the pair that the
 authors' rule would choose among them (their code also keeps at least two samples in a batch; here the
 scenario's list decides). Averaging comes at the end of the round. How clients are mapped to clusters, what
-the server is charged for and why **the delays are not on equal terms with DSSRA's** is said in
+the server is charged for and why **the delays are not on equal terms with DSSRA's** is explained in
 :mod:`.planning.split_training`. Queues of the energy budgets are ignored.
 """
 

@@ -11,9 +11,9 @@ devices need be used. PipeEdge plans the *inference* throughput of a pipeline. O
   devices in index order, as all CollaPipe plans do; for that order the programme is exact. The public code
   may also permute devices, which needs a state for every subset of them;
 * the hops from and to the CU count, because the data and the decoder's uplink are there;
-* of equally slow plans the one with the least total time is taken (the public code keeps the first found).
+* among equally slow plans the one with the least total time wins (the public code keeps the first found);
 
-* launches of a stage and overheads of messages count in stages and hops, for the ``M`` that is given. A
+* launches of a stage and overheads of messages count in stages and hops, for the given ``M``. A
   latency occupies no link, so it does not slow a stream of inferences down.
 
 Fill and drain of the pipeline, latencies, the update at the end of a local step and what comes once in a
@@ -33,7 +33,7 @@ from .planning.plan_baseline import SegmentBaseline
 
 
 class PipeEdge(SegmentBaseline):
-    """The partition with the fastest bottleneck for the speeds and channels of the moment; no queues.
+    """The partition with the fastest bottleneck for the current speeds and channels; no queues.
 
     Args:
         scenario: The scenario to schedule.

@@ -11,7 +11,7 @@ from collapipe_env.simulator.state import SystemState
 
 
 class RandomFeasible:
-    """Draws every number of the action uniformly from [-1, 1]; each decodes to a feasible allocation.
+    """Draws every number of the action uniformly from [-1, 1]; every action decodes to a feasible allocation.
 
     Args:
         scenario: The scenario to schedule.

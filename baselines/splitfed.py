@@ -10,11 +10,10 @@ the round is the field's standard one ([R]):
     V2: the server's part waits in one queue over the clusters and then has the whole speed.
 
 Ours ([X]): how clients are mapped to clusters and what the server is charged for, see
-:mod:`.planning.split_training`, also for why **these delays are not on equal terms
-with DSSRA's**. The cut is not prescribed; here it is the best one by enumeration with the delay that the
-simulator charges, in every round, per cluster for V1 and one for all for V2, whose server has one model. V2's
-server takes the clusters in the order in which they arrive; which order the clients have there is not decided
-by what is public to us.
+:mod:`.planning.split_training`, which also says why **these delays are not on equal terms with DSSRA's**. The
+cut is not prescribed; here it is the best one by enumeration with the delay that the simulator charges, in
+every round: one per cluster for V1 and one for all for V2, whose server has one model. V2's server takes the
+clusters in the order in which they arrive; the public sources do not say in which order it takes the clients.
 
 SplitFed does not pipeline: ``M = 1``, the mini-batch crosses the chain as a whole. Queues of the energy
 budgets are ignored.
@@ -54,7 +53,7 @@ class SplitFed(SplitTraining):
 
 
 class SplitFedV1(SplitFed):
-    """A server-side copy for every cluster; every cluster has its own cut, the best ones for the round."""
+    """A server-side copy and a cut for every cluster; together the cuts are the best for the round."""
 
     name = "SplitFed V1"
 

@@ -61,8 +61,8 @@ class VanillaFL(PlanBaseline):
     that cannot are left out and counted by :meth:`left_out`; the remaining shares grow, so the group is the
     largest one that fits. Memory pressure is thus relieved by smaller shares; activations are not recomputed.
     In the shipped scenarios all devices fit. Where no group fits with even shares, they become uneven (see
-    :func:`data_shares`), and only where a cluster's devices together cannot hold a mini-batch the scheduler
-    refuses.
+    :func:`data_shares`). The scheduler refuses a state only if a cluster's devices together cannot hold a
+    mini-batch.
 
     Channels and queues are ignored. Micro-batches let the transfers between the CU, the group and the
     server overlap with computing; ``micro_batches=1`` switches that off.
@@ -75,7 +75,7 @@ class VanillaFL(PlanBaseline):
     name = "VanillaFL"
 
     def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round; refused where a cluster cannot hold the encoder and a mini-batch."""
+        """Decide one round; refuses states in which a cluster cannot hold the encoder and a mini-batch."""
         share = self.shares(state)
         blocks = np.zeros(share.shape, dtype=np.int64)
         blocks[..., 0] = self.parameters.costs.blocks
@@ -119,7 +119,7 @@ class VanillaFL(PlanBaseline):
             state: The system (E, ...).
 
         Raises:
-            AllocationError: As :meth:`shares`.
+            AllocationError: As for :meth:`shares`.
         """
         idle: BoolArray = state.present & (self.shares(state) == 0.0)
         count: IntArray = idle.sum(axis=-1, dtype=np.int64)

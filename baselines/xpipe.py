@@ -1,25 +1,25 @@
 """XPipe (Guan et al., arXiv 1911.04610): an asynchronous pipeline with weight prediction.
 
 Stated by the public abstract (``algorithms.md`` 4.4): micro-batches of different mini-batches are in the pipe
-at once, so it is not flushed between them, and the weights of a stage are predicted, against the
-inconsistency and staleness that this brings. Reconstructed ([R]): 1F1B order with ``K_k = P - k``
+at once, so it is not flushed between them, and the weights of a stage are predicted, to counter the
+inconsistency and staleness that this causes. Reconstructed ([R]): 1F1B order with ``K_k = P - k``
 micro-batches in flight, prediction over ``ceil((K_k - 1) / M)`` steps by the optimiser's own rule (a learner
 that trains a model does that), and one more copy of a stage's weights in memory.
 
 Ours ([X]):
 
-* the ``H`` mini-batches of a round run without a flush; before the clusters' models are averaged there is
-  one. With ``H = 1``, the default of the shipped scenarios, nothing is left of the asynchrony: it then is
-  1F1B that pays for one more copy of the weights;
+* the ``H`` mini-batches of a round run without a flush; there is one before the clusters' models are
+  averaged. With ``H = 1``, the default of the shipped scenarios, no asynchrony is left: XPipe is then 1F1B
+  that pays for one more copy of the weights;
 * the server is the last of the ``P`` stages. It and its head are as in every plan: one mini-batch's update
   after the other, no prediction;
 * XPipe takes the partition as given. Here every set of devices, visited in index order, gets the partition
-  with the fastest slowest stage that memory allows, and of these sets the one with the least time of a
-  round is taken, simulated exactly. Links thus count in the choice of devices, not in the partition. In
-  clusters of more than ten devices not all sets are looked at (see :func:`device_sets`);
-* ``link_aware`` also plans with links counted as stages, and takes the faster plan: ``K_k`` then is the
+  with the fastest slowest stage that memory allows, and the set with the least time of a round, simulated
+  exactly, wins. Links thus count in the choice of devices, not in the partition. In clusters of more than
+  ten devices not all sets are tried (see :func:`device_sets`);
+* ``link_aware`` also plans with links counted as stages, and takes the faster plan: ``K_k`` is then the
   number of elements from the stage to the server, ``2 (S - k) + 2`` with ``S`` device stages. On slow links
-  that keeps devices busy, where memory is scarce it costs them blocks;
+  that keeps devices busy; where memory is scarce it costs them blocks;
 * where no partition fits the memories, a ceiling for all ``K_k`` is lowered until one does;
 * launches count in the partition, all overheads, latencies and updates in the time of a round. ``M`` is an
   input.
@@ -42,7 +42,7 @@ from .planning.schedule_search import caps_of, quickest
 from .planning.scheduled_plan import ScheduledPlan, allocation_of
 
 EXHAUSTIVE = 10
-"""Clusters of up to so many devices have all their sets of devices compared."""
+"""Largest number of devices of a cluster for which all sets of devices are compared."""
 
 
 def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> tuple[int, ...]:
@@ -51,23 +51,23 @@ def in_flight_caps(stages: int, link_aware: bool, ceiling: int) -> tuple[int, ..
     Args:
         stages: ``S``.
         link_aware: Count links as stages.
-        ceiling: No stage has more.
+        ceiling: Most micro-batches in flight in any stage.
     """
     caps = caps_of("link" if link_aware else "ordinary", "async", stages)
     return tuple(min(cap, ceiling) for cap in caps)
 
 
 def device_sets(problem: ChainProblem, present: IntArray) -> list[tuple[int, ...]]:
-    """Sets of devices to look at.
+    """Sets of devices to try.
 
     Args:
         problem: The cluster.
-        present: Devices that are there.
+        present: Devices that are present.
 
     Returns:
-        All sets of up to :data:`EXHAUSTIVE` devices. Of more devices, all sets of the fastest ones, and for
-        every number the fastest and the roomiest so many; among the latter is one that fits if any does with
-        one micro-batch in flight.
+        All sets of up to :data:`EXHAUSTIVE` devices. If there are more devices, all sets of the fastest ones,
+        and for every size the set of the fastest and the set of the roomiest devices; one of the latter fits
+        if any set fits with one micro-batch in flight.
     """
     fastest = present[np.argsort(problem.times.block_forward[present], kind="stable")].tolist()
     few, codes = fastest[:EXHAUSTIVE], range(1, 1 << len(fastest[:EXHAUSTIVE]))
@@ -111,7 +111,7 @@ class XPipe(PlanBaseline):
         sets = device_sets(problem, present)
         highest = 2 * len(present) + 2
         for ceiling in (highest, *range(min(highest, M * self.parameters.costs.local_steps) - 1, 0, -1)):
-            # Plans of equal length do without the links' caps.
+            # On ties the plan without link-aware caps wins.
             drafts = [
                 ScheduledPlan(devices, (), "async", in_flight_caps(len(devices), aware, ceiling), M)
                 for aware in ((False, True) if self.link_aware else (False,))

@@ -1,4 +1,4 @@
-"""DSSRA under the exact drift beside its bound: delay, energy and decision time, scenario by scenario.
+"""DSSRA with the exact drift and with its bound: delay, energy and decision time, scenario by scenario.
 
 Both play the same episodes, from empty queues; they see the same channels. Run::
 
@@ -29,7 +29,7 @@ FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
 
 @dataclass(frozen=True)
 class Options:
-    """DSSRA under the exact drift beside its bound."""
+    """DSSRA with the exact drift and with its bound."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""
@@ -43,7 +43,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--rounds", self.rounds, 1, 100_000), ("--episodes", self.episodes, 1, 1000))
         for name in self.scenarios:
             load_scenario(name).with_overrides({"budgets.per": self.per})
@@ -55,8 +55,8 @@ class Course:
 
     Attributes:
         delay_s: Mean delay of a round [s].
-        worst_energy: Worst node's average energy (power, of budgets per second) over its budget, mean over
-            episodes.
+        worst_energy: Worst node's average energy over its budget (power, if budgets are per second), mean
+            over episodes.
         milliseconds: Processor time of one environment's decision [ms].
     """
 

@@ -3,9 +3,9 @@
 Draws small systems (layout, fading, background load, queues from empty to heavy), decides each round with
 DSSRA and with the oracle, which tries every plan and optimises powers and shares for each, and prints the
 relative gaps of the objective, ``V T + L(t+1) - L(t)`` or the paper's bound ``V T + sum z e``. The delay of
-the broadcast and the drift of a round without energy, which nothing decides, are left out of both objectives:
-with them the gaps would look smaller. Passes and messages have no overheads here, so that the largest number
-of micro-batches is the best and the oracle need not try all. Run::
+the broadcast and the drift of a round without energy, which no decision changes, are left out of both
+objectives: with them the gaps would look smaller. Passes and messages have no overheads here, so the largest
+number of micro-batches is the best and the oracle need not try all. Run::
 
     python benchmarks/dssra_gap.py
     python benchmarks/dssra_gap.py --drift bound
@@ -42,7 +42,7 @@ LINKS = ("drop", "arq")
 BACKLOGS = (0.0, 0.3, 3.0, 30.0)
 """Mean normalised backlogs, from empty queues to heavy ones."""
 GOAL_MEDIAN, GOAL_WORST = 0.5, 3.0
-"""Most that the gaps may be [%]."""
+"""Largest median and worst gap wanted [%]."""
 WHAT = "relative gap of DSSRA's objective, without what nothing decides, to the oracle's"
 
 
@@ -62,7 +62,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(
             ("--instances", self.instances, 1, 100_000),
             ("--seed", self.seed, 0, 2**32),
@@ -79,9 +79,9 @@ class Instance:
         links: What packet errors do.
         backlog: Mean backlog of the queues that are not empty.
         oracle: The oracle's objective, without the broadcast.
-        gap: DSSRA's over it, less 1.
-        even_split: The even split's over it, less 1: what there is to lose.
-        spread: What restarts improved on the oracle's first optima, relative.
+        gap: DSSRA's objective over the oracle's, less 1.
+        even_split: The even split's objective over the oracle's, less 1: what there is to lose.
+        spread: Relative improvement by restarts over the oracle's first optima.
     """
 
     shape: tuple[int, int, int]
@@ -114,7 +114,7 @@ def draw_state(scenario: Scenario, mean_backlog: float, rng: np.random.Generator
     Args:
         scenario: Ranges of the layout, diversity of the fading.
         mean_backlog: Mean of the exponential backlogs; a third of the nodes has none.
-        rng: Source of all of it.
+        rng: Source of all random numbers.
     """
     state = mean_state(scenario, draw_layout(scenario, rng))
     diversity = scenario.radio.diversity
@@ -137,7 +137,7 @@ def draw_state(scenario: Scenario, mean_backlog: float, rng: np.random.Generator
 
 
 def measure(options: Options) -> list[Instance]:
-    """Decide all instances with both, showing progress."""
+    """Decide all instances with both schedulers, showing progress."""
     schedulers = {
         (shape, links): (
             DSSRA(scenario_of(shape, links), drift=options.drift),
@@ -168,7 +168,7 @@ def measure(options: Options) -> list[Instance]:
 
 
 def figures(results: Sequence[Instance]) -> list[Figure]:
-    """Gaps in percent, and what they are to be compared with."""
+    """Gaps in percent, and figures to compare them with."""
     gaps = 100.0 * np.array([r.gap for r in results])
     worst = results[int(np.argmax(gaps))]
     clusters, devices, blocks = worst.shape

@@ -1,11 +1,11 @@
 """Gap of DSSRA's decisions to the best that longer searches and random starts find, on systems of full size.
 
-Systems too large for the oracle (``dssra_gap.py``) have no known optimum. What is held against DSSRA's
-decision is the best of its own search with ``tolerance=0``, with four times the turns, and from random plans:
-a lower bound of the true gap. States are those of played episodes, and in equal number ones with random
-backlogs of up to 100; one half has overheads of passes and messages. The delay of the broadcast and the drift
-of a round without energy, which nothing decides, are left out of the objectives: with them the gaps would
-look smaller. Run::
+Systems too large for the oracle (``dssra_gap.py``) have no known optimum. DSSRA's decision is compared with
+the best of its own search with ``tolerance=0``, with four times the turns, and from random plans: a lower
+bound of the true gap. Half of the states come from played episodes, half have random backlogs of up to 100;
+half have overheads of passes and messages. The delay of the broadcast and the drift of a round without
+energy, which no decision changes, are left out of the objectives: with them the gaps would look smaller.
+Run::
 
     python benchmarks/dssra_search_gap.py
     python benchmarks/dssra_search_gap.py --states 60 --scenarios small --starts 5
@@ -39,11 +39,11 @@ FORMS: tuple[Literal["exact", "bound"], ...] = ("exact", "bound")
 OVERHEADS = asdict(OverheadSpec())
 FREE = dict.fromkeys(OVERHEADS, 0.0)
 ROWS, APART = 8, 3
-"""Environments that are played at once, and rounds between the states that are taken from them."""
+"""Environments played at once, and rounds between the states taken from them."""
 LONGER = 4
-"""Times the turns."""
+"""Factor of the turns in the longer search."""
 GOAL_MEDIAN, GOAL_WORST = 0.05, 0.5
-"""Most that the gaps may be [%]."""
+"""Largest median and worst gap wanted [%]."""
 WHAT = "relative gap of DSSRA's objective to the best of longer searches and random starts (a lower bound)"
 
 
@@ -63,7 +63,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(
             ("--states", self.states, 2 * len(self.scenarios), 100_000),
             ("--starts", self.starts, 0, 1000),
@@ -76,8 +76,8 @@ def states_of(scenario: Scenario, count: int, seed: int) -> Iterator[SystemState
 
     Args:
         scenario: The scenario.
-        count: How many batches of ``ROWS`` states.
-        seed: Of the channels and backlogs.
+        count: Number of batches of ``ROWS`` states.
+        seed: Seed of the channels and backlogs.
     """
     world, scheduler = World(scenario, IdleLearner(ROWS), ROWS), DSSRA(scenario)
     world.reset([np.random.default_rng([seed, row]) for row in range(ROWS)])
@@ -96,7 +96,7 @@ def states_of(scenario: Scenario, count: int, seed: int) -> Iterator[SystemState
 
 
 def objective(scheduler: DSSRA, state: SystemState, plan: Allocation) -> FloatArray:
-    """Objective of a plan without what nothing decides (E,)."""
+    """Objective of a plan without the parts that no decision changes (E,)."""
     given = scheduler.tradeoff_v * round_costs(scheduler.parameters, state, plan).broadcast
     if scheduler.drift == "exact":
         given = given + idle_drift(state.backlog)
@@ -105,13 +105,13 @@ def objective(scheduler: DSSRA, state: SystemState, plan: Allocation) -> FloatAr
 
 
 def gaps(scheduler: DSSRA, state: SystemState, starts: int, rng: np.random.Generator) -> FloatArray:
-    """DSSRA's gaps in some states (E,), relative to the best plan that is met.
+    """DSSRA's gaps in some states (E,), relative to the best plan found.
 
     Args:
         scheduler: DSSRA as it ships.
         state: The states (E, ...).
         starts: Random plans to start from.
-        rng: Source of these.
+        rng: Source of the random plans.
     """
     scenario, form = scheduler.scenario, scheduler.drift
     ours = objective(scheduler, state, scheduler.allocate(state))

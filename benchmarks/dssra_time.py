@@ -40,14 +40,14 @@ class Options:
     batch: int = 64
     """Environments of the batch, 1 to 10,000."""
     threads: int | None = None
-    """Threads for a batch, at least 1; by default what DSSRA takes by itself."""
+    """Threads for a batch, at least 1; by default DSSRA's own choice."""
     seed: int = 0
     """Seed of the channels, at least 0."""
     output: Path = RESULTS / "dssra_time.json"
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -67,8 +67,8 @@ def measure(name: str, environments: int, rounds: int, threads: int | None, seed
         name: The scenario.
         environments: Environments decided at once.
         rounds: Rounds, after one that is not counted.
-        threads: DSSRA's.
-        seed: Of the channels.
+        threads: Threads of DSSRA.
+        seed: Seed of the channels.
 
     Returns:
         Milliseconds for one environment; the note has the processor time of all threads, which hardly depends

@@ -2,9 +2,9 @@
 
 Real processes play plans of a scheduler with ``collapipe execute``'s own launcher; a local step and a round
 last as long as they are priced, if the machine keeps up. Every measured time is a reading of the machine's
-monotonic clock. The error of ``T_step`` is the mean over clusters and rounds, and the largest of them. The
+monotonic clock. The table gives the mean error of ``T_step`` over clusters and rounds, and the largest. The
 goal is 2 %. Cells that cannot be planned (interleaved chunks need ``M`` in multiples of the stages) are left
-out. The load of the machine stands beside each cell, as it decides. Run::
+out. Each cell also shows the load of the machine, on which the errors depend. Run::
 
     python benchmarks/execution_clock.py
     python benchmarks/execution_clock.py --schedules 1f1b --micro-batches 16 --rounds 3 --time-scale 1
@@ -56,12 +56,12 @@ class Options:
     time_scale: float | None = None
     """Wall time of a priced second; by default the shortest operation lasts 20 ms."""
     write: bool = False
-    """Write the table into docs/execution.md as well."""
+    """Also write the table into docs/execution.md."""
     output: Path = RESULTS / "execution_clock.json"
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--rounds", self.rounds, 1, 100))
 
 
@@ -74,16 +74,16 @@ class ClockCell:
         micro_batches: ``M``.
         scale: Wall time of a priced second [s].
         step_s: Priced ``T_step``, mean over clusters and rounds [s].
-        step_error: Mean error of it, over the price.
+        step_error: Mean error of ``T_step``, over the price.
         step_error_most: The largest in size, with its sign.
         round_s: Priced delay of a round, mean [s].
-        round_error: Mean error of it.
-        round_error_most: The largest in size.
+        round_error: Mean error of the delay, over the price.
+        round_error_most: The largest in size, with its sign.
         late_ms: Mean lateness of ends, in wall time [ms].
         late_most_ms: The largest [ms].
-        begun_late_ms: Mean lateness of begins [ms].
+        begun_late_ms: Mean lateness of starts [ms].
         begun_late_most_ms: The largest [ms].
-        overruns: Events that ended more than 1 ms late, a cluster and round.
+        overruns: Events that ended more than 1 ms late, per cluster and round.
         load: Load average of the machine before the cell.
     """
 

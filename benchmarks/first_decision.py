@@ -1,8 +1,8 @@
-"""Processor time from the import to DSSRA's first decision, with nothing compiled yet and with all of it.
+"""Processor time from the import to DSSRA's first decision, with nothing compiled and with everything.
 
-Every sample is a fresh process: import, ``gymnasium.make``, reset, first step, first decision. A cold one has
-an empty folder for compiled code, a warm one that of the cold one before it. Processor time, because the
-time on a clock depends on what else the machine does. Run::
+Every sample is a fresh process: import, ``gymnasium.make``, reset, first step, first decision. A cold process
+has an empty folder for compiled code, a warm one the folder of the cold process before it. The time is
+processor time, because wall-clock time depends on the machine's other work. Run::
 
     python benchmarks/first_decision.py
     python benchmarks/first_decision.py --processes 5
@@ -53,7 +53,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--processes", self.processes, 1, 100))
 
 

@@ -53,7 +53,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(
             ("--rounds", self.rounds, 1, 100_000),
             ("--episodes", self.episodes, 2, 1000),
@@ -127,7 +127,7 @@ def _played(
 def compare(options: Options) -> None:
     """Play, print the table as Markdown, and store it."""
     rows = []
-    # All of them before anything is played, so that a wrong file is not found after minutes.
+    # All nets are loaded before anything is played, so that a wrong file is found at once.
     nets = {name: [_net(agent, load_scenario(name)) for agent in options.agent] for name in options.scenarios}
     print(
         "| scenario | run | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
@@ -188,7 +188,7 @@ def _over_runs(name: str, reference: Course, runs: Sequence[tuple[Course, Course
 
 
 def _changes(course: Course, reference: Course) -> FloatArray:
-    """Relative differences of the delays by episodes [%]."""
+    """Relative differences of the delays by episode [%]."""
     changes: FloatArray = 100.0 * (np.array(course.delay_s) / np.array(reference.delay_s) - 1.0)
     return changes
 

@@ -1,15 +1,15 @@
 """DSSRA where changes of plan are priced, with and without the previous plan among its starting points.
 
-DSSRA settles segments and micro-batches in turn, so that it can miss a plan that keeps the blocks where they
-are under another number of micro-batches. Beside it stands a DSSRA that also begins its search, for each
-number of micro-batches, with the blocks of the round before (``kept``), and takes the plan of least
-objective. Three things are measured:
+DSSRA settles segments and micro-batches in turn, so it can miss a plan that keeps the blocks where they are
+under another number of micro-batches. A second DSSRA (``kept``) also begins its search, for each number of
+micro-batches, with the previous round's blocks, and takes the plan with the least objective. Three things are
+measured:
 
 * how often each misses the optimum of one round, which the oracle finds by trying every plan of small
   systems, in states of DSSRA's episodes in which a load has just changed;
-* what a decision costs in processor time;
-* what it does to episodes of the tier Migration: the delay of a round, with what the energy queues at the end
-  are worth. A better round need not be a better episode.
+* the processor time of a decision;
+* the effect on episodes of the Migration tier: the delay of a round, plus the worth of the energy queues at
+  the end. A better round need not be a better episode.
 
 Run::
 
@@ -68,9 +68,9 @@ SHAPES: tuple[dict[str, Any], ...] = tuple(
 LONG = 40
 """Rounds of an episode whose states are solved."""
 MISSED, FAR = 1e-3, 1e-2
-"""Relative gaps from which on the optimum counts as missed, and as missed by far."""
+"""Relative gaps above which the optimum counts as missed, and as missed by far."""
 SEED = 1_000_000
-"""Seed of the episodes: those of the table of the tiers."""
+"""Seed of the episodes, the same as in the table of tiers."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -105,10 +105,10 @@ class Options:
 
 
 class Kept(DSSRA):
-    """DSSRA that also begins with the blocks of the round before, for each number of micro-batches."""
+    """DSSRA that also begins with the previous round's blocks, for each number of micro-batches."""
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
-        """Decide one round: the best of DSSRA's own decision and of those from the kept plan.
+        """Decide one round: the best of DSSRA's own decision and of the decisions from the kept plan.
 
         Args:
             state: The system before the round (E, ...).
@@ -148,7 +148,7 @@ def gaps(options: Options) -> dict[str, FloatArray]:
     """Relative gaps of both to the oracle, in states of DSSRA's episodes in which a load has just changed.
 
     Args:
-        options: How many states.
+        options: Number of states and seed.
     """
     found: dict[str, list[float]] = {"dssra": [], "kept": []}
     bar = tqdm(total=options.states, unit="state", disable=None)
@@ -165,7 +165,7 @@ def gaps(options: Options) -> dict[str, FloatArray]:
             for _ in range(LONG):
                 state = env.state.map(np.copy)
                 ours = dssra.allocate(state)
-                # Elsewhere the plan stays, whatever begins the search.
+                # In other states the plan stays, wherever the search begins.
                 if (state.speed != load).any() and done < count:
                     done += 1
                     least = oracle.solve(state[0]).objective
@@ -185,8 +185,8 @@ class Played:
 
     Attributes:
         delay: Mean delay of a round in each episode (E,) [s].
-        priced: The same with what the energy queues at the end are worth (E,) [s].
-        moved: Rounds in which moments travelled, as a share (E,).
+        priced: The same plus the worth of the energy queues at the end (E,) [s].
+        moved: Share of rounds in which moments travelled (E,).
         milliseconds: Processor time of a decision of one environment [ms], the median.
     """
 
@@ -200,9 +200,9 @@ def played(scheduler: DSSRA, scenario: Scenario, options: Options) -> Played:
     """Play a scheduler's episodes.
 
     Args:
-        scheduler: Who decides.
+        scheduler: The scheduler.
         scenario: The scenario.
-        options: How many, and how long.
+        options: Number and length of episodes.
     """
     env = CollaPipeVectorEnv(options.episodes, scenario, "surrogate", autoreset_mode="Disabled")
     env.reset(seed=options.seed)
@@ -230,7 +230,7 @@ def played(scheduler: DSSRA, scenario: Scenario, options: Options) -> Played:
 
 
 def gap_figures(found: dict[str, FloatArray]) -> list[Figure]:
-    """How often the optimum of a round is missed.
+    """Shares of states in which the optimum of a round is missed, and the gaps.
 
     Args:
         found: Gaps by name.
@@ -249,11 +249,11 @@ def gap_figures(found: dict[str, FloatArray]) -> list[Figure]:
 
 
 def episode_figures(name: str, options: Options) -> list[Figure]:
-    """What the kept plan as a start does to episodes of a scenario.
+    """Effect of the kept plan as a start on episodes of a scenario.
 
     Args:
         name: The scenario.
-        options: How many episodes, and how long.
+        options: Number and length of episodes.
     """
     scenario = load_scenario(name)
     plain, kept = (played(kind(scenario, threads=1), scenario, options) for kind in (DSSRA, Kept))

@@ -1,8 +1,8 @@
-"""Rate of the real learner: milliseconds a round, and beside a plain PyTorch loop.
+"""Rate of the real learner: milliseconds per round, and compared with a plain PyTorch loop.
 
 The plain loop runs the same architecture, uncut, over the same micro-batches with gradient accumulation, and
 one fused AdamW step per cluster and round: no token dropout, no averaging, no compression, no server and no
-evaluation, so the least that any PyTorch code would do. Also measured: the learner with neighbouring
+evaluation. That is the least that any PyTorch code would do. Also measured: the learner with neighbouring
 micro-batches in one pass (``samples_per_pass`` of the scenario), the shortcut of plain SGD, mixed precision,
 and what evaluation adds in either mode. Run::
 
@@ -41,7 +41,7 @@ from collapipe_env.tasks.base import task_spec
 
 WHAT = "time of a round of the real learner over a plain loop's; range: quartiles over the turns"
 GOAL = 1.15
-"""Most that the learner may take of the plain loop's time over the same micro-batches."""
+"""Largest ratio wanted of the learner's time to the plain loop's over the same micro-batches."""
 NEVER = 1_000_000
 SAME = "learner, same micro-batches"
 
@@ -57,7 +57,7 @@ class Options:
     task: tuple[str, ...] = ("classification",)
     """Tasks, one after the other."""
     micro_batches: tuple[int, ...] = (4, 64)
-    """Micro-batches M to compare with the plain loop at; the other groups take the first."""
+    """Numbers of micro-batches at which to compare with the plain loop; the other groups use the first."""
     stages: int = 5
     """Stages of every cluster's pipeline, 1 to 1000."""
     rounds: int = 15
@@ -66,7 +66,7 @@ class Options:
     """PyTorch threads, 1 to 1024."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(
             ("--stages", self.stages, 1, 1000),
             ("--rounds", self.rounds, 1, 100_000),
@@ -79,7 +79,7 @@ class PlainLoop:
     """Gradient accumulation over micro-batches, one uncut model and one fused AdamW per cluster.
 
     Args:
-        scenario: Whose task and sizes to take.
+        scenario: Scenario whose task and sizes to take.
         micro_batches: M.
         device: Where to train.
     """
@@ -123,7 +123,7 @@ class RealLearner:
     """The learner of a scenario with some of its settings changed, ready to train rounds.
 
     Args:
-        scenario: What to start from.
+        scenario: Scenario to start from.
         device: Where to train.
         stages: Stages of every cluster's pipeline.
         micro_batches: M.
@@ -192,8 +192,8 @@ def figures_of(
     Args:
         group: Contestants that took turns; begins the figures' names.
         times: Seconds of each one's turns.
-        beside: Contestant that the others are held against.
-        goals: Most that a ratio may be, by contestant.
+        beside: Contestant with which the others are compared.
+        goals: Largest ratio wanted, by contestant.
         rounds: Rounds of a turn.
 
     Returns:
@@ -218,7 +218,7 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
         return RealLearner(scenario, device, options.stages, m, settings or {})
 
     def compare(group: str, actions: dict[str, Callable[[], None]], rounds: int = 1) -> None:
-        """Hold the actions against the first of them."""
+        """Compare the actions with the first of them."""
         times = timed(actions, turns if rounds == 1 else max(3, turns // 2), device)
         name = f"{task}, {device.type}, {group}"
         found.extend(figures_of(name, times, next(iter(actions)), {SAME: GOAL}, rounds))
@@ -256,7 +256,7 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
         },
     }
     for contestant in evaluated.values():
-        # So that evaluations begin within a turn, and the background's do not end in another contestant's.
+        # So that evaluations begin within a turn, and none in the background ends in another's turn.
         contestant.rounds(period // 2)
     compare(
         f"evaluation every {every} rounds, metrics every {metric_every}",

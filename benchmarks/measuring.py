@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 """Folder of the benchmarks' results."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 PACKAGES = ("collapipe-env", "gymnasium", "numpy", "numba", "stable-baselines3", "torch")
 
 
@@ -38,7 +38,7 @@ class Figure:
         unit: Its unit, such as ``"x CartPole-v1"`` or ``"s"``.
         low: Least over the slices.
         high: Most over the slices.
-        goal: What it should be at most; ``None`` without a goal.
+        goal: Largest value wanted; ``None`` without a goal.
         note: Why it was skipped, or what to know.
     """
 
@@ -65,11 +65,11 @@ class Figure:
 def followed(plan: EvaluationPlan, scheduler: str, episode: int) -> Iterator[tuple[RoundRecord, float]]:
     """Play the decisions of a finished episode again under the surrogate: each round, and its smoothed loss.
 
-    The learner changes nothing of the system's course, so delays and arrivals are those of the episode.
+    The learner does not affect the system, so delays and arrivals are those of the episode.
 
     Args:
-        plan: What was played.
-        scheduler: Who decided.
+        plan: The evaluation that was played.
+        scheduler: Name of the scheduler that decided.
         episode: Number of the episode.
     """
     env = CollaPipeVectorEnv(
@@ -104,7 +104,7 @@ def figure_table(figures: Sequence[Figure]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Versions and the machine, to read timings by."""
+    """Versions and the machine, as timings depend on them."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         versions[name] = metadata.version(name)
@@ -112,13 +112,13 @@ def machine() -> dict[str, Any]:
 
 
 def store(path: Path, what: str, options: Any, **content: Any) -> None:
-    """Store what was measured with its options and the machine, written aside, then renamed; say where.
+    """Store results with their options and the machine, through a temporary file; print the path.
 
     Args:
         path: JSON file.
         what: What was measured.
         options: Dataclass of the command's options.
-        **content: What came of it.
+        **content: The results.
     """
     used = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
     used.pop("output", None)
@@ -165,9 +165,9 @@ def command(
 
     Args:
         kind: Dataclass of the options, with ``check``, and ``output`` for a file.
-        run: What to do.
+        run: Function to run with the options.
         about: The script's docstring.
-        arguments: Without the program's name; those of this process by default.
+        arguments: Command line without the program's name; that of this process by default.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C.

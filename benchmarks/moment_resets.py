@@ -1,7 +1,7 @@
 """Learning under lost moments: the real learner with a share of its blocks' moments reset before every round.
 
-Says what ``migration.moments: reset`` costs in loss, and which part of a round's progress that is; the
-surrogate leaves resets out. Every share trains on the same batches; differences to no resets are paired, seed
+It measures the cost of ``migration.moments: reset`` in loss, and the part of a round's progress that this is;
+the surrogate leaves resets out. Every share trains on the same batches; differences from no resets are paired
 by seed. Run::
 
     python benchmarks/moment_resets.py
@@ -36,7 +36,7 @@ class Options:
     scenario: str = "small"
     """Scenario whose learner trains."""
     shares: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
-    """Shares of the blocks that are reset before a round, each 0 to 1; the first is compared with."""
+    """Shares of the blocks that are reset before a round, each 0 to 1; the first is the reference."""
     rounds: int = 100
     """Rounds, 1 to 100,000."""
     seeds: int = 3
@@ -45,7 +45,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--rounds", self.rounds, 1, 100_000), ("--seeds", self.seeds, 1, 1000))
         for share in self.shares:
             within(("--shares", share, 0.0, 1.0))
@@ -58,7 +58,7 @@ def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArra
         scenario: The scenario, with migration.
         share: Probability that a block's moments are reset before a round.
         rounds: Rounds to train.
-        seed: Of initial weights, batches and resets.
+        seed: Seed of initial weights, batches and resets.
     """
     work, N = scenario.workload, scenario.clusters
     learner = make_learner("real", scenario, 1)
@@ -81,11 +81,11 @@ def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArra
 
 
 def slowdown(without: FloatArray, losses: FloatArray) -> float:
-    """Share of the progress of every round that explains a course of losses best, by least squares.
+    """Lost share of every round's progress that best explains a course of losses, by least squares.
 
     Args:
         without: Losses after every round without resets (rounds,) [nat].
-        losses: Losses with them (rounds,) [nat].
+        losses: Losses with resets (rounds,) [nat].
     """
     rounds = np.arange(1, len(without) + 1, dtype=np.float64)
 

@@ -1,7 +1,7 @@
 """Time of DSSRA's decisions with further decisions open, over that with CollaPipe's own, and what they gain.
 
 Plays rounds with CollaPipe's own decisions and lets every search decide in the same states, in turn, so that
-ratios hold on a machine that does other work beside. Run::
+ratios also hold on a busy machine. Run::
 
     python benchmarks/open_search.py
     python benchmarks/open_search.py --scenarios medium --rounds 50 --environments 16
@@ -33,7 +33,7 @@ OPENINGS: tuple[tuple[Decision, ...], ...] = (
     ("schedule", "order", "server_blocks"),
 )
 GOAL = 5.0
-"""Most times the time with all of them open."""
+"""Largest ratio of times wanted."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -72,7 +72,7 @@ def measure(name: str, options: Options) -> list[Figure]:
         options: Rounds, environments and seed.
 
     Returns:
-        A figure for each opening; the note says how much the objective's part of delay falls.
+        A figure for each opening; the note says by how much the objective over ``V`` falls.
     """
     own, E = load_scenario(name), options.environments
     searches = [

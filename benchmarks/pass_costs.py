@@ -2,8 +2,8 @@
 
 A segment of encoder blocks runs forward and backward over micro-batches of several sizes ``b``, taking
 turns. The fitted ``alpha`` is the overhead of a pass, ``beta`` the time of a sample; their ratio, in samples,
-does not depend on the processor's speed and stands beside that of the scenario's prices. The law is then
-asked for the time of a whole mini-batch in ``M`` micro-batches, which is measured, too. Run::
+does not depend on the processor's speed and is compared with that of the scenario's prices. The law then
+predicts the time of a whole mini-batch in ``M`` micro-batches, which is also measured. Run::
 
     python benchmarks/pass_costs.py
     python benchmarks/pass_costs.py --scenario small --slices 30
@@ -47,7 +47,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         within(("--blocks", self.blocks, 1, 12), ("--slices", self.slices, 3, 1000))
 
 
@@ -66,7 +66,7 @@ class Segment:
         self._mask = additive_mask(torch.ones(w.batch_size, w.sequence_length, dtype=torch.int64))
 
     def passes(self, samples: int) -> tuple[float, float]:
-        """Seconds of one forward and one backward pass over so many samples."""
+        """Seconds of one forward and one backward pass over some samples."""
         x = self._x[:samples].detach().requires_grad_()
         start = time.perf_counter()
         out: Tensor = x

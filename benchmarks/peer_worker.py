@@ -1,6 +1,6 @@
 """Steps environments for ``benchmarks/peers.py``, all in turns: JSON on standard input, JSON at the end.
 
-Runs in any interpreter that has Gymnasium; needs nothing of this project, so that it also runs where only the
+Runs in any interpreter that has Gymnasium; needs nothing of this project, so it also runs where only the
 peers are installed.
 """
 
@@ -101,7 +101,7 @@ def versions(packages: Sequence[str]) -> dict[str, str | None]:
 
 def main() -> None:
     """Answer one request."""
-    # Environments print and warn: the reply gets a channel of its own, all else goes to standard error.
+    # Environments print and warn: the reply gets a channel of its own; other output goes to standard error.
     reply = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")

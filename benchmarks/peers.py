@@ -30,7 +30,7 @@ FOLDER = HERE / ".peers"
 REQUIREMENTS = HERE / "peers-requirements.txt"
 WORKER = HERE / "peer_worker.py"
 INSTALLED = "installed.txt"
-"""In the folder of the virtual environment: the requirements that were installed."""
+"""File in the virtual environment's folder with the requirements that were installed."""
 WHAT = "time of a single environment's step with random actions over CartPole-v1's in the same interpreter"
 UNIT = "x CartPole-v1"
 
@@ -42,7 +42,7 @@ class Peer:
     Attributes:
         row: Name in the table.
         package: Its pip package.
-        id: What ``gymnasium.make`` knows it by.
+        id: Its id for ``gymnasium.make``.
         imports: Modules that register it.
         about: What it simulates.
         mine: Whether it runs in this project's interpreter.
@@ -90,7 +90,7 @@ def interpreter(folder: Path) -> Path:
 
 
 def install(folder: Path) -> str:
-    """Create the peers' virtual environment and install into it, unless that was done; returns why not."""
+    """Create the peers' virtual environment and install into it, unless done; returns why that failed."""
     wanted, stamp = REQUIREMENTS.read_text(encoding="utf-8"), folder / INSTALLED
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return ""
@@ -109,7 +109,7 @@ def last_line(text: str) -> str:
 
 
 def measure(python: Path, mine: bool, slice_seconds: float, repeats: int) -> dict[str, Any]:
-    """Reply of the worker of an interpreter.
+    """Reply of the worker in an interpreter.
 
     Raises:
         CollaPipeError: If its process ends without a reply, or cannot even step CartPole.
@@ -133,11 +133,12 @@ def measure(python: Path, mine: bool, slice_seconds: float, repeats: int) -> dic
 
 
 def figures_of(replies: Mapping[bool, Mapping[str, Any]], missing: str) -> list[Figure]:
-    """One figure for each contestant, held against the CartPole of its own interpreter.
+    """One figure for each contestant, compared with the CartPole of its own interpreter.
 
     Args:
-        replies: Of the workers, by whether it is this project's; the peers' may be absent.
-        missing: Why it is.
+        replies: Replies of the workers, by whether the interpreter is this project's; the peers' reply may be
+            absent.
+        missing: Reason why it is absent.
     """
     found: list[Figure] = []
     yardsticks: dict[bool, Timing] = {}
@@ -167,7 +168,7 @@ class Options(SliceOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         if self.folder.exists() and not self.folder.is_dir():
             raise ScenarioError(f"--folder: {self.folder} is a file; name a folder")

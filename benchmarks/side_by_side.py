@@ -26,7 +26,7 @@ class Contestant:
 
     Attributes:
         name: Row of the table.
-        units: What one call counts for, such as the environments that it steps.
+        units: Units in one call, such as the environments that it steps.
         play: Plays a number of calls.
     """
 
@@ -41,7 +41,7 @@ class Timing:
 
     Attributes:
         name: Row of the table.
-        units: What one call counts for.
+        units: Units in one call.
         seconds: Seconds per unit in each slice, in the order of the run.
     """
 
@@ -61,7 +61,7 @@ class Timing:
 
 
 def calls_in_a_slice(contestant: Contestant, seconds: float) -> int:
-    """Calls that fill about the wanted time, found by doubling; warms the contestant up, too."""
+    """Calls that fill about the wanted time, found by doubling; also warms the contestant up."""
     contestant.play(1)  # what is compiled or imported in a first call says nothing about the next ones
     calls = 1
     while True:
@@ -128,7 +128,7 @@ def single(row: str, name: str, **options: Any) -> Contestant:
     Args:
         row: Row of the table.
         name: Id of the environment.
-        options: More for ``gymnasium.make``.
+        options: Further arguments of ``gymnasium.make``.
     """
     return Contestant(row, 1, stepper(gym.make(name, disable_env_checker=True, **options)))
 
@@ -139,8 +139,8 @@ def vector(row: str, name: str, num_envs: int, **options: Any) -> Contestant:
     Args:
         row: Row of the table.
         name: Id of the environment.
-        num_envs: How many step at once.
-        options: More for ``gymnasium.make_vec``.
+        num_envs: Number of environments that step at once.
+        options: Further arguments of ``gymnasium.make_vec``.
     """
     return Contestant(row, num_envs, stepper(gym.make_vec(name, num_envs=num_envs, **options)))
 
@@ -148,7 +148,7 @@ def vector(row: str, name: str, num_envs: int, **options: Any) -> Contestant:
 def ratio_figure(
     name: str, timing: Timing, yardstick: Timing, goal: float | None = None, rate: bool = False
 ) -> Figure:
-    """Time of something over that of a yardstick of the same run, with its rate as a note if asked for."""
+    """Time of a contestant over a yardstick's in the same run; ``rate`` adds steps per second as a note."""
     value, low, high = timing.ratio_to(yardstick)
     note = f"{1.0 / timing.median:,.0f} steps/s" if rate else ""
     return Figure(name, value, f"x {yardstick.name}", low, high, goal, note)
@@ -164,7 +164,7 @@ class SliceOptions:
     """Slices of each contestant, 1 to 1000."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -180,7 +180,7 @@ class VectorOptions(SliceOptions):
     """Numbers of environments, at least 1 each."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.

@@ -25,13 +25,13 @@ WHAT = "time of an environment's step; a step of a vector environment counts as 
 YARDSTICK = "CartPole-v1"
 CLASSICS = (YARDSTICK, "Pendulum-v1")
 SINGLE_GOALS = {"small": 20.0, "medium": 30.0}
-"""At most so many of CartPole's steps for one of a single environment, by scenario."""
+"""Most steps of CartPole in the time of a single environment's step, by scenario."""
 VECTOR_GOALS = {("medium", 256): 0.5}
-"""At most so many of CartPole's steps for one in the native vector environment, by scenario and its size."""
+"""Most steps of CartPole in the time of a step in the native vector environment, by scenario and size."""
 GROWTH = ("xlarge", "medium")
 """Scenarios compared at equal size of the vector environment: the first has 51 times as many devices."""
 GROWTH_GOALS = {256: 60.0}
-"""At most so many of the smaller one's steps for one of the larger, by size of the vector environment."""
+"""Most steps of the smaller scenario in the time of the larger's, by size of the vector environment."""
 
 
 def known_ids() -> list[str]:
@@ -50,7 +50,7 @@ def ladder() -> list[str]:
 
 
 def short(name: str) -> str:
-    """The scenario where an id is one of the ladder's, else the id: what rows of the table are called."""
+    """Name of an id in the table: the scenario if the id is one of the ladder's, otherwise the id."""
     return name.split("-")[1].lower() if name in ladder() else name
 
 
@@ -76,7 +76,7 @@ class Options(VectorOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         known = known_ids()
         for name in self.ids:
@@ -93,13 +93,13 @@ def figures(
     """Measure all environments in turns.
 
     Args:
-        ids: Ours; the ladder of scenarios by default.
+        ids: This project's environments; the ladder of scenarios by default.
         num_envs: Sizes of the vector environments, >= 1 each.
         slice_seconds: Length of a slice [s].
         repeats: Slices of each, >= 1.
 
     Returns:
-        A figure for each contestant, then the growth from ``medium`` to ``xlarge`` where both are there.
+        A figure for each contestant, then the growth from ``medium`` to ``xlarge`` where both are measured.
     """
     ids, sizes = list(dict.fromkeys(ladder() if ids is None else ids)), list(dict.fromkeys(num_envs))
     contestants = [single(single_row(name), name) for name in (*CLASSICS, *ids)]

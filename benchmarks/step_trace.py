@@ -31,7 +31,7 @@ def traced_step(scenario: str) -> list[tuple[str, str]]:
     env = gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped
     env.reset(seed=0)
     action = env.action_space.sample()
-    env.step(action)  # what is worked out once for all steps
+    env.step(action)  # works out what all steps share
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:

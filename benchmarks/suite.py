@@ -67,10 +67,10 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
-            ScenarioError: Names a part that there is not.
+            ScenarioError: Names a part that does not exist.
         """
         if self.only == ():
             raise ScenarioError(f"--only names no part: there are {', '.join(PARTS)}")

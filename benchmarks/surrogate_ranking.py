@@ -1,11 +1,11 @@
 """Rank correlation of schedulers' time-to-target between surrogate and real training (Spearman).
 
 Every scheduler plays the same held-out episodes with real training; the surrogate then follows the very
-same decisions, so that delays and losses of micro-batches are equal and only the learning differs. The target
+same decisions, so delays and losses of micro-batches are equal and only the learning differs. The target
 is the smoothed loss that the median real episode has reached after 60 % of the rounds. Episodes that never
 reach it count with their whole length. Schedulers whose training the surrogate does not model (split
-training, stale weights) are left out of the headline figure and reported apart. Finished episodes are kept,
-so an interrupted call goes on where it was. Run::
+training, stale weights) are left out of the headline figure and reported separately. Finished episodes are
+kept, so an interrupted run resumes. Run::
 
     python benchmarks/surrogate_ranking.py
     python benchmarks/surrogate_ranking.py --scenario medium --task ner --episodes 5
@@ -62,7 +62,7 @@ class Options:
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -93,7 +93,7 @@ class Course:
     loss: FloatArray
 
     def to_target(self, target: float) -> tuple[float, int, bool]:
-        """Seconds and rounds until the loss is at the target (else of the episode), and whether it is."""
+        """Seconds and rounds until the loss reaches the target (or the episode ends), and whether it does."""
         below = np.flatnonzero(self.loss <= target)
         rounds = int(below[0]) + 1 if below.size else len(self.delay)
         return float(self.delay[:rounds].sum()), rounds, bool(below.size)
@@ -108,9 +108,9 @@ class Ranked:
     """One scheduler under both learners.
 
     Attributes:
-        scheduler: Name it is asked for by.
+        scheduler: Name by which it is requested.
         modelled: Whether the surrogate models its training.
-        figures: Of each learner and episode, seconds and rounds to the target, and whether it was reached
+        figures: Seconds and rounds to the target, and whether it was reached, for each learner and episode
             (2, episodes, 3).
     """
 
@@ -120,7 +120,7 @@ class Ranked:
 
     @classmethod
     def of(cls, scheduler: str, modelled: bool, courses: Courses, target: float) -> Ranked:
-        """Hold a scheduler's episodes under both learners against the target."""
+        """Measure a scheduler's episodes under both learners by the target."""
         found = [[one.to_target(target) for one in courses[learner]] for learner in LEARNERS]
         return cls(scheduler, modelled, np.array(found, dtype=np.float64))
 
@@ -138,8 +138,8 @@ def play(options: Options) -> tuple[EvaluationPlan, dict[str, dict[str, list[Cou
     """Play all episodes that are not finished yet.
 
     Returns:
-        The plan, the episodes by scheduler and learner, and why schedulers that cannot play the scenario
-        cannot.
+        The plan, the episodes by scheduler and learner, and the reasons of schedulers that cannot play the
+        scenario.
     """
     scenario = load_scenario(options.scenario)
     scenario = scenario.with_task(options.task or scenario.workload.task)
@@ -178,16 +178,16 @@ def default_target(courses: Sequence[Course]) -> float:
 def correlation(name: str, real: FloatArray, surrogate: FloatArray, seed: int = 0) -> Figure:
     """Spearman's coefficient of the means over episodes, with a 95 % bootstrap interval.
 
-    Both schedulers and episodes are resampled: either could have been others.
+    Both schedulers and episodes are resampled, as either could have been others.
 
     Args:
-        name: Of the figure.
+        name: Name of the figure.
         real: One figure for each scheduler and episode (schedulers, episodes).
         surrogate: The same under the surrogate.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
 
     Returns:
-        The coefficient; NaN where one of the learners ranks all the same.
+        The coefficient; NaN where one of the learners ranks all schedulers the same.
     """
     schedulers, episodes = real.shape
     rng = np.random.default_rng(seed)

@@ -23,18 +23,18 @@ from collapipe_env.scenario.names import TIER_SIZES, TIERS
 
 WHAT = "time of a tier's step over that of the scenario without processes and load (surrogate learner)"
 GOAL = 2.0
-"""Most times the static step."""
+"""Largest ratio wanted of a tier's step to the static step."""
 ID = "CollaPipeSurrogate-v0"
 
 
 def static_twin(scenario: Scenario) -> Scenario:
-    """The scenario with no process on, a free server, and the full clock left to every device.
+    """The scenario without processes, with a free server and the full clock left to every device.
 
     Args:
         scenario: A tier.
     """
     fields = scenario.to_dict()
-    # Overrides would leave processes on that they do not name.
+    # Overrides would leave on processes that they do not name.
     fields["dynamics"] = {**fields["dynamics"], "processes": {}, "load_levels": [1.0]}
     fields.pop("server", None)  # its tenants come and go, and its queue is a process
     return load_scenario({**fields, "name": f"{scenario.name}-static"})
@@ -52,7 +52,7 @@ class Options(VectorOptions):
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         for size in self.sizes:
             if size not in TIER_SIZES:
@@ -80,7 +80,7 @@ def figures(
         repeats: Slices of each, >= 1.
 
     Returns:
-        A figure for each tier, size and number of environments, and for each of the latter the slowest.
+        A figure for each tier, size and number of environments, and the slowest for each of these numbers.
     """
     found, worst = [], []
     for together in num_envs:

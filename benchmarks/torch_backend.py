@@ -1,8 +1,8 @@
 """Environments as PyTorch tensors against the NumPy vector environment: time of a step per environment.
 
-All contestants take turns in short slices, see ``side_by_side.py``. Every one plays the surrogate with random
-actions that are already where it computes, and its own resets. Without a GPU the rows of the GPU are skipped,
-with the reason. Run::
+All contestants take turns in short slices, see ``side_by_side.py``. Each plays the surrogate with random
+actions that are already on its device, and resets itself. Without a GPU the rows of the GPU are skipped, with
+the reason. Run::
 
     python benchmarks/torch_backend.py
     python benchmarks/torch_backend.py --scenario small --num-envs 1024 --compiled
@@ -26,7 +26,7 @@ from collapipe_env.scenario import load_scenario
 WHAT = "time of a step per environment, torch backend over the NumPy vector environment of the same size"
 NUM_ENVS = (256, 1024, 4096)
 GPU_NUM_ENVS = (16384,)
-"""Sizes that only the GPU plays, besides the others."""
+"""Further sizes, which only the GPU plays."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Options(VectorOptions):
     dtypes: tuple[Literal["float64", "float32"], ...] = ("float64", "float32")
     """Real types."""
     compiled: bool = False
-    """Measure torch.compile, too; compiles first."""
+    """Also measure torch.compile; compiles first."""
     threads: int | None = None
     """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
     output: Path = RESULTS / "torch_backend.json"
     """JSON file to write."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         load_scenario(self.scenario)
         within(("--threads", self.threads, 1, 1024))
@@ -96,7 +96,7 @@ def figures(
         scenario: A shipped scenario.
         num_envs: Sizes.
         dtypes: Real types of the tensors.
-        compiled: Measure compiled environments, too.
+        compiled: Also measure compiled environments.
         slice_seconds: Length of a slice.
         repeats: Slices of each.
 
@@ -108,7 +108,7 @@ def figures(
     gpu = torch.cuda.is_available()
     kinds = [(dtype, wanted) for dtype in dtypes for wanted in ((False, True) if compiled else (False,))]
     sizes = list(dict.fromkeys(num_envs))
-    # Size by size, so that what is not measured just now holds no memory.
+    # One size at a time, so that contestants of other sizes hold no memory.
     for size in sizes:
         yardstick = numpy_contestant(scenario, size)
         devices = ("cpu", "cuda") if gpu else ("cpu",)

@@ -8,8 +8,8 @@ falls towards the least one that the energy budgets allow, as ``O(1 / V)``, whil
     python benchmarks/tradeoff_sweep.py --figure docs/images/tradeoff.png
     python benchmarks/tradeoff_sweep.py --long-rounds 5000      # do the long-term budgets hold?
 
-Queues need ``O(V)`` rounds to fill. Every V therefore begins with the queues in which the one before it
-ended, in proportion to V, and plays a warm-up that is not counted; the long run begins with empty queues.
+Queues need ``O(V)`` rounds to fill. Every V therefore begins with the queues at the end of the previous one,
+scaled to V, and plays a warm-up that is not counted; the long run begins with empty queues.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Options:
         return self.output.with_suffix(".png") if self.figure is None else self.figure
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -99,7 +99,7 @@ class Point:
         v: ``V`` [1/s].
         delay: Time-average round delay [s].
         backlog: Time-average of the mean normalised backlog of the nodes that exist.
-        largest_backlog: The same of the node with the most.
+        largest_backlog: The same for the node with the largest.
         energy_ratio: Largest time-average energy over budget of a node.
     """
 
@@ -123,11 +123,11 @@ def played(
     """Play rounds, showing progress.
 
     Args:
-        world: Where; it goes on from there.
-        scheduler: Who decides.
-        count: How many rounds.
-        label: Of the progress bar.
-        free: Whether decisions forget the energy budgets, as with empty queues.
+        world: The environments; play continues from their state.
+        scheduler: The scheduler.
+        count: Number of rounds.
+        label: Label of the progress bar.
+        free: Whether decisions ignore the energy budgets, as with empty queues.
     """
     for _ in tqdm(range(count), desc=label, unit="round", disable=None):
         state = world.state
@@ -179,8 +179,8 @@ def long_run(scenario: Scenario, rounds: int, seed: int) -> list[dict[str, float
     """Budgets in the long run from empty queues, at the scenario's own V.
 
     Args:
-        scenario: What to play.
-        rounds: How long.
+        scenario: The scenario to play.
+        rounds: Number of rounds.
         seed: Seed of the channels.
 
     Returns:

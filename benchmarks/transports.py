@@ -1,7 +1,7 @@
-"""One way of a frame between two processes of an execution: TCP against gloo, and how fast either streams.
+"""One-way time of a frame between two processes of an execution, TCP against gloo, and their streaming rates.
 
 The two take turns, so that a busy machine slows both alike. A frame goes to the other process and back; half
-of that is its one way, of which the median and the 95th percentile are given. Streaming sends frames one
+of that is its one-way time, given as the median with the 5th and 95th percentiles. Streaming sends frames one
 after the other until the last one is answered. Run::
 
     python benchmarks/transports.py
@@ -59,7 +59,7 @@ class Options:
 def endpoint(
     transport: str, name: str, token: str, peer: Address | None = None
 ) -> GlooEndpoint | TcpEndpoint:
-    """An endpoint, which knows its peer if that is there already."""
+    """An endpoint, connected to its peer if there is one already."""
     control = TcpEndpoint(name, token=token)
     made = GlooEndpoint(control) if transport == "gloo" else control
     if peer is not None:
@@ -68,7 +68,7 @@ def endpoint(
 
 
 def echo(transport: str, token: str, parent: Address, told: Any) -> None:
-    """Answer every frame of the parent with the same, or the last one of a stream with a word."""
+    """Answer a frame of the parent with the same frame, and the last one of a stream with an empty one."""
     mine = endpoint(transport, "child", token, parent)
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -107,7 +107,7 @@ class Link:
         return time.perf_counter() - begun
 
     def stream(self, array: np.ndarray[Any, Any], count: int) -> float:
-        """Time until frames that are sent one after the other are there [s]."""
+        """Time until frames that are sent one after the other have arrived [s]."""
         begun = time.perf_counter()
         for number in range(count):
             kind = "last" if number == count - 1 else "next"
@@ -123,7 +123,7 @@ class Link:
 
 
 def repeated(once: Callable[[], float], seconds: float) -> list[float]:
-    """What something returns, again and again for some time."""
+    """Results of a function that is called again and again for some time."""
     ends = time.perf_counter() + seconds
     found: list[float] = []
     while time.perf_counter() < ends or not found:

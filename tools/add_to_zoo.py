@@ -109,9 +109,9 @@ def add(options: Options) -> zoo.ShippedAgent:
 
 
 def with_whole_curve(checkpoint: Path) -> AgentFile:
-    """What plays of a checkpoint, with the record of the whole training if ``latest.zip`` stands beside it.
+    """Playing part of a checkpoint, with the whole training's record if ``latest.zip`` is beside it.
 
-    ``best.zip`` was written when training went on, so it knows nothing of the validations after it.
+    ``best.zip`` was written while training went on, so it lacks the validations after it.
     """
     found = playing_part(checkpoint)
     latest = checkpoint.with_name("latest.zip")

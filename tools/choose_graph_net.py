@@ -1,8 +1,8 @@
 """Choose one of several training runs of the graph net, on validation episodes alone.
 
 A run is judged by the geometric mean of the objectives (V times the mean delay, plus drift) on ``small``,
-``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any of the
-training: runs that are alike on sizes that they know may differ beyond. No test episode is looked at. Run::
+``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any in the
+training: runs that are equally good on known sizes may differ beyond them. No test episode is used. Run::
 
     python tools/choose_graph_net.py runs/net-*/checkpoints/latest.safetensors
 """

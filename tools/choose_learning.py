@@ -1,14 +1,14 @@
 """Choose the hyper-parameters of a task on its dev part, for ``docs/learning.md``.
 
-Run ``python tools/choose_learning.py``. One field after another is tried at every value of a short list, the
-others as chosen so far. A value is taken over the present one only where its score, averaged over seeds, is
+Run ``python tools/choose_learning.py``. One field after another is tried at every value of a short list, with
+the others as chosen so far. A value replaces the present one only if its score, averaged over seeds, is
 better by more than the standard error of the difference between runs of equal seeds. Scores are the headline
 metric on the whole dev part, averaged over the last quarter of a run's evaluations, since single ones are
 noisy.
 
 The test part is left alone until the choice is made. Then the start and the choice are trained anew and
-scored on it, once. An even split allocates: nothing of what is chosen changes what a round costs. Finished
-runs are kept: run it again after Ctrl-C.
+scored on it, once. An even split allocates: none of the chosen fields changes what a round costs. Finished
+runs are kept: run the command again after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ class Options(RunOptions):
     rounds: int = 100
     """Rounds of a run."""
     no_test: bool = False
-    """Leave the test part alone at the end, too."""
+    """Leave the test part alone at the end as well."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         kept.within(("--rounds", self.rounds, 1, 1_000_000))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A value of a field, tried beside those that were chosen before.
+    """A value of a field, tried together with the values chosen before.
 
     Attributes:
         field: Name of the field.
@@ -130,8 +130,8 @@ def clearly_better(scores: FloatArray, present: FloatArray) -> bool:
     """Whether scores exceed others of the same seeds by more than the standard error of the difference.
 
     Args:
-        scores: Of the value that is tried, seed by seed (S,).
-        present: Of the present value (S,).
+        scores: Scores of the tried value, seed by seed (S,).
+        present: Scores of the present value (S,).
     """
     gain = scores - present
     error = np.std(gain, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0

@@ -148,4 +148,4 @@ COMMON = {
     """),
     "number": words_of("3 4 5 7 9 12 15 18 20 24 30 42 65 90 120 300 1500"),
 }
-"""Words for the slots that are no names."""
+"""Words for the slots that are not names."""

@@ -25,7 +25,7 @@ class Fitted(NamedTuple):
     Attributes:
         known: Name of the known set.
         quantity: Quantity of its traces.
-        files: Regular expression that names of files match from their begin on.
+        files: Regular expression that file names match from their start.
     """
 
     known: str
@@ -61,7 +61,7 @@ def fit(source: Fitted) -> Profile:
     """Fit a profile.
 
     Args:
-        source: What it is fitted to.
+        source: Traces that it is fitted to.
     """
     traces = fitted_traces(source)
     found = moments(traces)
@@ -80,7 +80,7 @@ def fit(source: Fitted) -> Profile:
 
 
 def profile_table(profiles: Mapping[str, Profile]) -> str:
-    """Return the table of profiles beside what was measured.
+    """Return the table of profiles beside the measured figures.
 
     Args:
         profiles: Fitted profiles by name.

@@ -32,9 +32,9 @@ class ManyMicroBatches(PipeLine):
 
 
 class FewestDevices(PipeLine):
-    """Blocks split evenly over the fewest devices whose memory holds the encoder, else as the even split.
+    """Blocks split evenly over the fewest devices whose memory holds the encoder.
 
-    Devices with much memory come first; of equally large ones the faster.
+    Devices with more memory come first; among equals the faster. The rest is as in the even split.
     """
 
     name = "fewest devices"

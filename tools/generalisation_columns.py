@@ -10,8 +10,8 @@ from collapipe_env.scenario import Scenario, load_scenario
 def sized(clusters: int, devices: int) -> Scenario:
     """A system between those of the ladder: ``large`` with other numbers of clusters N and devices K.
 
-    Band, server, power and least bandwidth are those of the ladder: 5 MHz, 0.5 TFLOP/s and 5 W a cluster, and
-    8 % of the band shared out evenly.
+    Band, server, power and least bandwidth are those of the ladder: 5 MHz, 0.5 TFLOP/s and 5 W per cluster,
+    and 8 % of the band shared out evenly.
     """
     return load_scenario("large").with_overrides(
         {
@@ -56,4 +56,4 @@ MEANINGS: Mapping[str, str] = {
     "V-half": "`medium` with half the weight V of the delay",
     "V-double": "`medium` with twice the weight V of the delay",
 }
-"""Meanings of the columns that are no shipped scenarios."""
+"""Meanings of the columns that are not shipped scenarios."""

@@ -19,11 +19,11 @@ def replaced(text: str, name: str, content: str, page: object = "the page") -> s
     Args:
         text: The page.
         name: Name of the part.
-        content: What is to stand there.
-        page: Where the page is, for the error.
+        content: New content of the part.
+        page: Path of the page, for the error.
 
     Raises:
-        DataError: If the part's markers are not there exactly once.
+        DataError: If the part's markers do not occur exactly once.
     """
     begin, end = BEGIN.format(name), END.format(name)
     if text.count(begin) != 1 or text.count(end) != 1:
@@ -58,7 +58,7 @@ def write_parts(page: Path, parts: Mapping[str, str], target: Path | None = None
         target: Where to write; the page itself by default.
 
     Raises:
-        DataError: If a pair of markers is not there exactly once; nothing is written then.
+        DataError: If a pair of markers does not occur exactly once; nothing is written then.
     """
     text = page.read_text(encoding="utf-8")
     for name, content in parts.items():

@@ -25,7 +25,7 @@ class IndexReadme(MetadataHookInterface):
 
 
 def index_readme(readme: str) -> str:
-    """A README without relative links: a page becomes its path in the repository, a picture goes.
+    """A README without relative links: pages become their paths in the repository, pictures are left out.
 
     Args:
         readme: Markdown that begins with a heading and a blank line; links stand on one line each, written

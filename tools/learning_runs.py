@@ -1,4 +1,4 @@
-"""Training runs behind ``docs/learning.md``: what both of its commands share.
+"""Training runs behind ``docs/learning.md``: shared parts of its two commands.
 
 Runs are held-out episodes under the real learner, played and kept by the package's own evaluation: a run
 whose files fit is not trained again.
@@ -55,7 +55,7 @@ class RunOptions:
     """Leave the page in docs as it is."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -68,7 +68,7 @@ class Curve:
     """One run at its evaluations.
 
     Attributes:
-        seconds: Simulated time until each [s]; the untrained model's is the first.
+        seconds: Simulated time until each evaluation [s]; the first is the untrained model's.
         loss: Evaluation loss [nat].
         metric: The task's headline metric; without the untrained model's.
     """
@@ -84,19 +84,19 @@ def main(
     """Read a command line and run it with the options and the arguments; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
-        # Fixed allocations look at no budget, and how well a scheduler keeps one is shown elsewhere.
+        # Fixed allocations ignore budgets, and how well a scheduler keeps them is shown elsewhere.
         warnings.simplefilter("ignore", EnergyBudgetWarning)
         return command(kind, lambda options: run(options, given), about, given)
 
 
 def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) -> EvaluationPlan:
-    """All runs of a case.
+    """Plan all runs of a case.
 
     Args:
         options: Number of runs, and where they are kept.
         name: Name of the case, and of its folder.
         scenario: The scenario; its rounds are the rounds of a run.
-        scheduler: Who allocates.
+        scheduler: Scheduler that allocates.
     """
     return EvaluationPlan(
         scenario=scenario.with_overrides({"name": name}),
@@ -116,7 +116,7 @@ def train(plans: Mapping[str, EvaluationPlan], processes: int) -> dict[str, list
 
 
 def evaluations(rounds: int, wanted: int) -> dict[str, object]:
-    """Settings for about so many evaluations, the last round's among them."""
+    """Settings for about ``wanted`` evaluations, one of them after the last round."""
     least = max(rounds // wanted, 1)
     every = max(divisor for divisor in range(1, least + 1) if rounds % divisor == 0)
     return {
@@ -129,7 +129,7 @@ def evaluations(rounds: int, wanted: int) -> dict[str, object]:
 
 
 def curve(result: EpisodeResult, every: int) -> Curve:
-    """A run at its evaluations, which come every so many rounds."""
+    """A run at its evaluations, one every ``every`` rounds."""
     chosen = slice(every - 1, None, every)
     return Curve(
         seconds=np.concatenate(([0.0], np.cumsum(result.delay)[chosen])),
@@ -139,7 +139,7 @@ def curve(result: EpisodeResult, every: int) -> Curve:
 
 
 def time_to_loss(run: Curve, target: float) -> float:
-    """Simulated time at which the loss first is at the target [s], linear between evaluations; else NaN."""
+    """Simulated time at which the loss first reaches the target [s], linear between evaluations; else NaN."""
     below = np.flatnonzero(run.loss <= target)
     if not below.size:
         return float("nan")
@@ -148,7 +148,7 @@ def time_to_loss(run: Curve, target: float) -> float:
 
 
 def reached(times: Sequence[float]) -> str:
-    """Simulated times to a loss as text; where some runs never get there, how many do."""
+    """Simulated times to a loss as text; if some runs never reach it, the number that do."""
     there = [seconds for seconds in times if not np.isnan(seconds)]
     return interval(times, ".0f") if len(there) == len(times) else f"{len(there)} of {len(times)} reach it"
 
@@ -172,13 +172,13 @@ def band(axes: Axes, x: FloatArray, runs: Sequence[FloatArray], colour: str) -> 
 def publish(
     part: str, table: str, picture: Path, draw: Callable[[], Figure], command_line: Sequence[str], page: bool
 ) -> None:
-    """Write figure and table into the work folder, and into the page if asked to.
+    """Write figure and table into the work folder and, if ``page``, into the page.
 
     Args:
-        part: Name of the page's part; the one of the command is called after it.
+        part: Name of the page's part; the part with the command is named after it.
         table: The table in Markdown.
         picture: File of the figure in the work folder.
-        draw: Draws it.
+        draw: Draws the figure.
         command_line: Script and arguments.
         page: Whether to write the page.
     """
@@ -198,8 +198,8 @@ def write_page(part: str, content: str, command_line: Sequence[str]) -> None:
     """Write a part of the page, and the command that made it.
 
     Args:
-        part: Name of the page's part; the one of the command is called after it.
-        content: What is to stand there, in Markdown.
+        part: Name of the page's part; the part with the command is named after it.
+        content: New content of the part, in Markdown.
         command_line: Script and arguments.
     """
     named = ", ".join(f"{n} {v}" for n, v in versions().items() if n in ("collapipe-env", "torch"))

@@ -45,17 +45,17 @@ def scenario_of(fields: dict[str, Any] | None) -> Scenario:
     """The scenario ``medium`` with batteries.
 
     Args:
-        fields: Of the process; ``None`` without it.
+        fields: Fields of the process; ``None`` without it.
     """
     processes = {} if fields is None else {"battery": fields}
     return load_scenario({"base": "medium", "dynamics": {"rounds": ROUNDS, "processes": processes}})
 
 
 def rounds_of(scenario: Scenario, rule: str) -> Iterator[tuple[SystemState, RoundRecord]]:
-    """Play a scheduler, and give the system before each round and the round.
+    """Play a scheduler, and yield the system before each round and the round's record.
 
     Args:
-        scenario: What to play.
+        scenario: The scenario to play.
         rule: The scheduler.
     """
     env = CollaPipeVectorEnv(EPISODES, scenario, "surrogate")

@@ -32,7 +32,7 @@ def round_rates(name: str, round_s: float) -> FloatArray:
     """Mean rates of the rounds of all synthetic traces of a profile [bit/s].
 
     Args:
-        name: The profile, one of rates.
+        name: A profile of rates.
         round_s: Length of a round [s].
     """
     bank = TraceBank(made_traces(name))
@@ -43,12 +43,12 @@ def round_rates(name: str, round_s: float) -> FloatArray:
 
 
 def over_capacity(rates: FloatArray, share: float, power_share: float) -> FloatArray:
-    """Rates that the gain of measured rates gives, over the same rates as capacities.
+    """Rates from the gain of measured rates, over the same rates as capacities.
 
     Args:
         rates: Measured rates, any shape [bit/s].
         share: Share of the band, ``beta``.
-        power_share: Power over that which the measured link is taken to have had.
+        power_share: Power over the power that is assumed for the measured link.
     """
     spec, noise = TracesSpec(profile="bus"), load_scenario("medium").radio.noise_w_per_hz
     power, band = db_to_linear(spec.power_dbm - 30.0), spec.bandwidth_hz

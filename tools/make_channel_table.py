@@ -32,15 +32,15 @@ KNOWN: dict[str, dict[str, Any] | None] = {
     "mean": {"modes": ["mean"]},
     "quantised": {"modes": ["quantised"]},
 }
-"""What is known of gains, and the fields that say it."""
+"""What is known of gains, with the fields of the process."""
 UNFILTERED = ("the truth", "mean", "quantised")
-"""Knowledge from which the filter takes nothing out."""
+"""Knowledge from which the filter removes nothing."""
 MARGINS_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
 FILTERED_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
 def scenario_of(knowledge: dict[str, Any] | None, **processes: Any) -> Scenario:
-    """``medium`` with a knowledge of channels.
+    """``medium`` with a kind of channel knowledge.
 
     Args:
         knowledge: Fields of the process; ``None`` without it.

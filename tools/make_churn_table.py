@@ -40,7 +40,7 @@ KINDS: tuple[RecoveryKind, ...] = ("light", "heavy", "drop-round")
 
 
 COPIES = {"none": 1, "next stage": 1, "2 per stage": 2}
-"""Devices of a stage, which all hold its blocks, by who has copies of what devices train."""
+"""Devices of a stage, which all hold its blocks, by the place of copies of the trained parts."""
 
 
 def recovery_s(kind: RecoveryKind, blocks: int, parameters: int, rate_mbit: float, copies: str) -> float:
@@ -102,8 +102,8 @@ def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rou
     """Figures of rounds on ``medium`` whose devices fail.
 
     Args:
-        scheduler: Its name.
-        kind: Way to go on.
+        scheduler: Name of the scheduler.
+        kind: Kind of recovery.
         mean_s: Mean stay of a device [s].
         steps: Local steps.
         rounds: Rounds of each of the 32 environments.
@@ -223,7 +223,7 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
     Args:
         replicas: One of ``REPLICAS``, or ``rule`` where DSSRA+ decides.
         steps: Local steps.
-        adapters: Whether adapters of rank 8 alone are trained.
+        adapters: Whether only adapters of rank 8 are trained.
         band: Bandwidth of links between devices over the scenario's.
         rounds: Rounds of each environment.
     """

@@ -1,4 +1,4 @@
-"""Play the tier Thermal with clocks free and open, and write the table of ``docs/heat.md`` about caps.
+"""Play the Thermal tier with clocks free and open, and write the table about caps in ``docs/heat.md``.
 
 Run ``python tools/make_clock_table.py``; it takes about three minutes.
 """
@@ -41,7 +41,7 @@ class Played(NamedTuple):
 
 
 def clock_scenario(governor: str, *, clocks: bool) -> Scenario:
-    """The tier Thermal of medium under a governor.
+    """The Thermal tier of medium under a governor.
 
     Args:
         governor: The governor.
@@ -66,7 +66,7 @@ def played(governor: str, price: float, start: float, *, clocks: bool, seed: int
         price: ``heat_price`` [s/J].
         start: ``heat_start``.
         clocks: Whether plans may cap clocks.
-        seed: Of the episodes.
+        seed: Seed of the episodes.
     """
     scenario = clock_scenario(governor, clocks=clocks)
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate", reward="delay")
@@ -88,7 +88,7 @@ def table(governors: Sequence[str], seed: int = 0) -> str:
 
     Args:
         governors: Governors to play.
-        seed: Of the episodes.
+        seed: Seed of the episodes.
     """
     rows = []
     for governor in governors:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Play everything and write the table.
 
     Args:
-        arguments: Of the command line; those of this process by default.
+        arguments: Command line; that of this process by default.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--governors", nargs="+", choices=GOVERNORS, default=list(GOVERNORS))

@@ -1,4 +1,4 @@
-"""Hold the priced costs of each model against the real modules, and write the tables of ``docs/costs.md``.
+"""Compare the priced costs of each model with the real modules, and write the tables of ``docs/costs.md``.
 
 Run ``python tools/make_costs_table.py``; it takes about half a minute. Everything is measured on the modules
 that the torch learner trains: parameters are counted, FLOPs come from PyTorch's ``FlopCounterMode``, and
@@ -34,7 +34,7 @@ SCENARIOS = ("medium", "medium-ner", "medium-translation", "bert-small", "bert-b
 SAMPLES = 2
 """Samples that are measured at once; every figure is per sample."""
 DROPOUT = 0.1
-"""Of the module whose activations the formula describes (Korthikanti et al., 2022, count its masks)."""
+"""Dropout of the module that the formula of activations describes (Korthikanti et al., 2022, count masks)."""
 
 LARGE = {"workload.model": "qwen2.5-0.5b", "workload.task": "language-modelling"}
 """The model whose memory on a chain of devices is shown, see :func:`memory_figures`."""
@@ -48,7 +48,7 @@ FORMS: dict[str, dict[str, object]] = {
     "recomputed": {"recompute": True},
     "all three": {**HALF, "moment_bits": 8, "recompute": True},
 }
-"""Fields of the workload that change what memory is needed."""
+"""Fields of the workload that change the memory needed."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Comparison:
     """A priced figure beside a measured one.
 
     Attributes:
-        quantity: What it is.
+        quantity: Name of the figure.
         priced: What the formulas charge.
         measured: What the real modules need.
     """
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return ``medium-ner`` and the like: a preset with the task that its name ends in."""
+    """Return a scenario such as ``medium-ner``: a preset with the task at the end of its name."""
     preset, _, task = name.rpartition("-")
     return load_scenario(preset).with_task(task) if task in ("ner", "translation") else load_scenario(name)
 
@@ -86,7 +86,7 @@ def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
     """Parameters, FLOPs and payloads of a scenario's priced model beside the real modules'.
 
     Args:
-        scenario: Any scenario; its proxy is not looked at.
+        scenario: Any scenario; its proxy is ignored.
     """
     scenario = priced_architecture(scenario)
     costs, workload = workload_costs(scenario), scenario.workload
@@ -103,7 +103,7 @@ def exact_figures(scenario: Scenario) -> Iterator[Comparison]:
     yield Comparison("backward FLOPs of a block", 2.0 * costs.block_forward_flops, backward)
 
     head = get_task(workload.task).build_head(spec, generator)
-    # A decoder reads the targets but their last and answers all but their first: q of them, as priced.
+    # A decoder reads all targets except the last and answers all except the first: q of them, as priced.
     targets = torch.full((SAMPLES, architecture.sequence_length + 1), 4)
     forward, backward = flops(head, x, torch.ones(x.shape[:2], dtype=torch.bool), targets)
     yield Comparison("forward FLOPs of the server", costs.decoder_forward_flops, forward)
@@ -156,7 +156,7 @@ def activation_figures(scenario: Scenario) -> dict[str, Comparison]:
     """Stored activations per sample and block: as the formula means them, and as trained here.
 
     Args:
-        scenario: Any scenario; its proxy is not looked at.
+        scenario: Any scenario; its proxy is ignored.
     """
     scenario = priced_architecture(scenario).with_overrides({"workload.stored_activation_bits": 32})
     priced = workload_costs(scenario).stored_activation_bytes
@@ -199,7 +199,7 @@ def memory_figures(changes: dict[str, object], blocks: int, *, lora: bool) -> di
     Args:
         changes: Fields of the workload.
         blocks: Blocks that it holds.
-        lora: Whether low-rank adapters are trained and all else is frozen.
+        lora: Whether low-rank adapters are trained and the rest is frozen.
     """
     fields = {
         "update_compression": "lora" if lora else "none",

@@ -1,7 +1,7 @@
 """Play DSSRA and the published systems on equal terms, and write the tables of ``docs/decisions.md``.
 
 Run ``python tools/make_decisions_tables.py``; it takes about a quarter of an hour. With names of tables, only
-these are made anew.
+those are made again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SPLIT = ("pipar", "splitfed_v1", "splitfed_v2")
 """Systems that leave blocks to the server."""
 TERMS = ("metered", "contended")
 GATE = 1.05
-"""Energy over budget, above which a row stands below the line."""
+"""Energy over budget above which a row is below the line."""
 
 
 class Figures(NamedTuple):
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
     Attributes:
         delay_s: Round delay [s].
         devices: Mean energy of the device that uses most of its budget, over that budget.
-        cus: The same of the CUs.
+        cus: The same for the CUs.
         server: Energy of the server over its budget, NaN without one.
         decision_ms: Time of a decision of one environment [ms].
     """
@@ -137,7 +137,7 @@ def ranked(rows: dict[str, Figures]) -> str:
 
 
 def openings_table() -> str:
-    """What each decision brings DSSRA, with the encoder on the devices."""
+    """Table of the gain of each decision for DSSRA, with the encoder on the devices."""
     rows = []
     for label, names in OPENINGS.items():
         cells = [label]
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Play everything and write the tables.
 
     Args:
-        arguments: Of the command line; those of this process by default.
+        arguments: Command line; that of this process by default.
     """
     makers: dict[str, Callable[[], str]] = {
         "openings": openings_table,

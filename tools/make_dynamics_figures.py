@@ -1,4 +1,4 @@
-"""Draw what heat, walks, wrong gains and failures do to rounds of ``medium``, for ``docs/images``.
+"""Draw the effects of heat, walks, wrong gains and failures on rounds of ``medium``, for ``docs/images``.
 
 Run ``python tools/make_dynamics_figures.py``; it takes about half a minute.
 """
@@ -35,10 +35,10 @@ SEED = 7
 
 
 def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[tuple[SystemState, RoundRecord]]:
-    """Play a scheduler, and give the system before each round and the round.
+    """Play a scheduler, and yield the system before each round and the round's record.
 
     Args:
-        scenario: What to play.
+        scenario: The scenario to play.
         name: The scheduler.
         episodes: Episodes at once.
     """
@@ -56,7 +56,7 @@ def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[tupl
 
 
 def heat() -> Figure:
-    """Hottest devices and delays under ``dssra`` and ``dssra-plus`` in the tier Thermal."""
+    """Hottest devices and delays under ``dssra`` and ``dssra-plus`` in the Thermal tier."""
     scenario = load_scenario("medium-thermal")
     set_point = heat_numbers(dict(scenario.dynamics.processes)["heat"]).set_c
     figure = new_figure(7.2, 5.0)
@@ -82,7 +82,7 @@ def heat() -> Figure:
 
 
 def walks() -> Figure:
-    """Gain of one hop under both models of mobility, and devices that are there in an open area."""
+    """Gain of one hop under both models of mobility, and devices that are present in an open area."""
     figure = new_figure(7.2, 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
     for index, model in enumerate(("pause_go", "gauss_markov")):
@@ -128,7 +128,7 @@ def knowledge() -> Figure:
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
     seen = [mean("dssra", noise, 1.0) for noise in tqdm(noises, desc="noise", leave=False, disable=None)]
-    # The best linear weight where the mean is known: with four branches fading deviates by 2.31 dB.
+    # The best linear weight if the mean is known: with four branches, fading deviates by 2.31 dB.
     weights = 2.31**2 / (2.31**2 + noises**2)
     shrunk = [mean("dssra-plus", *pair) for pair in zip(noises.tolist(), weights.tolist(), strict=True)]
     axes.plot(noises, seen, "o-", color=COLOURS[0], label="DSSRA, gains as they are known")
@@ -142,7 +142,7 @@ def knowledge() -> Figure:
 
 
 def failed_round(path: Path) -> None:
-    """Write the picture of the first round of ``medium`` in which a device fails and its cluster goes on.
+    """Write the picture of the first round of ``medium`` in which a device fails and its cluster continues.
 
     Args:
         path: Where to write it.
@@ -168,7 +168,7 @@ def failed_round(path: Path) -> None:
 
 
 def main() -> None:
-    """Draw all of it."""
+    """Draw all figures."""
     for name, draw in (("heat", heat), ("mobility", walks), ("channel_knowledge", knowledge)):
         with mpl.rc_context(RC):
             figure = draw()

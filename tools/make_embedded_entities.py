@@ -8,10 +8,10 @@ All text is the project's own. Five types: person, location, organisation, produ
 more than a look-up of words:
 
 - names are built from invented stems, and held-out parts mostly use stems, given names and product words that
-  training never shows, and partly sentence patterns of their own
+  training never shows, and some sentence patterns of their own
 - one stem names people, places, organisations and products alike, so the words around it decide
 - chatty sentences are often all in lower case, headlines in capitals
-- common words double as names (Rose, Will, May, Lantern), and occur as common words, too
+- common words double as names (Rose, Will, May, Lantern), and also occur as common words
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SIZES = {"train": 1800, "dev": 350, "test": 350}
 
 SEED = 20250
 FAMILIAR = 0.35
-"""Probability that a held-out part takes a name that training may show, too."""
+"""Probability that a held-out part takes a name that training may also show."""
 OWN_PATTERNS = 5
-"""One pattern in so many is kept for the held-out parts."""
+"""One pattern of every five is kept for the held-out parts."""
 
 ONSETS = words_of("b br c d dr f fl g gr h j k kl l m n p pr r s sk st t tr v w y z")
 MIDDLES = words_of("al an ar e el em en er i il im in is o ol on or os u ul un ur")
@@ -132,7 +132,7 @@ def stem(rng: random.Random) -> str:
 
 
 def deal(items: list[str], rng: random.Random) -> dict[str, list[str]]:
-    """Return disjoint shares for the parts: three fifths for training, a fifth for each other one."""
+    """Return disjoint shares for the parts: three fifths for training, a fifth for each of the others."""
     shuffled = rng.sample(items, len(items))
     first, second = 3 * len(items) // 5, 4 * len(items) // 5
     return {"train": shuffled[:first], "dev": shuffled[first:second], "test": shuffled[second:]}

@@ -7,15 +7,15 @@ Usage::
     python tools/make_embedded_messages.py homeassistant-2026.11.0 collapipe_env/data/messages
 
 Every integration of the wheel has a catalogue of messages per language, ``translations/en.json`` and
-``translations/de.json``, with the same nested keys. What is kept is short, free of markup and made of words
-that occur often, so that a small model can learn it from the training part alone:
+``translations/de.json``, with the same nested keys. The messages kept are short, free of markup and made of
+frequent words, so that a small model can learn them from the training part alone:
 
 1. Messages of ``WORDS`` words without line breaks, markup, addresses, brackets or plural forms, whose German
    differs from the English and has the same placeholders (``{name}``). Of several German versions of a
    message the most frequent one is kept.
-2. One message of those that differ in placeholders, numbers, case, punctuation or articles only.
+2. One of any messages that differ only in placeholders, numbers, case, punctuation or articles.
 3. Messages whose English words all occur in ``ENGLISH_FREQUENCY`` messages and whose German words all occur
-   in ``GERMAN_FREQUENCY``. German gets the lower bar, since it writes compounds as one word.
+   in ``GERMAN_FREQUENCY``. German has the lower threshold, since it writes compounds as one word.
 
 A hash of the German text without those differences decides on the split, so messages that say the same in
 other English words are in the same part.
@@ -35,7 +35,7 @@ from typing import Any
 WORDS = {"en": (3, 12), "de": (2, 14)}
 """Fewest and most words of a message."""
 ENGLISH_FREQUENCY = 7
-"""Messages, of those that pass steps 1 and 2, in which every English word occurs at least."""
+"""Least number of messages, of those that pass steps 1 and 2, in which every English word occurs."""
 GERMAN_FREQUENCY = 2
 """The same for German words."""
 SHARES = {"dev": 6, "test": 8}

@@ -37,7 +37,7 @@ def split_of(review: int) -> str:
 
 
 def main() -> None:
-    """Read the rated sentences, drop the near-neutral ones and write one file a part."""
+    """Read the rated sentences, drop the near-neutral ones and write one file per part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("source", type=Path, help="amazonReviewSnippets_GroundTruth.txt")
     parser.add_argument("target", type=Path, help="folder for train.tsv, dev.tsv and test.tsv")

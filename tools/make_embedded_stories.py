@@ -5,8 +5,8 @@ Usage::
     python tools/make_embedded_stories.py collapipe_env/data/stories
 
 A story has an opening, a plot in five steps and an ending. Its people, things and places are drawn once and
-come back in every sentence, so that what follows depends on what was said long before: a language model can
-learn that, counts of three tokens cannot. No story occurs twice.
+recur in every sentence, so later words depend on what was said long before: a language model can learn that,
+counts of three tokens cannot. No story occurs twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def story(rng: random.Random) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Write one file a part."""
+    """Write one file per part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("target", type=Path, help="folder for train.jsonl, dev.jsonl and test.jsonl")
     target: Path = parser.parse_args().target

@@ -47,7 +47,7 @@ class Case(NamedTuple):
         name: What happens.
         devices: Number of each device, from 1, and the phase in which it fails.
         hang: Whether processes are stopped rather than killed.
-        lost: What has to be done again.
+        lost: Work that has to be done again.
     """
 
     name: str
@@ -90,7 +90,7 @@ def row(
     detected = [one["at_s"] - at_s[one["device"]] for one in recoveries]
     last = recoveries[-1]
     events = [Recorded(*event) for event in result["events"] if event[0] == 0]
-    # The control unit's own transfers to the first stage; it keeps those of the last attempt alone.
+    # The control unit's own transfers to the first stage; it keeps only those of the last attempt.
     sent = [event for event in events if event.element == 0 and event.direction == 0]
     begun = min(event.began_s for event in sent)
     failed = at_s[last["device"]]

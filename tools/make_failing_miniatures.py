@@ -1,7 +1,7 @@
 """Solve small systems whose devices fail, play them, and write their table in ``docs/miniatures.md``.
 
 Run ``python tools/make_failing_miniatures.py``; it takes about six minutes. ``--only WORD`` prints the rows
-of miniatures with this in their name, and ``--quick`` plays shortly; both write nothing.
+of miniatures with this in their name, and ``--quick`` plays briefly; neither writes anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPISODES, ROUNDS = 24, 400
 PRICES = (0.0, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 100.0)
 """Prices of a failure that are tried [s]."""
 TUNING_SEED, TUNING_EPISODES = 1000, 8
-"""First seed and number of the episodes by which one is chosen, of half the length."""
+"""First seed and number of the episodes that choose a price, of half the length."""
 HEADS = (
     "miniature",
     "model",
@@ -44,7 +44,7 @@ HEADS = (
 
 
 def factors_of(mini: Miniature, episodes: int) -> FloatArray:
-    """Hazard factors of the devices in the first episodes (E, K), which no scheduler is told.
+    """Hazard factors of the devices in the first episodes (E, K), which no scheduler sees.
 
     Args:
         mini: The miniature.

@@ -1,15 +1,15 @@
-"""Play agents on systems that they may never have seen, and write the matrix of what comes of it.
+"""Play agents on systems that they may never have seen, and write the matrix of results.
 
-A row is an agent, or several training runs of one; a column is a scenario: the ladder's sizes, sizes
+A row is an agent, or several training runs of one; a column is a scenario: the ladder's sizes, sizes in
 between, other layouts, other energy budgets and another weight of the delay. A cell is the mean round delay
 over that of DSSRA in the same episodes, less 1, with its interval over runs and episodes, and the worst
-node's energy over its budget. All rows and columns that were asked for are in the table, also where an agent
-loses; one that does not fit a size has a dash there. Run::
+node's energy over its budget. All requested rows and columns are in the table, even where an agent loses; an
+agent that does not fit a size has a dash there. Run::
 
     python tools/make_generalisation.py --agents "N up to 8=a.zip" "N up to 8=b.zip" "PPO, medium=ppo.zip"
     python tools/make_generalisation.py --agents net=a.zip --columns small mine.yaml --seeds 2 --rounds 50
 
-Several files under one label are its training runs. A scheduler's name or ``file.py:Name`` may stand in place
+Several files under one label are its training runs. A scheduler's name or ``file.py:Name`` may take the place
 of a file. Finished episodes are kept: run it again after Ctrl-C, or with more rows, columns or seeds. The
 tables are written only when everything has been played, and never over tables that hold more.
 """
@@ -51,7 +51,7 @@ DESCRIPTION = (__doc__ or "").partition(" Run::")[0]
 PART = "generalisation"
 """Name of the page's part."""
 FAILS = "‡"
-"""Behind the energy of one that fails the energy gate."""
+"""Mark behind the energy of a row that fails the energy gate."""
 LARGEST_TABLE = 64 * 1024**2
 """Bytes of the largest table that is read."""
 
@@ -77,7 +77,7 @@ class Options:
     """A page whose part "generalisation" is filled with the table."""
 
     def check(self) -> None:
-        """Refuse what cannot be played."""
+        """Refuse options that cannot be played."""
         require_within(
             ("--seeds", self.seeds, 1, 100_000),
             ("--rounds", self.rounds, 1, LARGEST_ROUNDS),
@@ -94,7 +94,7 @@ class Row:
 
     Attributes:
         label: Its name in the table.
-        scheduler: Name that it plays under.
+        scheduler: Name under which it plays.
         files: Its training runs; none for a scheduler that is not loaded from a file.
     """
 
@@ -103,7 +103,7 @@ class Row:
     files: tuple[Path, ...] = ()
 
     def misfit(self, scenario: Scenario) -> str | None:
-        """Reason for which it cannot play a scenario, if it cannot."""
+        """Reason why it cannot play a scenario; ``None`` if it can."""
         try:
             if self.files:
                 require_runs(f"--agents {self.label}", self.files, scenario)
@@ -121,8 +121,8 @@ class Cell:
     Attributes:
         row: Label of the row.
         column: Name of the column.
-        summary: Of the row's episodes, held against the reference's; ``None`` where it cannot play.
-        reason: Why it cannot.
+        summary: Summary of the row's episodes beside the reference's; ``None`` where it cannot play.
+        reason: Reason why it cannot.
     """
 
     row: str
@@ -146,7 +146,7 @@ FIGURES: Mapping[str, Callable[[Summary], Any]] = {
     "gate": lambda s: s.gate.verdict,
     "median_decision_s": lambda s: s.decision_s.mean,
 }
-"""Columns of the CSV file beside row, column, episodes and the reason of a dash."""
+"""Columns of the CSV file in addition to row, column, episodes and the reason of a dash."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -217,10 +217,10 @@ def rows_of(options: Options) -> list[Row]:
 
 
 def scenarios_of(options: Options) -> dict[str, Scenario]:
-    """The scenario of each column, under its name and of the length asked for.
+    """The scenario of each column, under its name and with the wanted number of rounds.
 
     Raises:
-        CollaPipeError: If there is no such column, or two have one name.
+        CollaPipeError: If there is no such column, or two have the same name.
     """
     found: dict[str, Scenario] = {}
     for name in options.columns:
@@ -335,7 +335,7 @@ def matrix_csv(found: Sequence[Cell], seeds: int) -> str:
 
 
 def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
-    """The table in Markdown with what its cells mean, the dashes' reasons and the command."""
+    """The table in Markdown, with the meaning of its cells, the reasons of dashes and the command."""
     columns = list(dict.fromkeys(one.column for one in found))
     labels = list(dict.fromkeys(one.row for one in found))
     at = {(one.row, one.column): one for one in found}
@@ -359,7 +359,7 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
 
 
 def _dashes(label: str, found: Sequence[Cell]) -> str:
-    """Sentence on where a row has dashes, and why in the first place."""
+    """Sentence on the columns in which a row has dashes, with the reason for the first."""
     missing = [one for one in found if one.row == label and one.summary is None]
     if not missing:
         return ""

@@ -28,7 +28,7 @@ LOADS: dict[str, dict[str, Any]] = {
         "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e3},
     },
 }
-"""Name of each column, and what it changes in ``medium``; budgets that never bind are none."""
+"""Name of each column, and what it changes in ``medium``; budgets that never bind stand for none."""
 GOVERNORS = (None, "step", "pause", "ipa")
 EPISODES, ROUNDS = 4, 60
 

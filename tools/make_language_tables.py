@@ -2,7 +2,7 @@
 
 Run ``python tools/make_language_tables.py``; it takes a minute or two. Nothing is trained: energy budgets are
 searched as by ``collapipe scenario check``, and DSSRA and the even split play rounds whose prices are
-summed up. Another DSSRA or other prices give other tables; ``--rounds`` makes them shorter or longer.
+summed up. Changes of DSSRA or of prices change the tables; ``--rounds`` sets the number of rounds.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ SCENARIOS = ("llm-boards", "llm-phones")
 ROUNDS, EPISODES = 100, 2
 MOST_MICRO_BATCHES = 16
 MARGIN = 0.9
-"""Largest use over budget that is left to budgets which are raised, as in the shipped scenarios."""
+"""Largest use over budget after a budget is raised, as in the shipped scenarios."""
 FULL = {"workload.update_compression": "none"}
 """Changes that train and send all weights in place of adapters."""
 
 
 class OneForwardOneBackward(PipeLine):
-    """The even split under 1F1B with as many micro-batches as there are samples: the least to store."""
+    """The even split under 1F1B with as many micro-batches as there are samples, which stores least."""
 
     def allocate(self, state: SystemState) -> Allocation:
         """See :meth:`collapipe_env.schedulers.StateScheduler.allocate`."""
@@ -62,7 +62,7 @@ class OneForwardOneBackward(PipeLine):
 
 @dataclass(frozen=True)
 class Played:
-    """Sums of rounds that a scheduler played, means over rounds and episodes where nothing else is said.
+    """Figures of rounds that a scheduler played; means over rounds and episodes unless stated otherwise.
 
     Attributes:
         delay: Round delay [s].
@@ -96,7 +96,7 @@ def played(scenario: Scenario, scheduler: type[StateScheduler], rounds: int) -> 
 
     Args:
         scenario: The scenario.
-        scheduler: Class of who decides.
+        scheduler: Class of the scheduler.
         rounds: Rounds of an episode.
     """
     world = World(scenario, IdleLearner(EPISODES), EPISODES)
@@ -117,13 +117,13 @@ def played(scenario: Scenario, scheduler: type[StateScheduler], rounds: int) -> 
 
 
 def _of_the_last(costs: RoundCosts, times: np.ndarray) -> np.ndarray:
-    """Times (E,) of the cluster in each episode that the round waits for."""
+    """Times (E,) of the cluster for which the round waits, in each episode."""
     last = np.argmax(costs.cluster_delay, axis=-1)
     return np.asarray(np.take_along_axis(times, last[:, None], axis=-1)[:, 0])
 
 
 def with_feasible_budgets(scenario: Scenario) -> Scenario:
-    """Return the scenario with those energy budgets raised that cannot be met with a margin of 10 %.
+    """Return the scenario, with energy budgets raised that cannot be met with a margin of 10 %.
 
     Args:
         scenario: The scenario; budgets that can be met stay as they are.
@@ -165,7 +165,7 @@ def feasibility_table() -> str:
 
 
 def alone_bytes(scenario: Scenario, samples: int) -> float:
-    """Bytes of a device that holds all blocks and keeps so many samples' activations at once.
+    """Bytes of a device that holds all blocks and keeps the activations of some samples at once.
 
     Args:
         scenario: The scenario; embedding and head are not counted.

@@ -49,7 +49,7 @@ FIRST = (ZERO, HUNDRED, "dssra", "zoo:graph", "random")
 LAST = ("adaptis", "pipar", "optpipe", "flexpipe")
 """Rows that take longest."""
 NOT_ON_BOARD = ("dssra-truth", "dssra-target")
-"""Schedulers that see what others do not, or aim at something else than the delay."""
+"""Schedulers that see what others do not, or aim at something other than the delay."""
 EARLY = (Cell(STATIC, "small"), Cell("wild", "small"), Cell(STATIC, "medium"))
 """Cells that are played before all others."""
 
@@ -72,7 +72,7 @@ def row_file(season: Season, name: str) -> Path:
 
 
 def played(season: Season, name: str, cell: Cell) -> bool:
-    """Whether a row's file has a cell, of the scenario as it is now."""
+    """Whether a row's file has results of a cell with its present scenario."""
     file = row_file(season, name)
     if not file.exists():
         return False
@@ -81,7 +81,7 @@ def played(season: Season, name: str, cell: Cell) -> bool:
 
 
 def play(season: Season, name: str, cell: Cell, folder: Path, processes: int) -> None:
-    """Play a row in a cell, freeze the cell's anchors if they are not, and add the results to the row's file.
+    """Play a row in a cell, freeze the cell's anchors if need be, and add the results to the row's file.
 
     Args:
         season: The season.
@@ -105,7 +105,7 @@ def play(season: Season, name: str, cell: Cell, folder: Path, processes: int) ->
 
 
 def rows(season: Season) -> list[BoardResults]:
-    """Results of all rows that are there."""
+    """Results of all rows that have a file."""
     return [read_results(file)[0] for file in sorted((ROWS / f"season-{season.name}").glob("*.json"))]
 
 

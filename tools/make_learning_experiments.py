@@ -1,4 +1,4 @@
-"""Show what the allocation does to learning, for ``docs/learning.md``.
+"""Show the effect of the allocation on learning, for ``docs/learning.md``.
 
 Run ``python tools/make_learning_experiments.py``. It trains the Transformer under fixed allocations that
 differ in one thing at a time: number of segments, number of micro-batches, interference with lost
@@ -62,10 +62,10 @@ class Case:
     """One line of the table.
 
     Attributes:
-        title: For table and figure.
-        overrides: What it changes of the scenario.
-        scheduler: Who allocates.
-        micro_batches: What it takes.
+        title: Title in table and figure.
+        overrides: Changes of the scenario.
+        scheduler: Scheduler that allocates.
+        micro_batches: Number of micro-batches that it uses.
     """
 
     title: str
@@ -109,7 +109,7 @@ class Options(RunOptions):
     """Rounds of a run."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         kept.within(("--rounds", self.rounds, 1, 1_000_000))
 
@@ -182,7 +182,7 @@ def arrivals_and_segments(plan: EvaluationPlan) -> tuple[FloatArray, float]:
 
 
 def common_loss(results: Mapping[str, Trained]) -> float:
-    """The loss [nat] at which the reference has done ``SHARE`` of its fall, by means over seeds."""
+    """The loss [nat] at which the reference has completed ``SHARE`` of its fall, by means over seeds."""
     first, last = np.mean([one.loss[[0, -1]] for one in results[REFERENCE].curves], axis=0)
     return float(first - SHARE * (first - last))
 
@@ -248,7 +248,7 @@ def _label(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Write the curves' names in a column beside them, in the order of their ends, and join both."""
     longest = max(end[0] for end in ends)
     axes.set_xlim(0.0, 1.02 * longest)
-    axes.figure.canvas.draw()  # settles the limits, by which places are told
+    axes.figure.canvas.draw()  # settles the limits, on which places depend
     below = -np.inf
     for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
         height = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1]

@@ -1,7 +1,7 @@
 """Record data sets for offline learning with Minari: DSSRA, the graph net, PPO and random plans.
 
 Every set holds episodes of one scheduler in one scenario, with the information of every step. Finished sets
-are kept: the same command goes on with those that are missing. A card beside them says what each holds. Run::
+are kept: the same command continues with those that are missing. A card says what each set holds. Run::
 
     python tools/make_minari_sets.py
     python tools/make_minari_sets.py --ppo small-wild=runs/small-wild-ppo-seed0/checkpoints/best.zip
@@ -37,7 +37,7 @@ from collapipe_env.zoo.shipped_agents import shipped_agents
 
 ID = "CollaPipeSurrogate-v0"
 FIRST_SEED = 3_000_000
-"""Seed of the first episode: apart from those of trainings, validations and held-out episodes."""
+"""Seed of the first episode, away from those of trainings, validations and held-out episodes."""
 VERSION = 0
 GRAPH = "graph"
 PPO = "ppo"
@@ -56,14 +56,14 @@ class Options:
     episodes: int = 50
     """Episodes of each set."""
     ppo: tuple[str, ...] = ()
-    """Agents for scenarios that the zoo has none of, each as SCENARIO=FILE."""
+    """Agents for scenarios that have none in the zoo, each as SCENARIO=FILE."""
 
 
 def given_agents(texts: Sequence[str]) -> dict[str, Path]:
     """Read ``SCENARIO=FILE``.
 
     Args:
-        texts: What was typed.
+        texts: Values of the option.
 
     Raises:
         ScenarioError: If one is of another form.
@@ -104,8 +104,8 @@ def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int,
         name: Id of the set.
         scheduler: The scheduler.
         scenario: The scenario's name.
-        episodes: How many.
-        agent: Name of what played, for the record.
+        episodes: Number of episodes.
+        agent: Name of the agent that played, for the record.
     """
     kind = getattr(scheduler, "observation", "flat")
     env = minari.DataCollector(gym.make(ID, scenario=scenario), record_infos=True)
@@ -136,7 +136,7 @@ def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int,
 
 
 def digest(dataset: Any) -> str:
-    """SHA-256 of what a set holds: arrays of all episodes in their order. Files differ by their dates.
+    """SHA-256 of a set's content, the arrays of all episodes in order. Files differ by their dates.
 
     Args:
         dataset: The set.

@@ -1,8 +1,8 @@
-"""Solve the miniatures, play everybody in them, and write the tables of ``docs/miniatures.md``.
+"""Solve the miniatures, play schedulers in them, and write the tables of ``docs/miniatures.md``.
 
 Run ``python tools/make_miniatures.py``; it takes five to ten minutes. Each miniature's results are kept in
-``runs/miniatures``, so that a run that was ended goes on where it was, and ``--fresh`` begins anew.
-``--only heat`` takes those whose name has the word in it, or of a tier, and prints their tables.
+``runs/miniatures``, so an interrupted run resumes; ``--fresh`` begins anew. ``--only heat`` takes the
+miniatures whose name contains the word, or whose tier it is, and prints their tables.
 ``--also NAME`` adds a registered scheduler to the tables. ``--quick`` tries everything in half a minute,
 prints the tables and writes nothing.
 """
@@ -33,7 +33,7 @@ TIERS = {"migration": "load comes and goes, and changes of plan have a price", "
 
 
 def kept_result(mini: Miniature, effort: Effort, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """Result of a miniature: the kept one if of the same scenario, effort and schedulers, else a new one.
+    """Result of a miniature: the kept one if scenario, effort and schedulers are the same, else a new one.
 
     Args:
         mini: The miniature.
@@ -58,11 +58,11 @@ Found: TypeAlias = list[tuple[Miniature, dict[str, Any]]]
 
 
 def table(found: Found, names: tuple[str, ...]) -> str:
-    """Table of everybody's mean delays, and how much less the optimum takes.
+    """Table of all schedulers' mean delays, and of the room that the optimum shows.
 
     Args:
         found: Miniatures of a tier.
-        names: Registered schedulers, in the order of the columns; the first is compared with.
+        names: Registered schedulers, in the order of the columns; the optimum is compared with the first.
     """
     first, *others = (TITLES.get(name, f"`{name}`") for name in names)
     heads = [
@@ -125,7 +125,7 @@ def summary(found: Found, first: str) -> str:
 
     Args:
         found: All miniatures.
-        first: The registered scheduler that is compared with.
+        first: The registered scheduler that the optimum is compared with.
     """
     kinds: dict[str, Found] = {}
     for mini, r in found:

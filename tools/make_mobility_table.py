@@ -51,7 +51,7 @@ def gains_db(model: str, shadowing_db: float) -> FloatArray:
                 elif process.moves:
                     seconds = np.full(LAYOUTS, ROUND_S)
                     before = carried[process.name]
-                    # Mobility looks at time alone, not at states or costs.
+                    # Mobility depends on time alone, not on states or costs.
                     carried[process.name] = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
                 now = process.apply(now, carried[process.name])
         rounds.append(10.0 * np.log10(now.link_gain[:, scenario.clusters :].ravel()))

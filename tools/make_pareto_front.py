@@ -1,4 +1,4 @@
-"""Draw the front between delay and energy that DSSRA walks along with V, from vector rewards.
+"""Draw the front between delay and energy that DSSRA traces as V changes, from vector rewards.
 
 Each scheduler plays the environment with vector rewards, and its point is the mean of their sums over an
 episode. Writes the table of ``docs/views.md`` and a picture beside it. Run::
@@ -57,7 +57,7 @@ class Options:
     scenarios: tuple[str, ...] = ("small", "medium")
     """Scenarios, a panel and a table each."""
     factors: tuple[float, ...] = FACTORS
-    """What V is multiplied by."""
+    """Factors by which V is multiplied."""
     episodes: int = 10
     """Episodes of each scheduler, the same for all."""
     out: Path | None = None
@@ -70,7 +70,7 @@ class Point:
 
     Attributes:
         name: Name of the scheduler.
-        factor: What ``V`` was multiplied by; ``None`` where there is none.
+        factor: Factor by which ``V`` was multiplied; ``None`` for schedulers without ``V``.
         vector: Sums of the vector rewards over an episode (3,).
         rounds: Rounds of an episode.
         delay: Mean delay of a round [s].
@@ -92,7 +92,7 @@ def play(env: MultiObjectiveVectorEnv, scheduler: Any, name: str, factor: float 
         env: The environment, with automatic resets disabled.
         scheduler: The scheduler.
         name: Its name.
-        factor: What its ``V`` was multiplied by.
+        factor: Factor by which its ``V`` was multiplied.
     """
     observation, _ = env.reset(seed=0, options={})
     scheduler.reset(0)
@@ -120,7 +120,7 @@ def points_of(name: str, factors: Sequence[float], episodes: int) -> list[Point]
 
     Args:
         name: The scenario.
-        factors: What ``V`` is multiplied by.
+        factors: Factors by which ``V`` is multiplied.
         episodes: Episodes of each.
     """
     scenario = load_scenario(name)
@@ -142,7 +142,7 @@ def written(factor: float) -> str:
 
 
 def on_the_front(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return which vectors (P, O) no other is at least as good as in all objectives and better in one (P,).
+    """Return which vectors (P, O) are on the front (P,): none other is as good in all and better in one.
 
     Args:
         vectors: Returns of each point, more is better.
@@ -196,7 +196,7 @@ def draw(found: dict[str, list[Point]]) -> Figure:
                     labelled = place[1]
                     text = f"{written(point.factor)} V"
                     axes.annotate(text, place, (6, 3), textcoords="offset points", fontsize=8, color=MUTED)
-            # Random plans lie so far off that the line would be upright: they stand in the table only.
+            # Random plans are so far off that the line would look upright: they are in the table only.
             right = 1.7 * float(line[:, 0].max())
             for index, (point, place) in enumerate(zip(points, places, strict=True)):
                 if point.factor is None and place[0] <= right:

@@ -30,7 +30,7 @@ EPISODES, ROUNDS = 3, 100
 def played(scenario: Scenario) -> tuple[float, float, float]:
     """Mean round delay [s], energy excess of the worst node, and share of plans that recompute.
 
-    As in comparisons, the excess is of the worst node of each episode, and the mean over episodes is taken.
+    As in comparisons, the excess is that of each episode's worst node, averaged over episodes.
 
     Args:
         scenario: Scenario of the episodes.

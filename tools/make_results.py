@@ -47,7 +47,7 @@ class Options:
     """Rounds of an episode there."""
     agent_runs: int = 0
     """Own training runs of each scenario's agent under the surrogate learner, with seeds from 0; real
-    training has the first. Without any, the agents of the zoo play alone."""
+    training has the first. Without any, only the agents of the zoo play."""
     agent_steps: tuple[int, ...] = (600_000, 600_000, 260_000)
     """Rounds of training of each scenario's agent."""
     shipped: tuple[str, ...] = (
@@ -58,7 +58,7 @@ class Options:
         "zoo:small-sac",
         "zoo:medium-sac",
     )
-    """Agents of the zoo that play as well, each where it can."""
+    """Agents of the zoo that also play, each where it can."""
     agents: Path = Path("runs/results/agents")
     """Folder of the trained agents."""
     work: Path = Path("runs/results")
@@ -66,7 +66,7 @@ class Options:
     processes: int = 2
     """Worker processes."""
     page_only: bool = False
-    """Write the page from the comparisons that are there, and run nothing."""
+    """Write the page from the existing comparisons, and run nothing."""
 
 
 def main() -> int:
@@ -157,7 +157,7 @@ def write_page(options: Options, runs: list[tuple[Path, list[str]]]) -> None:
 
 
 def number(estimate: dict[str, Any], digits: str, scale: float = 1.0) -> str:
-    """A figure and its interval; JSON has null for what does not exist."""
+    """A figure and its interval; null in JSON means that there is none."""
     if estimate["mean"] is None:
         return "–"
     mean = format(scale * estimate["mean"], digits)
@@ -181,7 +181,7 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     line_drawn = False
-    # Those that fail the energy gate come last and have no place.
+    # Schedulers that fail the energy gate come last and have no place.
     for place, one in enumerate(sorted(entry["summary"], key=fails), 1):
         if fails(one) and not line_drawn:
             lines.append(f"| | *{' '.join(BELOW_LINE)}* |{' |' * 9}")
@@ -198,7 +198,7 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
             f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
             f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
-    # An agent of the zoo that was trained for another scenario is no news here.
+    # Agents of the zoo that were trained for another scenario are not worth a line.
     lines += [
         f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items() if not is_shipped(who)
     ]
@@ -217,7 +217,7 @@ def label(one: dict[str, Any]) -> str:
 
 
 def note_below(entry: dict[str, Any]) -> list[str]:
-    """Meaning of the mark of some schedulers, where there are any."""
+    """Meaning of a mark of schedulers, if any has it."""
     return [f"\n{SERVER_NOTE}"] if any(one["server_blocks"] for one in entry["summary"]) else []
 
 

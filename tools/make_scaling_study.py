@@ -1,7 +1,7 @@
 """Measure how cost grows with the system's sizes, and write table and picture of ``docs/scaling.md``.
 
 Steps of the environment, decisions of DSSRA and memory against clusters, devices, blocks, mini-batch and
-environments, each changed by itself around ``medium``; and the peers that ``benchmarks/peers.py`` measured
+environments, one changed at a time around ``medium``; and the peers that ``benchmarks/peers.py`` measured
 last. Everything runs under the surrogate learner. Run::
 
     python tools/make_scaling_study.py
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[1] / "docs"
 ID = "CollaPipeSurrogate-v0"
 BATCH = 64
-"""Environments of the native vector environment wherever its size is not what changes."""
+"""Environments of the native vector environment where its size does not vary."""
 STATES = 16
-"""States that DSSRA decides in."""
+"""States in which DSSRA decides."""
 ENVIRONMENTS = "environments"
 AXES: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "clusters": ("clusters N", (2, 4, 8, 16, 32, 64)),
@@ -84,10 +84,10 @@ class Options(SliceOptions):
 
 
 def scenario_at(axis: str, value: int) -> Scenario:
-    """``medium`` with one size changed, and with what such a system needs besides.
+    """``medium`` with one size changed, and other fields changed to suit it.
 
-    Band, server and base station's power grow with the clusters, so that each keeps its share; sites stand
-    closer, so that many find room; memory and energy budgets grow where a device has more to do.
+    Band, server and base station's power grow with the clusters, so that each keeps its share; sites are
+    closer together, so that many fit; memory and energy budgets grow where a device has more to do.
 
     Args:
         axis: Name of the axis; the number of environments changes nothing here.
@@ -140,7 +140,8 @@ def decider(scenario: Scenario) -> Callable[[int], None]:
 def memory(scenario: Scenario) -> float:
     """Bytes that Python and NumPy keep for one environment of a batch between two steps.
 
-    What a batch needs besides its environments is the same at both sizes and goes out in the difference.
+    What a batch needs in addition to its environments is the same at both sizes and cancels in the
+    difference.
     """
 
     def played(num_envs: int) -> object:
@@ -152,7 +153,7 @@ def memory(scenario: Scenario) -> float:
         return env
 
     sizes, held = (BATCH // 8, BATCH), []
-    played(1)  # what is kept once for all
+    played(1)  # fills what all environments share
     tracemalloc.start()
     for size in sizes:
         gc.collect()
@@ -192,8 +193,8 @@ def measure(
 def power_law(values: Series) -> tuple[float, float]:
     """Exponent over the upper half of a range, where fixed costs weigh least, and its standard error.
 
-    Least squares of the logarithms over the sizes from the geometric mean of the range on, at least two; the
-    error of two is not known (NaN).
+    Least squares of the logarithms over the sizes from the geometric mean of the range upwards, at least two;
+    for two sizes the error is unknown (NaN).
     """
     sizes = sorted(values)
     upper = [size for size in sizes if size >= np.sqrt(sizes[0] * sizes[-1])]
@@ -253,7 +254,7 @@ def peer_table(path: Path) -> str:
     """The stored peer comparison in Markdown.
 
     Args:
-        path: What ``benchmarks/peers.py`` wrote.
+        path: File that ``benchmarks/peers.py`` wrote.
 
     Raises:
         DataError: If it cannot be read.

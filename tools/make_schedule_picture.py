@@ -28,7 +28,7 @@ def plan(base: Allocation, name: ScheduleName, room: int = 0) -> Allocation:
     """Four stages of three blocks under one schedule.
 
     Args:
-        base: Everything but segments and schedule.
+        base: Everything except segments and schedule.
         name: The schedule.
         room: Micro-batches (or chunks) in flight beyond the default.
     """

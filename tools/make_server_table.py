@@ -25,13 +25,13 @@ TERMS: dict[str, dict[str, object]] = {
     "contended, mean share": {"terms": "contended", "tenants": 0.575},
     "weak": {"terms": "weak"},
 }
-"""Name of each row, and what the section ``server`` says there."""
+"""Name of each row, with its fields of the section ``server``."""
 NAMES = ("dssra", "splitfed_v1", "splitfed_v2", "pipar")
 EPISODES, ROUNDS = 2, 50
 
 
 def played(scenario: Scenario, name: str) -> tuple[float, float, float]:
-    """Mean round delay [s], and energies of a round [J]: of encoder blocks on the server, and all of its.
+    """Mean round delay [s], and the server's energy in a round [J]: for encoder blocks, and in all.
 
     Args:
         scenario: Scenario of the episodes.

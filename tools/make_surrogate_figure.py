@@ -44,9 +44,9 @@ DRAWN: tuple[tuple[Condition, str], ...] = (
     (HELD_OUT[4], "15 % arrive, all from half-way on"),
     (HELD_OUT[5], "70 % arrive, two local steps"),
 )
-"""Held-out conditions that are drawn, far enough apart to be told from each other; errors are of all."""
+"""Held-out conditions that are drawn, far enough apart to tell them from each other; errors are over all."""
 DASHES = (0, (3.0, 1.5))
-"""Of the surrogate's curves, so that real ones show behind them."""
+"""Dashes of the surrogate's curves, so that real ones show behind them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Options:
     """Real against surrogate loss curves."""
 
     fits: Path | None = None
-    """File of the fits, beside which their held-out runs stand; the shipped ones by default."""
+    """File of the fits, with their held-out runs beside it; the shipped ones by default."""
     output: Path = Path(__file__).parents[1] / "docs" / "images" / "surrogate.png"
     """Picture (PNG) to write."""
 
@@ -112,7 +112,7 @@ def draw_panel(axes: Axes, key: str, constants: SurrogateConstants, held_out: He
             axes.plot(rounds[: len(run.losses)], run.losses, color=COLOURS[index], linewidth=0.8, alpha=0.6)
             shown += run.losses.tolist()
         if condition in groups:
-            # Seeds differ in what arrived, too; the surrogate's mean stands for them.
+            # Seeds also differ in what arrived; the surrogate's mean stands for them.
             curve = np.mean([predicted_losses(constants, run) for run in groups[condition]], axis=0)
             axes.plot(rounds[: len(curve)], curve, color=COLOURS[index], linewidth=2.0, linestyle=DASHES)
             shown += curve.tolist()

@@ -1,6 +1,6 @@
 """Write the table of the shipped fits, and the commands that made them, into ``docs/surrogate.md``.
 
-Run ``python tools/make_surrogate_table.py``; everything stands in the file of the fits.
+Run ``python tools/make_surrogate_table.py``; everything is in the file of the fits.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 DSSRA with each fixed number of local steps and all clusters, the same with clusters that may sit out, and
 ``dssra-target`` play the same held-out episodes under a budget per second until a simulated time has passed.
 Writes the table and the curves of ``docs/time_to_target.md``. Finished episodes are kept, so an interrupted
-call goes on where it was. Run::
+run resumes. Run::
 
     python tools/make_target_study.py --scenario small --task ner
 """
@@ -36,7 +36,7 @@ from collapipe_env.scenario.decisions import COLLAPIPE
 
 DOCS = Path(__file__).parents[1] / "docs"
 MOST_ROUNDS = 1000
-"""Rounds of an episode at most; a simulated time ends it before."""
+"""Most rounds of an episode; a simulated time ends it earlier."""
 POINTS = 200
 """Points of a curve."""
 
@@ -152,7 +152,7 @@ def opened(options: Options) -> Scenario:
             "decisions": [*COLLAPIPE, "participation", "local_steps"],
             "budgets.per": "second",
             "dynamics.rounds": MOST_ROUNDS,
-            # Rounds of 16 local steps are few: each is looked at.
+            # Rounds of 16 local steps are few, so each is evaluated.
             "learning.evaluate_every": 1,
             "learning.metric_every": MOST_ROUNDS,
         }
@@ -163,13 +163,13 @@ def opened(options: Options) -> Scenario:
 def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, episodes: int) -> int:
     """Return the rounds after which a simulated time has passed in every episode.
 
-    The learner changes nothing in delays, so the surrogate tells.
+    The learner does not affect delays, so the surrogate is enough.
 
     Args:
         scenario: The scenario.
-        rule: Who decides.
+        rule: The rule that decides.
         seconds: The simulated time [s].
-        episodes: How many.
+        episodes: Number of episodes.
     """
     env = CollaPipeVectorEnv(episodes, scenario, learner="surrogate", reward="delay")
     env.reset(seed=[HELD_OUT_SEED + episode for episode in range(episodes)])
@@ -187,7 +187,7 @@ def play_all(options: Options) -> list[Played]:
     """Play every rule with real training, and return their episodes.
 
     Args:
-        options: What to play.
+        options: The options.
     """
     scenario = opened(options)
     plans = []
@@ -233,7 +233,7 @@ def curve(result: EpisodeResult, column: str, grid: np.ndarray[Any, Any]) -> np.
 
 
 def spent_until(result: EpisodeResult, column: str, target: float) -> float:
-    """Return the time or energy until the smoothed loss is at a target; NaN if it never is.
+    """Return the time or energy until the smoothed loss reaches a target; NaN if it never does.
 
     Args:
         result: An episode.

@@ -1,9 +1,9 @@
 """Train every task on its data sets and compare with trivial baselines, for ``docs/learning.md``.
 
 Run ``python tools/make_task_results.py``. A scheduler allocates, the environment's learner trains, and the
-test part is scored; the baselines are computed here, with nothing of the learner's code. The real data sets
-are looked for below ``COLLAPIPE_DATA`` (by default ``../shared/data``); sets that are missing are left out,
-and said. Finished runs are kept: run it again after Ctrl-C.
+test part is scored; the baselines are computed here, without the learner's code. The real data sets are
+expected below ``COLLAPIPE_DATA`` (by default ``../shared/data``); missing sets are left out and named.
+Finished runs are kept: run it again after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class DataSet:
     """A data set and how it is trained.
 
     Attributes:
-        title: For table and figure.
+        title: Title in table and figure.
         task: The task.
-        path: Below the data folder; ``"embedded"`` for what the package ships.
+        path: Path below the data folder; ``"embedded"`` for the data that the package ships.
         rounds: Rounds of a run.
         metrics: Metrics to show, the headline first.
         overrides: Fields of the scenario on top of the recipe, chosen on the dev part.
@@ -152,12 +152,12 @@ class Options(RunOptions):
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
     scheduler: str = "dssra"
-    """Who allocates."""
+    """Scheduler that allocates."""
     rounds: int | None = None
     """Rounds of a run; by default each set's own."""
 
     def check(self) -> None:
-        """Refuse what cannot be run."""
+        """Refuse options that cannot be run."""
         super().check()
         kept.within(("--rounds", self.rounds, 1, 1_000_000))
         require_scheduler(self.scheduler)
@@ -209,7 +209,7 @@ def place(name: str) -> Path:
 
 
 def shortened(whole: Path, lines: int, target: Path) -> Path:
-    """Write parallel text with the first lines of its training part only; returns the folder."""
+    """Write parallel text with only the first lines of its training part; returns the folder."""
     for file in whole.iterdir():
         content, packed = file.read_bytes(), file.suffix == ".gz"
         content = gzip.decompress(content) if packed else content

@@ -33,7 +33,7 @@ EPISODES, ROUNDS = 10, 500
 XLARGE_EPISODES = 4
 """Episodes of the size xlarge, which take longest."""
 SEED = 1_000_000
-"""Seed of the episodes, none of which a tuning plays."""
+"""Seed of the episodes, which no tuning plays."""
 SCHEDULERS = {
     "even split": "pipeline",
     "random": "random",
@@ -54,10 +54,10 @@ class Episodes(NamedTuple):
 
     Attributes:
         delay_s: Delay of a round (EPISODES,) [s].
-        priced_s: The same with what the energy queues at the end are worth (EPISODES,) [s].
+        priced_s: The same plus the worth of the energy queues at the end (EPISODES,) [s].
         energy: Energy of the worst node over its budget (EPISODES,).
         failed: Share of the clusters' rounds that a failure reached (EPISODES,), 0 to 1.
-        sat_out: Share of them in which the devices that are there cannot hold the encoder (EPISODES,).
+        sat_out: Share of them in which the present devices cannot hold the encoder (EPISODES,).
     """
 
     delay_s: FloatArray
@@ -111,7 +111,7 @@ def _change(found: FloatArray, reference: FloatArray) -> str:
 
 
 def table(tier: str, sizes: Sequence[str]) -> str:
-    """Return the table of a tier; where devices come and go by a process, with what becomes of rounds.
+    """Return the table of a tier, with failed and skipped rounds where devices come and go by a process.
 
     Args:
         tier: The tier.
@@ -146,7 +146,7 @@ def table(tier: str, sizes: Sequence[str]) -> str:
 
 
 def with_other_sizes(fresh: str, page: str, tier: str) -> str:
-    """Return a table with a page's rows of those sizes that it lacks, smallest size first.
+    """Return a table with a page's rows added for sizes that it lacks, smallest size first.
 
     Args:
         fresh: The table of some sizes.
@@ -164,7 +164,7 @@ def with_other_sizes(fresh: str, page: str, tier: str) -> str:
 
 
 def stamp(tier: str, sizes: Sequence[str]) -> str:
-    """Return the command of a table and what its columns are.
+    """Return the command of a table and the meaning of its columns.
 
     Args:
         tier: The tier.

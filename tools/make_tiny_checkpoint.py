@@ -2,10 +2,10 @@
 
     python tools/make_tiny_checkpoint.py   # writes tiny-qwen2/ and my_texts.txt here
 
-It stands in for a checkpoint of your own where there is none at hand
-(``docs/fine_tune_language_model.md``). Its vocabulary and weights are learned from those of the package's
-stories that play on the coast and in town, in half a minute; the text to fine-tune on is of stories
-from the mountains. Needs transformers, which is in the extra ``dev``.
+It stands in for a checkpoint of your own if there is none at hand (``docs/fine_tune_language_model.md``). Its
+vocabulary and weights are learned in half a minute from the package's stories set on the coast and in town;
+the text to fine-tune on is the stories set in the mountains. Needs transformers, which is in the extra
+``dev``.
 """
 
 import argparse
@@ -23,7 +23,7 @@ VOCABULARY, ROW, BATCH = 600, 64, 16
 
 
 def stories() -> tuple[list[str], list[str]]:
-    """Return what the checkpoint learns from and what it is to be fine-tuned on."""
+    """Return the texts that the checkpoint learns from, and those to fine-tune it on."""
     lines = (files("collapipe_env") / "data" / "stories" / "train.jsonl").read_text("utf-8").splitlines()
     found = [json.loads(line) for line in lines]
     own = [story["text"] for story in found if story["source"] == "mountain"]

@@ -125,7 +125,7 @@ def correlations(traces: list[Trace]) -> FloatArray:
 
 
 def _pieces(traces: list[Trace]) -> list[Trace]:
-    """Traces of the length that the longest made ones have: means of long ones are nearer to the truth."""
+    """Traces that are longer than the part that the picture shows."""
     return [trace for trace in traces if trace.duration_s > SHOWN_S]
 
 

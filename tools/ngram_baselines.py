@@ -1,6 +1,6 @@
 """Language models that a trained one has to beat: counted unigrams, and trigrams smoothed by Kneser and Ney.
 
-They know the very tokens that the trained model reads and predict the same ones, ends of documents included::
+They read the same tokens as the trained model and predict the same ones, including ends of documents::
 
     python tools/ngram_baselines.py --vocabulary 1000
     python tools/ngram_baselines.py --vocabulary 1000 --dataset FOLDER
@@ -30,7 +30,7 @@ def stream_of(split: Split) -> list[int]:
 
 
 def unigram_nats(train: Sequence[int], asked: Sequence[int], vocabulary: int) -> float:
-    """Return the nats of all tokens but the first by their counts in training, one added to each.
+    """Return the nats of all tokens except the first, by their counts in training plus one.
 
     Args:
         train: Training stream.
@@ -45,7 +45,7 @@ def unigram_nats(train: Sequence[int], asked: Sequence[int], vocabulary: int) ->
 class KneserNey:
     """Interpolated Kneser-Ney smoothing with one discount (Chen and Goodman, 1999, section 2.7).
 
-    Orders below the highest count in how many contexts an n-gram occurs. The lowest is mixed with the
+    Orders below the highest count the contexts in which an n-gram occurs. The lowest is mixed with the
     uniform distribution, with the weight ``floor``, so that no token is impossible.
     """
 
@@ -73,7 +73,7 @@ class KneserNey:
                 totals[gram[:-1]] += count
                 kinds[gram[:-1]] += 1
             self._levels.append((counts, totals, kinds))
-            # In how many contexts each shorter n-gram occurs.
+            # The number of contexts in which each shorter n-gram occurs.
             counts = Counter(gram[1:] for gram in counts)
 
     def probability(self, token: int, context: tuple[int, ...]) -> float:
@@ -90,9 +90,9 @@ class KneserNey:
         return found
 
     def nats(self, asked: Sequence[int]) -> float:
-        """Return the nats of all tokens of a stream but the first.
+        """Return the nats of all tokens of a stream except the first.
 
-        The first ones have shorter contexts, filled up with the stream's first token.
+        The first tokens have shorter contexts, filled up with the stream's first token.
         """
         width = self.order - 1
         padded = [asked[0]] * (width - 1) + list(asked)
@@ -129,7 +129,7 @@ def perplexities(dataset: str, vocabulary: int, part: str = "test") -> dict[str,
 
 
 def main() -> None:
-    """Print both."""
+    """Print the perplexities."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dataset", default="embedded")
     parser.add_argument("--vocabulary", type=int, default=1000)

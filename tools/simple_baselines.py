@@ -28,10 +28,10 @@ Tagged = tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """Scores of something simple on the test part.
+    """Scores of a simple method on the test part.
 
     Attributes:
-        name: What it does.
+        name: Name of the method.
         scores: The task's metrics by name.
     """
 
@@ -96,7 +96,7 @@ def memorised_tags(train: Tagged, test: Tagged) -> Baseline:
 
 
 def entity_f1(said: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> float:
-    """F1 of entities: type, first and last word must be right. An I- that continues nothing begins one."""
+    """F1 of entities: type, first and last word must be right. An I- that continues none begins one."""
 
     def entities(sentences: Sequence[Sequence[str]]) -> set[tuple[int, int, int, str]]:
         found = set()

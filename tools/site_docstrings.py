@@ -32,7 +32,7 @@ def markdown(text: str, path: str = "") -> str:
 
     Args:
         text: The docstring.
-        path: Dotted name of the object that it is of, for names in it that begin with a dot.
+        path: Dotted name of the docstring's object, for names in the text that begin with a dot.
     """
     text = _ROLE.sub(lambda role: _link(role, path), text)
     text = _PAGE.sub(_page, text)
@@ -41,7 +41,7 @@ def markdown(text: str, path: str = "") -> str:
 
 
 def _link(role: re.Match[str], path: str) -> str:
-    """A link where the reference has the object, else its name; ``~`` shows the last part only."""
+    """A link if the reference has the object, otherwise its name; ``~`` shows only the last part."""
     name = role["name"].lstrip("~").lstrip(".")
     shown = name.rpartition(".")[2] if role["short"] or role["name"] != name else name
     target = name if name.startswith("collapipe_env.") else f"{path}.{name}"
@@ -57,7 +57,7 @@ def _page(found: re.Match[str]) -> str:
 
 
 def _tables(text: str) -> str:
-    """Simple tables without heads: two rules of ``=`` around rows whose columns stand where the rule's do."""
+    """Simple tables without heads: two rules of ``=`` around rows whose columns begin where the rule's do."""
     lines, made = text.splitlines(), []
     rows: list[list[str]] | None = None
     columns: list[int] = []

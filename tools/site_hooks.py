@@ -26,7 +26,7 @@ _SHORT_CODE = re.compile(r"<code>(?P<code>[^<]{1,30})</code>")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Show where a file of the repository is in place of a link to it: the site does not hold it."""
+    """Replace a link to a file of the repository by its path, as the site does not hold the file."""
     del page, config, files
     return _OUTSIDE.sub(_named_file, markdown)
 
@@ -34,7 +34,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Render formulas when the site is built, so that a reader needs neither scripts nor a network.
 
-    Short code in a line of text gets a class that the style sheet does not let break at its hyphens.
+    Short code in a line of text gets a class that the style sheet keeps from breaking at its hyphens.
     """
     del page, config, files
     return _SHORT_CODE.sub(r'<code class="short">\g<code></code>', _FORMULA.sub(_rendered, content))

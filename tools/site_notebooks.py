@@ -1,9 +1,9 @@
 """Hook of the documentation site: notebooks are run when it is built, and become pages of it.
 
-MkDocs calls it; see ``hooks`` in ``mkdocs.yml``. nbconvert turns a notebook into Markdown: so a page has the
-theme of all others, its links are checked with theirs, and it loads nothing from elsewhere. The notebooks in
-the repository hold no outputs. Those that were run are kept in ``build/notebooks``, and run again once their
-text or the package has changed. ``SITE_NOTEBOOKS=plain`` shows them as they are, without running them.
+MkDocs calls it; see ``hooks`` in ``mkdocs.yml``. nbconvert turns a notebook into Markdown, so its page has
+the theme of all others, its links are checked with theirs, and it loads nothing from elsewhere. The notebooks
+in the repository hold no outputs. Notebooks that were run are kept in ``build/notebooks``, and run again once
+their text or the package has changed. ``SITE_NOTEBOOKS=plain`` shows them without running them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def run(path: Path, notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """A notebook with its outputs: those that are kept, or else those of a run in a folder of its own.
+    """A notebook with its outputs: the kept ones, or those of a run in a folder of its own.
 
     Raises:
         PluginError: If a cell fails.

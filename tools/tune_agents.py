@@ -1,13 +1,13 @@
 """Try hyper-parameters of PPO or SAC at random, for ``docs/learned_agents.md``; every trial is kept.
 
-Run ``python tools/tune_agents.py``. Trial 0 has the values under ``START``; each further one draws every
-field of ``SPACE`` from its short list, by a generator of the search's seed and the trial's number, so that
-more trials do not change earlier ones. A trial is a training by ``collapipe train``'s own loop, and its score
-that of its best version on the validation episodes: the exact drift plus penalty, and for the reader delay
-and energy beside those of DSSRA. The held-out episodes of the comparisons are left alone.
+Run ``python tools/tune_agents.py``. Trial 0 has the values under ``START``; each further trial draws every
+field of ``SPACE`` from its short list, with a generator of the search's seed and the trial's number, so that
+more trials do not change earlier ones. A trial trains with ``collapipe train``'s own loop. Its score is that
+of its best version on the validation episodes: the exact drift plus penalty. For the reader, the table also
+shows delay and energy beside DSSRA's. The held-out episodes of the comparisons are left alone.
 
-One row of ``trials.csv`` is written for each trial that ends. Run it again after Ctrl-C: it goes on inside of
-the trial that was interrupted.
+One row of ``trials.csv`` is written for each trial that ends. Run it again after Ctrl-C: it continues within
+the interrupted trial.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Options:
     scenario: str = "medium"
     """A shipped scenario or a YAML file."""
     trials: int = 24
-    """Trials in all; more than before go on with the search."""
+    """Trials in all; a larger number continues the search."""
     steps: int = 300_000
     """Rounds that a trial trains on."""
     envs: int = 64
@@ -127,7 +127,7 @@ class Options:
     """Leave the page in docs as it is."""
 
     def check(self) -> None:
-        """Refuse what cannot be run.
+        """Refuse options that cannot be run.
 
         Raises:
             ScenarioError: Names the option, its value and the range.
@@ -210,7 +210,7 @@ def settings_of(options: Options, trial: int) -> dict[str, str]:
 
 
 def trained(options: Options, scenario: Scenario, trial: int) -> tuple[float, Score]:
-    """Train a trial, or go on with it; returns its wall-clock time [s] and the score of its best version."""
+    """Train a trial, or continue it; returns its wall-clock time [s] and the score of its best version."""
     plan = TrainingPlan(
         scenario=scenario,
         algorithm=options.algo,
@@ -240,7 +240,7 @@ def results(seconds: float, score: Score) -> dict[str, str]:
 
 
 class _Reference:
-    """DSSRA in the place of a policy that is validated."""
+    """DSSRA in the place of a policy to validate."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.validator = Validator(scenario, 16)
@@ -261,7 +261,7 @@ def table(options: Options, rows: Sequence[Mapping[str, str]], dssra: Score) -> 
     """All trials in Markdown, the best first, with delays beside those of DSSRA.
 
     Args:
-        options: Name the searched fields.
+        options: The options, which name the searched fields.
         rows: The trials.
         dssra: Score of DSSRA on the same episodes.
     """
@@ -303,7 +303,7 @@ def read_rows(path: Path) -> dict[int, dict[str, str]]:
     """Finished trials by number; none where there is no file.
 
     Raises:
-        DataError: If the file is no table of trials.
+        DataError: If the file is not a table of trials.
     """
     if not path.exists():
         return {}

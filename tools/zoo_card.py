@@ -1,4 +1,4 @@
-"""The card of an agent of the zoo, made of the record of its training."""
+"""The card of an agent of the zoo, made from the record of its training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def card(agent: ShippedAgent, record: AgentRecord, weights: int, notes: str) -> 
         "algorithm": record.algorithm,
         "trained on": f"`{record.trained_on}`",
         "seed": _shown(training.get("seed")),
-        "steps": f"{record.steps:,} of {_shown(training.get('steps', record.steps))} (this version of all)",
+        "steps": (
+            f"{record.steps:,} for this version; the training was set to "
+            f"{_shown(training.get('steps', record.steps))}"
+        ),
         "seconds": _shown(training.get("seconds")),
         "environments": _shown(training.get("envs")),
         "learner, reward": f"{_shown(training.get('learner'))}, {_shown(training.get('reward'))}",
@@ -46,7 +49,7 @@ def card(agent: ShippedAgent, record: AgentRecord, weights: int, notes: str) -> 
     if record.systems:
         parts += ["Systems that it was trained on:", f"```json\n{json.dumps(record.systems, indent=2)}\n```"]
     if record.history:
-        parts += ["Validations during the training, oldest first:", curve(record.history)]
+        parts += ["Validations during training, oldest first:", curve(record.history)]
     parts += [
         "## Reads and decides",
         _table(
@@ -64,7 +67,7 @@ def card(agent: ShippedAgent, record: AgentRecord, weights: int, notes: str) -> 
 
 
 def curve(history: Sequence[Mapping[str, Any]]) -> str:
-    """The validations as a table, one a row.
+    """The validations as a table, one per row.
 
     Args:
         history: Validations as a checkpoint holds them.
@@ -74,7 +77,7 @@ def curve(history: Sequence[Mapping[str, Any]]) -> str:
 
 
 def best_of(history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The validation with the smallest objective, which training keeps as the best; the first of equal ones.
+    """The validation with the smallest objective, which training keeps as the best; the first if equal.
 
     Args:
         history: Validations; those without an objective do not count.
@@ -103,15 +106,17 @@ def validation_figures(record: AgentRecord) -> str:
 
 def _limits(agent: ShippedAgent, record: AgentRecord) -> str:
     where = (
-        "It plays scenarios that show and ask for exactly what stands above, in these sizes; others are "
-        "refused. Nothing was measured on scenarios of these sizes with other radios, devices, budgets or "
-        "longer episodes."
+        "It plays only scenarios whose observations and decisions are exactly those in the table above, in "
+        "these sizes; others are refused. It was not measured on scenarios of these sizes with other radios, "
+        "devices, budgets or longer episodes."
         if record.scenario
-        else f"It was trained on {record.trained_on}; what lies beyond was not measured here."
+        else f"It was trained on {record.trained_on}; other systems were measured only where this card says "
+        "so."
     )
     return (
-        f"{where} It holds what plays: training cannot go on from it. Its figures are of the version of the "
-        f"package above; `collapipe evaluate --agent {PREFIX}{agent.name}` measures it with the present one."
+        f"{where} The file holds only what playing needs; its training cannot be resumed from it. Its "
+        f"figures are from the package version above; `collapipe evaluate --agent {PREFIX}{agent.name}` "
+        "measures it with the installed version."
     )
 
 

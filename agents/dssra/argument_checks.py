@@ -16,7 +16,7 @@ def require_number(
     """Return an argument that is a number within a range.
 
     Args:
-        caller: Who was given it.
+        caller: Class or function that received it.
         name: Its name.
         value: The argument.
         expected: The range in words.
@@ -24,7 +24,7 @@ def require_number(
         high: Greatest value.
 
     Raises:
-        AllocationError: If it is no real number, NaN or outside the range.
+        AllocationError: If it is not a real number, is NaN or lies outside the range.
     """
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not (real and low <= value <= high):
@@ -36,13 +36,13 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
     """Return an argument that is a whole number.
 
     Args:
-        caller: Who was given it.
+        caller: Class or function that received it.
         name: Its name.
         value: The argument.
         least: Least value.
 
     Raises:
-        AllocationError: If it is not a whole number, or less.
+        AllocationError: If it is not a whole number, or is less than ``least``.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and value >= least):
@@ -51,16 +51,16 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
 
 
 def require_choice(caller: str, name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse an argument that is none of some texts.
+    """Refuse an argument that is not one of the given texts.
 
     Args:
-        caller: Who was given it.
+        caller: Class or function that received it.
         name: Its name.
         value: The argument.
         choices: The texts.
 
     Raises:
-        AllocationError: If it is none of them.
+        AllocationError: If it is not one of them.
     """
     if not isinstance(value, str) or value not in choices:
         raise _refusal(caller, name, " or ".join(map(repr, choices)), value)
@@ -70,7 +70,7 @@ def require_weights(caller: str, tradeoff_v: object, convergence_weight: object)
     """Return a trade-off and a weight of the convergence term.
 
     Args:
-        caller: Who was given them.
+        caller: Class or function that received them.
         tradeoff_v: ``V`` [1/s], finite and above 0.
         convergence_weight: ``c``, finite and at least 0.
 

@@ -7,8 +7,9 @@ depends on the share as well. Both fall with the share and are convex, so the pr
 
 is convex. Where energy matters little every cluster just meets the earliest common deadline: each share is
 found by monotone inversion and the deadline by a safeguarded Newton search. The multipliers of the deadline
-tell how much each cluster's own delay is worth, ``w_n`` with ``sum w_n = V``. If one would be negative, that
-cluster's energy deserves more band than its deadline needs, and the deadline is put off until it balances.
+tell how much each cluster's own delay is worth, ``w_n`` with ``sum w_n = V``. If a multiplier would be
+negative, the energy of that cluster is worth more band than its deadline needs. The deadline is then put off
+until the two balance.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def earliest_deadline(
                 break
         if high - low <= 1e-9 * high:
             break
-        # The needed band is convex in the deadline, so Newton's steps approach from below; the hair
-        # beyond brings the last one to the feasible side.
+        # The needed band is convex in the deadline, so Newton's steps approach from below; a tiny
+        # overshoot brings the last one to the feasible side.
         step = deadline - excess / slope * (1.0 + 1e-6) if slope < 0.0 else low
         deadline = step if low < step < high and iteration < 30 else 0.5 * (low + high)
     fill_band(share, most, floor)
@@ -91,17 +92,17 @@ def earliest_deadline(
 def spend_band(
     price: float, least: FloatArray, summary: FloatArray, parameters: Parameters, share: FloatArray
 ) -> float:
-    """Give the band beyond what the deadlines need to where it saves most energy cost.
+    """Give the band that the deadlines leave over to the clusters whose energy cost it lowers most.
 
     Args:
-        price: First guess of the band's price; not positive for none.
+        price: First guess of the band's price; 0 or less for no guess.
         least: Shares that the deadlines need (N,), with a sum of at most 1.
         summary: Summaries (N, SUMMARY + K + 1).
         parameters: The scenario.
         share: First guess (N,); receives the shares, with sum 1 up to rounding.
 
     Returns:
-        The price of the whole band: every share above its least saves this much.
+        The price of the whole band: the saving per unit of band at every share above its least.
     """
     clusters = share.shape[0]
     low, high = np.inf, 0.0
@@ -146,8 +147,8 @@ def put_off_deadline(
 ) -> None:
     """Shares and weights where some cluster's energy is worth more band than the earliest deadline leaves.
 
-    The later the deadline, the less its clusters' delays are worth: the deadline at which the weights sum
-    to ``V`` is bracketed and then found by regula falsi.
+    The later the deadline, the less the clusters' delays are worth. The deadline at which the weights sum to
+    ``V`` is bracketed and then found by regula falsi.
 
     Args:
         earliest: Earliest common deadline [s].
@@ -178,7 +179,7 @@ def put_off_deadline(
         excess = worth - summary[0, DELAY_PRICE]
         if abs(excess) <= 1e-3 * summary[0, DELAY_PRICE]:
             break
-        # Illinois: the excess of an end that stays twice in a row counts half.
+        # Illinois: the excess of an end that stays twice in a row is halved.
         if excess > 0.0:
             low, low_excess = x, excess
             high_excess *= 0.5 if stayed > 0 else 1.0
@@ -276,7 +277,7 @@ def later_shares(
     weight: FloatArray,
     delay: FloatArray,
 ) -> float:
-    """Better shares than those of the earliest deadline, where :func:`weigh_delays` says so.
+    """Look for better shares than the earliest deadline's, where :func:`weigh_delays` says that they exist.
 
     Args:
         earliest: Earliest common deadline [s].
@@ -299,7 +300,7 @@ def later_shares(
         for n in range(share.shape[0]):
             share[n] = other[n]
         return better
-    return evaluate_shares(summary, parameters, share, delay)  # the delays once more
+    return evaluate_shares(summary, parameters, share, delay)  # writes their delays again
 
 
 @compiled_leaf

@@ -1,10 +1,10 @@
 """Single blocks moved between devices of a cluster and the server, judged by the true objective of the round.
 
-Prices are slopes, so the answers of ``cluster_answers.propose`` can settle where no cluster's proposal helps
-although one block elsewhere would: the segments have local optima. Trying every move at the powers at hand
-leaves the worst of them. A move is first priced for its cluster alone, shares kept: the objective is convex
-in the clusters' delays, so that this is hardly ever more than the move really costs, and only moves that
-promise a gain are tried on the whole round, the most promising first.
+Prices are slopes, so the answers of ``cluster_answers.propose`` can settle at a local optimum of the
+segments: no cluster's proposal helps, although moving one block would. Trying every move at the present
+powers escapes the worst optima. Each move is first priced for its cluster alone, at the present shares. The
+objective is convex in the clusters' delays, so this price is hardly ever above the true cost of the move.
+Only moves that promise a gain are tried on the whole round, the most promising first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .round_plan import RoundPlan, evaluate, interference_prices
 
 MOST_MOVES = 4  # single moves at the end, each followed by refining
 _TRIED = 6  # moves tried on the whole round
-_LARGEST_SYSTEM = 1000  # moves of the largest system that is not too large for them
+_LARGEST_SYSTEM = 1000  # possible moves in the largest system for which they are tried
 
 
 @compiled_leaf
 def most_moves(clusters: int, devices: int) -> int:
-    """Most single moves to make; none in systems in which there are too many, ``N K (K - 1)``, to try."""
+    """Most single moves to make; 0 in systems with too many possible moves, ``N K (K - 1)``, to try."""
     return MOST_MOVES if clusters * devices * (devices - 1) <= _LARGEST_SYSTEM else 0
 
 
 @compiled_leaf
 def largest(gain: FloatArray) -> int:
-    """Index of the largest number, the first of equal ones (N,)."""
+    """Index of the largest number of an array (N,); the first among equals."""
     found = 0
     for i in range(1, gain.shape[0]):
         if gain[i] > gain[found]:
@@ -46,10 +46,10 @@ def largest(gain: FloatArray) -> int:
 def best_move(
     objective: float, plan: RoundPlan, inputs: RoundInput, parameters: Parameters
 ) -> tuple[float, RoundPlan]:
-    """The single move that lowers the objective most, powers kept and shares settled anew.
+    """Find the single move that lowers the objective most, with powers kept and shares settled anew.
 
     Args:
-        objective: Of the plan as it is.
+        objective: Objective of the plan as it is.
         plan: The plan.
         inputs: The environment.
         parameters: The scenario.

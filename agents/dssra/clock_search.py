@@ -1,17 +1,17 @@
 """Caps on the clocks of devices for a plan that is otherwise settled ([X]).
 
-A device that computes ``x`` times as long, ``x >= 1``, spends ``1 / x^2`` of the energy where its power goes
-with the cube of the clock. Under GPipe a local step lasts ``sum a + (M - 1) max a`` in each direction, so a
-stage that is not the bottleneck lengthens it by its own passes of one micro-batch only: with a price ``p`` of
-its energy ``E / x^2`` and a worth ``w`` of a second of the cluster's delay the best ``x`` solves
+Where a device's power rises with the cube of its clock, computing ``x >= 1`` times as long takes ``1 / x^2``
+of the energy. Under GPipe a local step lasts ``sum a + (M - 1) max a`` in each direction, so a stage that is
+not the bottleneck lengthens the step only by its own passes of one micro-batch. With a price ``p`` of its
+energy ``E / x^2`` and a worth ``w`` of a second of the cluster's delay, the best ``x`` solves
 
     w H (a + c) = 2 p E / x^3,    x = (2 p E / (w H (a + c)))^(1/3)
 
 and under the exact drift ``p`` also falls with the energy. Stages that would become the bottleneck share one
 longest time ``m``, which is found by one-dimensional search. Only the slowest clusters decide the round: the
-worths of all delays sum to ``V``, and clusters with time to spare slow down until they have none. All of it
-is convex in ``x``, so the answer is the best one for GPipe and heads that do not wait, but for the updates of
-the optimiser, whose time is left out; who uses it prices it.
+worths of all delays sum to ``V``, and clusters with time to spare slow down until they have none. The problem
+is convex in ``x``, so the answer is the best one for GPipe and heads that do not wait, except that it leaves
+out the time of the optimiser's updates. Callers price the answer before they use it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 WORTHS = 12
-"""Worths of a cluster's delay between which those sought are interpolated."""
+"""Number of trial worths of a cluster's delay, between which the search interpolates."""
 SPAN = 1e-6
-"""Least of them, over ``V``."""
+"""Least trial worth, over ``V``."""
 REFINEMENTS = 2
-"""Times that they are taken anew, between the neighbours of those that were found."""
+"""Times that the trial worths are spread anew, between the neighbours of the worth that was found."""
 HALVINGS = 14
 """Halvings of each search."""
 
@@ -42,19 +42,19 @@ class ClockProblem(NamedTuple):
 
     Attributes:
         forward: Time of a micro-batch's forward pass without caps (..., N, K) [s].
-        backward: The same backward (..., N, K) [s].
+        backward: The same for the backward pass (..., N, K) [s].
         energy: Energy of computing in the round that a cap saves (..., N, K) [J]; 0 where it saves none.
-        other_ratio: All else over the budget, what the round grants taken off (..., N, K).
+        other_ratio: Other energy over the budget, less the round's allowance (..., N, K).
         backlog: ``z`` (..., N, K).
         budget: ``Ebar`` (..., N, K) [J].
-        extra_price: Price of energy beside that of the queue (..., N, K) [1/J].
-        longest: Most times as long that a device may compute (..., N, K), >= 1.
+        extra_price: Price of energy in addition to the queue's (..., N, K) [1/J].
+        longest: Largest ``x`` that a device may use (..., N, K), >= 1.
         others_forward: Longest forward time of the other elements of the chain (..., N) [s].
-        others_backward: The same backward (..., N) [s].
+        others_backward: The same for the backward pass (..., N) [s].
         steps: ``H`` (..., N).
         micro_batches: ``M`` (..., N).
         delay: ``T_n`` without caps (..., N) [s].
-        exact: Whether the queue after the round prices energy, or the one before it.
+        exact: Whether the queue after the round prices energy, rather than the one before it.
     """
 
     forward: FloatArray
@@ -73,7 +73,7 @@ class ClockProblem(NamedTuple):
     exact: bool
 
     def saved(self, x: FloatArray) -> FloatArray:
-        """Savings by computing a little longer, ``2 p E / x^3`` (..., N, K), falling with ``x``."""
+        """Marginal saving of computing longer, ``2 p E / x^3`` (..., N, K); it falls with ``x``."""
         used = self.energy / (x * x)
         price = self.backlog / self.budget
         if self.exact:
@@ -102,15 +102,15 @@ def clock_problem(
     exact_drift: bool,
     extra_price: FloatArray | None = None,
 ) -> ClockProblem:
-    """The search for a plan's clocks.
+    """Set up the search for a plan's clocks.
 
     Args:
-        parameters: Scalars of the scenario, which opens caps on clocks.
+        parameters: Scalars of the scenario, which allows caps on clocks.
         state: The system (E, ...).
         plan: The plan without caps (E, ...).
         costs: Its costs.
         exact_drift: Whether the queue after the round prices energy.
-        extra_price: Price of each node's energy beside that of its queue (E, N, K+1) [1/J]; 0 by default.
+        extra_price: Price of each node's energy in addition to its queue's (E, N, K+1) [1/J]; 0 by default.
     """
     assert parameters.clock_cap_min is not None
     assert state.full_speed is not None
@@ -146,7 +146,7 @@ def clock_problem(
 
 
 def longer_computing(problem: ClockProblem, delay_price: FloatArray) -> FloatArray:
-    """Times as long as without caps that devices compute (E, N, K), >= 1; 1 where energy has no price.
+    """Best factors ``x`` by which devices compute longer (E, N, K), >= 1; 1 where energy has no price.
 
     Args:
         problem: The search (E, ...).
@@ -155,7 +155,7 @@ def longer_computing(problem: ClockProblem, delay_price: FloatArray) -> FloatArr
     at = np.ones_like(problem.longest)
     if not (problem.saved(at) > 0.0).any():
         return at
-    # Worths from the greatest down, on an axis of their own in front.
+    # Worths from the greatest down, on a new first axis.
     high = np.log(np.broadcast_to(delay_price[:, None], problem.delay.shape))
     low, part = high + np.log(SPAN), np.linspace(0.0, 1.0, WORTHS)[:, None, None]
     for turn in range(1 + REFINEMENTS):
@@ -169,7 +169,7 @@ def longer_computing(problem: ClockProblem, delay_price: FloatArray) -> FloatArr
 
 
 def _stretched(problem: ClockProblem, worth: FloatArray) -> FloatArray:
-    """Best times as long (..., N, K) for given worths of the clusters' delays (..., N) [1/s]."""
+    """Best factors ``x`` (..., N, K) for given worths of the clusters' delays (..., N) [1/s]."""
     p = problem
     second = (worth * p.steps)[..., None]
     price = second * (p.forward + p.backward)
@@ -179,13 +179,13 @@ def _stretched(problem: ClockProblem, worth: FloatArray) -> FloatArray:
         gains = p.saved(np.exp(middle)) > price
         low, high = np.where(gains, middle, low), np.where(gains, high, middle)
     alone = np.where(p.saved(p.longest) > price, p.longest, np.exp(low))
-    # Where nothing is gained at all, the clock stays free to the last bit.
+    # Where slowing down gains nothing, the factor is exactly 1 and the clock has no cap.
     alone = np.where(p.saved(np.ones_like(p.forward)) > price, alone, 1.0)
     return _under_longest(p, second[..., 0], price, alone)
 
 
 def _under_longest(p: ClockProblem, second: FloatArray, price: FloatArray, alone: FloatArray) -> FloatArray:
-    """The same with the price of the longest stage, which the other micro-batches wait for."""
+    """Best factors once the longest stage, for which the other micro-batches wait, has a price too."""
     slowest = p.forward.max(axis=-1)
     ratio = p.backward.max(axis=-1) / np.where(slowest > 0.0, slowest, 1.0)
     waits = second * (p.micro_batches - 1.0)
@@ -194,7 +194,7 @@ def _under_longest(p: ClockProblem, second: FloatArray, price: FloatArray, alone
     divisor = np.where(p.forward > 0.0, p.forward, 1.0)
 
     def under(longest: FloatArray) -> FloatArray:
-        """Times as long where no stage takes longer than ``longest`` forward."""
+        """Factors with which no stage takes longer than ``longest`` in the forward pass."""
         room = np.maximum(longest[..., None] / divisor, 1.0)
         return np.where(p.forward > 0.0, np.minimum(alone, room), 1.0)
 
@@ -227,7 +227,7 @@ def _balanced(delays: FloatArray, log_worth: FloatArray, delay_price: FloatArray
 
 
 def _worth_for(delays: FloatArray, log_worth: FloatArray, deadline: FloatArray, last: int) -> FloatArray:
-    """Worth at which each cluster ends at a deadline (E, N), the least one where it always ends before."""
+    """Worth at which each cluster ends at a deadline (E, N); the least worth where it always ends earlier."""
     place = np.clip((delays <= deadline).sum(axis=0) - 1, 0, last)[None]
     before, after = (np.take_along_axis(delays, place + i, axis=0)[0] for i in (0, 1))
     first, second = (np.take_along_axis(log_worth, place + i, axis=0)[0] for i in (0, 1))
@@ -238,11 +238,11 @@ def _worth_for(delays: FloatArray, log_worth: FloatArray, deadline: FloatArray, 
 
 
 def caps_of_clocks(state: SystemState, x: FloatArray, least: float) -> FloatArray:
-    """Caps under which devices compute ``x`` times as long (E, N, K), 1 where that is 1.
+    """Caps under which devices compute ``x`` times as long (E, N, K); 1 where ``x`` is 1.
 
     Args:
         state: The system (E, ...).
-        x: Times as long (E, N, K), >= 1.
+        x: Factors by which devices compute longer (E, N, K), >= 1.
         least: Least cap, in (0, 1].
     """
     share = np.asarray(state.speed) / np.asarray(state.full_speed)

@@ -149,7 +149,7 @@ def minmax_upload(payload_bits: FloatArray, snr_hz: FloatArray, bandwidth_hz: fl
         Shares (N,), summing to one.
     """
     senders = payload_bits.shape[0]
-    # Nobody is faster than with the whole band, nobody slower than with an equal part of it.
+    # The deadline lies between the slowest upload over the whole band and the slowest over an equal part.
     low, high = 0.0, 0.0
     for n in range(senders):
         alone = bandwidth_hz * math.log1p(snr_hz[n] / bandwidth_hz) / _LN2

@@ -1,6 +1,6 @@
-"""Every cluster's best answer to the others' present plans, and a first guess of all ([R]).
+"""Every cluster's best answer to the others' present plans, and a first guess for all clusters ([R]).
 
-With the prices of ``round_plan`` every cluster improves its segments, micro-batches and powers alone.
+At the prices of ``round_plan``, every cluster improves its segments, micro-batches and powers on its own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def segments_elsewhere(
     inputs: RoundInput,
     parameters: Parameters,
 ) -> tuple[IntArray, ClusterTerms]:
-    """Exact segments under other options of as many micro-batches, where these are better.
+    """Exact segments under other options with the same number of micro-batches, where these are better.
 
     Args:
         n: The cluster.
@@ -88,7 +88,7 @@ def segments_elsewhere(
         terms: Terms left by the rest of the plan, and its option.
         value: Objective of the segments at hand, the option's constant included.
         planned: The segments at hand (K,).
-        step: How many blocks more or fewer than at present the server may run.
+        step: Most blocks by which the server's number may change.
         inputs: The environment.
         parameters: The scenario.
 
@@ -122,8 +122,8 @@ def improve_cluster(
 ) -> tuple[float, float]:
     """Better segments and powers of one cluster at given prices, in place.
 
-    The exact segments for the present powers compete, after both had their powers searched, with the
-    present segments; the winner is replanned until its segments stay.
+    The exact segments for the present powers compete with the present segments, each after a search of its
+    powers. The winner is replanned until its segments stay the same.
 
     Args:
         n: The cluster.
@@ -135,7 +135,7 @@ def improve_cluster(
         parameters: The scenario.
 
     Returns:
-        What the cluster's cost fell by, at these prices, and its option.
+        The fall of the cluster's cost at these prices, and its option.
     """
     scratch = np.empty(SUMMARY + power.shape[0])
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
@@ -199,7 +199,7 @@ def propose(
         parameters: The scenario.
 
     Returns:
-        New segments (N, K), powers (N, K+1), options (N,) and what every cluster's cost should fall by (N,).
+        New segments (N, K), powers (N, K+1), options (N,) and the expected fall of every cluster's cost (N,).
     """
     clusters = weight.shape[0]
     prices = interference_prices(plan, weight, inputs, parameters)

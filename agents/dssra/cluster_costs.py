@@ -1,9 +1,9 @@
 """One cluster's round in scalars: the physics of ``round_costs`` for compiled search loops.
 
-Times are those of the whole mini-batch, overheads of all ``M`` micro-batches included: an element lasts
-``1 / M`` of them, so that a local step is :func:`~collapipe_env.physics.delay.gpipe_step` of them over ``M``.
-Only plans with one device in a stage are covered. The tests hold all this against
-``round_costs``.
+Times are for the whole mini-batch, including the overheads of all ``M`` micro-batches. An element lasts
+``1 / M`` of its time, so a local step is :func:`~collapipe_env.physics.delay.gpipe_step` of the times over
+``M``.
+Only plans with one device in each stage are covered. The tests compare this module with ``round_costs``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .round_input import RoundInput
 
 LN2 = math.log(2.0)
 LEAST_PRICE = 0.02
-"""Part of ``V`` that a second costs at least: where waiting would pay, plans only cease to hurry."""
+"""Least price of a second, over ``V``: where waiting would pay, plans only stop hurrying."""
 
 # Columns of a cluster's summary, from which its delay and cost follow for any share of the uplink.
 FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
@@ -69,12 +69,12 @@ UPLINK_W = 11  # power that sending on the uplink draws [W]
 DELAY_PRICE = 12  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
 UPDATE_BITS = 13  # the cluster's update [bit]
 SUMMARY = 14
-# Then the energy of each node, the CU's uplink apart [J].
+# Then the energy of each node, without the CU's uplink [J].
 
 
 @inlined
 def delay_price(inputs: RoundInput, parameters: Parameters) -> float:
-    """Price of a second of the round [1/s]: ``V``, with budgets per second less what it grants the queues."""
+    """Price of a second [1/s]: ``V``, less what a second grants the queues where budgets are per second."""
     V = parameters.tradeoff_v
     return float(max(V - inputs.relief[0], LEAST_PRICE * V))
 
@@ -183,7 +183,7 @@ def summarise_cluster(
 def delay_of(
     uplink: float, upload: float, downlink: float, summary: FloatArray, parameters: Parameters
 ) -> float:
-    """A cluster's delay ``T_n`` for given times of a mini-batch on the uplink, of the update and back [s]."""
+    """A cluster's delay ``T_n`` [s] for given times of a mini-batch up, the update and a mini-batch back."""
     step = gpipe_step(
         summary[FORWARD_SUM] + uplink,
         max(summary[FORWARD_MAX], uplink),
@@ -200,7 +200,7 @@ def delay_of(
 def uplink_times(
     share: float, summary: FloatArray, parameters: Parameters
 ) -> tuple[float, float, float, float]:
-    """Times of a mini-batch on the uplink, of the update and of a mini-batch back [s], and the exponent."""
+    """Times of a mini-batch up, of the update and of a mini-batch back [s], and the failure exponent."""
     B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
     # The whole power in the share: `physics.radio.uplink_rate`.
     rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
@@ -298,7 +298,7 @@ def price_after(backlog: float, joules: float, budget: float, allowance: float) 
 def exact_difference(
     n: int, share: float, summary: FloatArray, allowance: float, inputs: RoundInput, parameters: Parameters
 ) -> float:
-    """Drift of a cluster's nodes (:func:`node_drift`) and what else energy costs, less it at present prices.
+    """Drift of a cluster's nodes (:func:`node_drift`) plus extra prices, less the energy at present prices.
 
     Args:
         n: The cluster.
@@ -338,7 +338,7 @@ def reprice_cluster(
 
 @compiled_leaf
 def mean_active_power(segments: IntArray, power: FloatArray) -> float:
-    """Mean transmit power of a cluster's CU and used devices [W]: what disturbs the other clusters.
+    """Mean transmit power of a cluster's CU and used devices [W], which disturbs the other clusters.
 
     Args:
         segments: Blocks of each device (K,).

@@ -1,4 +1,4 @@
-"""Shares of the uplink for clusters that take part in a round, where others sit it out ([X])."""
+"""Shares of the uplink for clusters that take part in a round while others sit it out ([X])."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ HALVINGS = 50
 
 
 def common_end(share: FloatArray, upload: FloatArray, rest: FloatArray, plays: BoolArray) -> FloatArray:
-    """Shares with which uploads of those that take part end together, as if rates were proportional.
+    """Shares with which the players' uploads would end together if rates were proportional to shares.
 
-    Rates grow more slowly than shares, so they end together roughly; whoever uses the shares prices them.
+    Rates grow more slowly than shares, so the uploads end only roughly together; callers price the shares.
 
     Args:
-        share: Shares that they have (E, N).
-        upload: Seconds of the uploads with these (E, N).
-        rest: Seconds of all else in the clusters' rounds (E, N).
-        plays: Clusters that take part (E, N), bool.
+        share: Present shares (E, N).
+        upload: Seconds of the uploads with the present shares (E, N).
+        rest: Seconds of the rest of each cluster's round (E, N).
+        plays: Players: clusters that take part (E, N), bool.
 
     Returns:
-        Shares (E, N), those of players with sum 1; of clusters that sit out as they were.
+        Shares (E, N): those of players sum to 1, those of clusters that sit out are unchanged.
     """
     work = np.where(plays, share * upload, 0.0)
     before = np.where(plays, rest, 0.0)

@@ -1,8 +1,8 @@
 """Order of a cluster's devices in the pipeline, at given segments and powers ([X]).
 
-Computing takes a device as long wherever it stands; only the hops change. Orders of up to five devices with
-blocks are all compared, longer ones improved by moving single devices and turning parts round while that
-helps. The criterion is that of the segments: :func:`~.segment_plan.plan_cost`, GPipe's.
+A device computes equally long in every place; only the hops change. If at most five devices hold blocks, all
+orders are compared. Longer orders are improved by moving single devices and reversing parts while that helps.
+The criterion is the same as for the segments: :func:`~.segment_plan.plan_cost`, GPipe's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .segment_plan import SegmentProblem
 from .segment_problem import segment_problem
 
 ALL_ORDERS = 5
-"""Most devices of which all orders are compared."""
+"""Most devices whose orders are all compared."""
 
 
 @compiled_leaf
@@ -31,8 +31,8 @@ def order_cost(problem: SegmentProblem, order: IntArray, forward: float, backwar
     Args:
         problem: The cluster.
         order: Devices with blocks in pipeline order (S,).
-        forward: Slowest forward element besides the hops [s].
-        backward: Slowest backward element besides the hops [s].
+        forward: Slowest forward element except the hops [s].
+        backward: Slowest backward element except the hops [s].
     """
     times, cost, last = problem.times, 0.0, 0
     for place in range(order.shape[0] + 1):
@@ -92,7 +92,7 @@ def best_order(problem: SegmentProblem, segments: IntArray, order: IntArray) -> 
 
 @compiled_inner
 def _try_all(problem: SegmentProblem, order: IntArray, forward: float, backward: float) -> None:
-    """Compare all orders (Heap's algorithm) and leave the best; the present one of equally good ones."""
+    """Compare all orders (Heap's algorithm) and leave the best; the present order wins ties."""
     S = order.shape[0]
     best, least = order.copy(), order_cost(problem, order, forward, backward)
     turns, i = np.empty(S, dtype=np.int64), 0
@@ -118,7 +118,7 @@ def _try_all(problem: SegmentProblem, order: IntArray, forward: float, backward:
 
 @compiled_inner
 def _improve(problem: SegmentProblem, order: IntArray, forward: float, backward: float) -> None:
-    """Move single devices and turn parts round while that helps, the best step first."""
+    """Move single devices and reverse parts while that helps, the best step first."""
     S = order.shape[0]
     least, trial, best = order_cost(problem, order, forward, backward), order.copy(), order.copy()
     while True:

@@ -2,7 +2,7 @@
 
 Gains that are seen late or with errors vary more than the true ones do, and a plan that trusts them in full
 chases errors. :class:`ShrunkGains` is the simplest remedy; a filter that knows how channels move has the same
-form (:class:`GainFilter`).
+interface (:class:`GainFilter`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class GainFilter(Protocol):
     def update(self, state: SystemState) -> SystemState:
         """Return the state with estimates in place of the gains that are seen.
 
-        It is called once or more in each round. Rows of a batch may be at different rounds; one at round 0
-        begins an episode, of which nothing is remembered.
+        The scheduler calls it once or more in each round. Rows of a batch may be at different rounds; a row
+        at round 0 begins an episode and remembers nothing.
 
         Args:
             state: The system as it is seen (E, ...).
@@ -39,7 +39,7 @@ class ShrunkGains:
     """Draws every gain, in decibels, towards the mean of those that the same link has shown so far.
 
     ``estimate = mean + weight (seen - mean)``, with the mean over the rounds of the episode up to this one:
-    it is exact in the first round, and as steady as the mean with weight 0. The mean of decibels lies below
+    it equals the seen gain in the first round, and the mean with weight 0. The mean of decibels lies below
     the decibels of the mean gain, by 0.5 dB with four Nakagami branches.
 
     Args:
@@ -89,12 +89,12 @@ class _Mean:
         self._count: FloatArray = np.zeros(0)
 
     def shrunk(self, gain: FloatArray, first: BoolArray, new: BoolArray, weight: float) -> FloatArray:
-        """Take the gains of a round (E, ...) in, and return them drawn towards the mean.
+        """Record the gains of a round (E, ...) and return them drawn towards the mean.
 
         Args:
             gain: The gains (E, ...).
-            first: Rows that begin (E,), bool.
-            new: Rows whose round has not been taken in (E,), bool.
+            first: Rows that begin an episode (E,), bool.
+            new: Rows whose round has not been recorded (E,), bool.
             weight: Weight of the gains.
         """
         some = gain > 0.0

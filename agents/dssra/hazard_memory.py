@@ -1,8 +1,9 @@
 """Hazards that a scheduler remembers: each device's chance of leaving, from the length of its stay ([X]).
 
-Devices are of classes that nobody sees (`docs/churn.md`). What is seen is how long each has stayed, and how
-often it has left. With a constant hazard ``h`` in each class, ``m`` ends of stays in ``s`` seconds have the
-likelihood ``h^m exp(-h s)``; the estimate is the mean hazard of the classes, all equally likely beforehand.
+Devices belong to hidden classes (`docs/churn.md`). The scheduler sees how long each device has stayed, and
+how often it has left. With a constant hazard ``h`` in each class, ``m`` ends of stays in ``s`` seconds have
+the likelihood ``h^m exp(-h s)``. The estimate is the posterior mean of the hazard; all classes are equally
+likely beforehand.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class HazardMemory:
         self._round = None
 
     def update(self, state: SystemState) -> FloatArray:
-        """Take a round in, and return the hazards (E, N, K) [1/s].
+        """Record a round and return the hazards (E, N, K) [1/s].
 
         A second call in the same round changes nothing. A row is one environment: a batch of another size, or
         a row that goes back in time, begins anew.
@@ -55,7 +56,7 @@ class HazardMemory:
             first = (now == 0) | (now < self._round)
             new = first | (now > self._round)
         old, begun = self._present & ~first[:, None, None], first[:, None, None]
-        # A stay that has ended lasted from when the device came; one that began again is a stay of its own.
+        # A device that left and came back between two rounds has ended one stay and begun another.
         ended = old & (~present | (since < self._since)) & new[:, None, None]
         self._ends = np.where(begun, 0.0, self._ends) + ended
         self._seconds = np.where(begun, 0.0, self._seconds) + np.where(ended, self._since, 0.0)
@@ -63,7 +64,7 @@ class HazardMemory:
         return self._estimate(np.where(present, since, 0.0))
 
     def _estimate(self, running: FloatArray) -> FloatArray:
-        """Mean hazard of the classes given ends, seconds of ended stays, and those of the running one."""
+        """Mean hazard of the classes, given ends, seconds of ended stays and seconds of the running stay."""
         h = self._hazards
         seconds = (self._seconds + running)[..., None]
         logarithm = self._ends[..., None] * np.log(h) - h * seconds

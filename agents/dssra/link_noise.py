@@ -36,7 +36,7 @@ def set_moving_noise(
 ) -> None:
     """Set the noise plus interference of the phase in which moments move, under a plan.
 
-    All clusters' CUs, old and new owners disturb each other.
+    In this phase the CUs and the old and new owners of all clusters disturb each other.
 
     Args:
         segments: Blocks (N, K).

@@ -1,8 +1,8 @@
 """Moments of moved blocks in DSSRA's costs: the price of a change from the previous round's plan ([X]).
 
-``inputs.held`` says who held which block; it has no blocks where a change of plan costs nothing. The formulas
-are those of ``collapipe_env.physics.migration`` for one plan of one cluster, in loops without arrays of
-their own; the tests hold the two together.
+``inputs.held`` says which device held which block; it has no blocks where a change of plan costs nothing. The
+formulas are those of ``collapipe_env.physics.migration`` for one plan of one cluster, in loops that allocate
+no arrays; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .hops import hop_of
 from .round_input import RoundInput
 
 FIRST: Any = np.int64(0)
-"""Index of the first block, and of the CU's node: a plain 0 would have callees compiled once more for it."""
+"""Index of the first block, and of the CU's node. For a plain 0, Numba would compile callees once more."""
 
 
 @compiled_leaf
@@ -64,7 +64,7 @@ def moving_costs(
     parameters: Parameters,
     energy: FloatArray,
 ) -> float:
-    """Duration of the phase in which moments move [s]; its energies are added up.
+    """Duration of the phase in which moments move [s]; adds the energies of the phase to ``energy``.
 
     Args:
         n: The cluster.
@@ -79,7 +79,7 @@ def moving_costs(
     radio, duration, through_cu = parameters.radio_power, 0.0, parameters.through_cu
     at_cu, from_cu = 0.0, 0.0
     for device in range(segments.shape[0]):
-        # What it sends, and what it receives: one walk over the blocks for each device needs no array.
+        # What the device sends and receives: one walk over the blocks for each device needs no array.
         sent, received, block = 0.0, 0.0, FIRST
         for k in range(segments.shape[0]):
             for _ in range(segments[k]):

@@ -1,7 +1,7 @@
 """Powers of nodes that send moments, searched one after another by the cluster's whole cost ([X]).
 
-``power_search`` knows a node's pipeline messages only. Few nodes send moments, and in few rounds, so a plain
-golden section of the true cost is good enough for them.
+``power_search`` covers only a node's pipeline messages. Few nodes send moments, and only in few rounds, so a
+plain golden-section search of the true cost is good enough for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .power_search import cluster_cost
 from .round_input import ClusterTerms, RoundInput
 
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
-_CUTS = 10  # of the interval of a power's logarithm, to a part in 120
+_CUTS = 10  # cuts of the interval of a power's logarithm, to 1/120 of it
 
 
 @compiled_inner

@@ -1,8 +1,9 @@
 """Search of the whole open space: orders of the devices and schedules around the search of a round ([X]).
 
-The search (:mod:`.round_solver`) takes the devices in the order of their numbers and runs GPipe. Orders are
-found for its plan and the devices numbered anew; schedules are simulated for its plan, and their savings are
-passed to it; then it continues from there. After a few such passes the best of all plans is kept.
+The search (:mod:`.round_solver`) takes the devices in the order of their numbers and runs GPipe. This module
+finds better orders for its plan and renumbers the devices. It also simulates schedules for the plan and
+passes their savings to the search, which continues from there. After a few such passes it keeps the best
+plan.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from .scheduled_chains import schedule_rows
 PASSES = 2
 """Passes after the first search."""
 FURTHER = {"turns": 1, "exploring_sweeps": 0, "refining_sweeps": 4}
-"""Most of each in the later passes, which start from a plan."""
+"""Limits of the search budget in the later passes, which start from a plan."""
 
 
 @dataclass(frozen=True)
 class Openings:
-    """Decisions beside CollaPipe's own that a scenario leaves open.
+    """Decisions beyond CollaPipe's own that a scenario leaves open.
 
     Attributes:
         order: Order of the devices.
@@ -65,7 +66,7 @@ class OpenPlan(NamedTuple):
         option: Options (E, N).
         order: Devices in pipeline order (E, N, K).
         schedule: Places in ``SCHEDULES`` (E, N).
-        caps: Most that each device has in flight (E, N, K), 0 under GPipe.
+        caps: Most micro-batches that each device has in flight (E, N, K), 0 under GPipe.
     """
 
     segments: IntArray
@@ -78,7 +79,7 @@ class OpenPlan(NamedTuple):
 
 
 def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
-    """Return plans from allocations of one device a stage.
+    """Return plans from allocations with one device in each stage.
 
     Args:
         allocation: The plans (E, ...).
@@ -89,7 +90,7 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
     order = np.broadcast_to(np.arange(K), blocks.shape).copy()
     if allocation.stage is not None:
         stage = np.asarray(allocation.stage)
-        # Idle devices keep their places as far as they can: behind those before them.
+        # Idle devices stay behind the devices that precede them, as far as possible.
         place = np.where(stage < 0, np.maximum.accumulate(stage, axis=-1), stage)
         order = np.lexsort((np.broadcast_to(np.arange(K), stage.shape), stage < 0, place), axis=-1)
     nothing = np.zeros(blocks.shape[:-1], dtype=np.int64)
@@ -157,19 +158,19 @@ def search_open_rounds(
     Args:
         inputs: The environments (E, ...).
         parameters: The scenario.
-        budget: How long to search each.
+        budget: How long to search each environment.
         threads: Most threads, >= 1.
         openings: The open decisions.
-        price: Objectives (E,) of plans; asked for several at once, as small batches cost much more a row.
-        even: Plans of which the answer is at least as good.
+        price: Returns the objectives (E,) of several plans at once; small batches cost much more per row.
+        even: Plans that the answer at least equals.
         start: Plans to begin with; by default the search makes its own.
     """
     identity = np.broadcast_to(np.arange(inputs.cap.shape[-1]), inputs.cap.shape)
     if start is not None:
-        start = _renamed(start, identity)  # with arrays as the compiled functions know them
+        start = _renamed(start, identity)  # with the contiguous arrays that compiled functions expect
     plans = [_searched(inputs, parameters, budget, threads, openings, start, identity, start)]
     if openings.server_blocks:
-        # From what leaves blocks to the server the search does not always find back.
+        # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, inputs.choices[0] > 0.0])
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
         plans.append(_searched(closed, parameters, budget, threads, openings, None, identity, None))
@@ -201,7 +202,7 @@ def _searched(
     order: IntArray,
     scheduled: OpenPlan | None,
 ) -> OpenPlan:
-    """Search with the devices in an order, from plans, with the savings of schedules at other plans."""
+    """Search with the devices in ``order``, from ``start``, with the schedules' savings at ``scheduled``."""
     same = bool((order == np.arange(order.shape[-1])).all())
     renamed = _with_own_prices(inputs if same else reordered(inputs, order))
     record: Any = as_record(parameters)
@@ -240,7 +241,7 @@ def _ordered(inputs: RoundInput, parameters: Parameters, plan: OpenPlan) -> IntA
 
 
 def _with_own_prices(inputs: RoundInput) -> RoundInput:
-    """The input with copies of what a search changes in it, and no savings yet."""
+    """The input with copies of the arrays that a search changes, and no savings yet."""
     changed = ("price", "allowance", "relief", "moving_noise", "server_queue")
     saving = inputs.saving
     if saving.shape[-1] > 0:
@@ -251,7 +252,7 @@ def _with_own_prices(inputs: RoundInput) -> RoundInput:
 def _better(
     first: OpenPlan, value: FloatArray, second: OpenPlan, other: FloatArray
 ) -> tuple[OpenPlan, FloatArray]:
-    """Row by row the plan with the smaller objective, the first of equal ones, and that objective."""
+    """In each row the plan with the smaller objective (the first if equal), and that objective."""
     keep = value <= other
     pairs = zip(first, second, strict=True)
     rows = (np.where(keep.reshape(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in pairs)

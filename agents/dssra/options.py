@@ -1,8 +1,8 @@
 """Option of a cluster in one number: micro-batches, setting of recomputation and blocks left to the server.
 
-``M`` stands for the setting of the scenario's workload, ``-M`` for the other one, and ``SERVER_BLOCK`` more
-in size for every encoder block that the server runs; the latter two only where the scenario opens the
-decisions. The search hands options on where it would hand on numbers of micro-batches.
+``M`` means the workload's own setting of recomputation and ``-M`` the other one. Every encoder block that the
+server runs adds ``SERVER_BLOCK`` to the magnitude. Both occur only where the scenario opens these decisions.
+The search passes options wherever it would otherwise pass numbers of micro-batches.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collapipe_env.physics.parameters import Parameters
 from .round_input import RoundInput
 
 SERVER_BLOCK = 2.0**24
-"""Size of a block on the server in an option, beyond every number of micro-batches."""
+"""Magnitude of a block on the server in an option, larger than any number of micro-batches."""
 NOTHING: Any = np.int64(0)
 ONE: Any = np.int64(1)
-"""No block and one: plain numbers would have callees compiled once more for them."""
+"""No block and one block. For plain numbers, Numba would compile callees once more."""
 
 
 @inlined
@@ -39,7 +39,7 @@ def server_blocks_of(option: float) -> int:
 
 @inlined
 def with_server_blocks(option: float, blocks: int) -> float:
-    """The option with so many blocks on the server and all else the same."""
+    """The option with another number of blocks on the server, otherwise unchanged."""
     size = abs(option) % SERVER_BLOCK + blocks * SERVER_BLOCK
     return -size if option < 0.0 else size
 
@@ -117,7 +117,7 @@ def fits_option(n: int, segments: IntArray, option: float, inputs: RoundInput) -
 
 @inlined
 def is_open(inputs: RoundInput) -> bool:
-    """Whether recomputation is to be decided: the first choice, the least, is negative then."""
+    """Whether recomputation is a decision; the first and least choice is then negative."""
     return bool(inputs.choices[0] < 0.0)
 
 

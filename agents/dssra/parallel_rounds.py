@@ -1,6 +1,6 @@
 """The rounds of a whole batch: compiled searches in threads, without the interpreter's lock.
 
-Every environment is solved on its own, so that its result depends neither on the batch nor on the threads.
+Every environment is solved on its own, so its result depends neither on the batch nor on the threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECES = 4  # per thread: searches take different times
 
 
 def default_threads() -> int:
-    """Threads for a batch: as many as there are processors, but one in a worker process.
+    """Threads for a batch: one per processor, but only one in a worker process.
 
     Processes that ``multiprocessing`` started share the processors already. ``NUMBA_NUM_THREADS`` and
     ``OMP_NUM_THREADS`` lower the number.
@@ -49,8 +49,8 @@ def default_threads() -> int:
 def as_record(parameters: Parameters) -> np.void:
     """The scenario's scalars as one record with the same names.
 
-    Compiled functions hand a record on as one pointer, a named tuple as twenty numbers at every call. The
-    record is shared: nobody writes to it.
+    Compiled functions pass a record as one pointer, but a named tuple as twenty numbers at every call. The
+    record is shared, so nothing may write to it.
 
     Args:
         parameters: The scenario.
@@ -60,7 +60,7 @@ def as_record(parameters: Parameters) -> np.void:
 
 
 def _record_type(numbers: Any) -> np.dtype[Any]:
-    """Type of a record of a named tuple's numbers, those of tuples within it included."""
+    """Type of a record of a named tuple's numbers, including those of nested tuples."""
     fields = [
         (name, _record_type(value) if isinstance(value, tuple) else np.asarray(value).dtype)
         for name, value in numbers._asdict().items()
@@ -75,14 +75,14 @@ def solve_batch(
     threads: int,
     start: tuple[IntArray, FloatArray, FloatArray, FloatArray] | None = None,
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Segments, powers, shares and micro-batches of all environments.
+    """Find segments, powers, shares and options of all environments.
 
-    The threads live no longer than the call: the process may fork before the next one.
+    The threads end with the call, as the process may fork before the next one.
 
     Args:
         inputs: The environments, with a leading axis E.
         parameters: The scenario.
-        budget: How long to search each.
+        budget: How long to search each environment.
         threads: Most threads, >= 1.
         start: Plans to begin with, as they are returned; by default the search makes its own.
 
@@ -110,6 +110,6 @@ def solve_batch(
         return segments, power, share, micro_batches
     edges = np.linspace(0, environments, min(threads * _PIECES, environments) + 1).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
-        # The list is what raises an error from a thread.
+        # Reading the results raises an error from a thread.
         list(pool.map(solve, edges[:-1], edges[1:]))
     return segments, power, share, micro_batches

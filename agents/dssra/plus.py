@@ -49,7 +49,7 @@ class DSSRAPlus(DSSRA):
       (:class:`~.hazard_memory.HazardMemory`);
     - where replicas are a decision, each cluster keeps the replicas with the lowest average cost
       (:mod:`~.replica_rule`), from the same estimates; no scalar sets this;
-    - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`), or filtered otherwise.
+    - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`) or filtered otherwise.
 
     Scalars that are not given are taken from the scenario's section ``dssra_plus``. A scalar without an
     effect in the scenario, such as a price of heat where nothing heats, changes nothing.
@@ -103,13 +103,13 @@ class DSSRAPlus(DSSRA):
         presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
         if presence is not None and (self.failure_price > 0.0 or self._replicates):
             self._hazards = HazardMemory(presence)
-            # Of the ends of stays these come without a word.
+            # The part of departures that come unannounced.
             self._failing, self._round_s = 1.0 - presence.graceful, usual_round(scenario)
             self._recovery = RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
-            # Nothing at all for weight 0: no time over a dead link is infinite.
+            # Weight 0 leaves moves out altogether: 0 bits over a dead link would not take 0 s.
             weighed = rules._replace(block_bits=bits) if bits > 0.0 else None
             self.parameters: SystemParameters = replace(self.parameters, migration=weighed)
             self._numbers = self.parameters.numbers._replace(tradeoff_v=self.tradeoff_v)
@@ -141,12 +141,12 @@ class DSSRAPlus(DSSRA):
         """The state with each device's probability of failure in the round added to ``presence``."""
         shown = state.processes[PRESENCE]
         risk = -np.expm1(-self._failing * self._round_s * hazards.update(state))
-        # Those that have announced their end see the round through.
+        # Devices that have announced their departure stay until the round ends.
         risk = np.where(np.asarray(shown["announced"], dtype=np.bool_), 0.0, risk)
         return replace(state, processes={**state.processes, PRESENCE: {**shown, RISK: risk}})
 
     def _with_replicas(self, state: SystemState, plan: Allocation) -> Allocation:
-        """The plan with the replicas that are worth it."""
+        """The plan with the replicas that pay off."""
         kinds = best_replicas(
             self.parameters,
             state,

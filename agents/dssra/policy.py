@@ -161,7 +161,7 @@ class DSSRA(StateScheduler):
         return plan if self.parameters.clock_cap_min is None else self._with_clocks(state, plan, start)
 
     def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
-        """Decide all but the clocks of a round."""
+        """Decide everything in a round except the clocks."""
         if self.parameters.idle_round_s is None:
             return self._allocated(state, start)
         able = able_clusters(self.parameters, state)
@@ -189,14 +189,14 @@ class DSSRA(StateScheduler):
                     break
                 again = self._planned(running_state(state, best), replace(best, clock_cap=None))
                 again = replace(again, clock_cap=best.clock_cap)
-                # Where nothing is capped there is nothing to plan anew, whatever other rows do.
+                # A row without caps keeps its plan, whatever other rows do.
                 best, value = self._better(state, best, value, again, keep=free)
             for capped in self._capped(state, best):
                 best, value = self._better(state, best, value, capped)
         return best
 
     def _capped(self, state: SystemState, plan: Allocation) -> Sequence[Allocation]:
-        """The plan with the best clock caps, and with some caps half-way between these and no cap."""
+        """The plan with the best clock caps, and the plan with caps half-way between those and none."""
         p, free = self.parameters, replace(plan, clock_cap=None)
         assert p.clock_cap_min is not None
         costs = round_costs(p, state, free)
@@ -226,7 +226,7 @@ class DSSRA(StateScheduler):
         second: Allocation,
         keep: BoolArray | None = None,
     ) -> tuple[Allocation, FloatArray]:
-        """Row by row the plan with the smaller objective (the first if equal), and where it is the first."""
+        """In each row the plan with the smaller objective (the first if equal), and that objective."""
         other = self.objective(state, second)
         first_is = value <= other if keep is None else keep | (value <= other)
         both = stack_allocations([first, second])
@@ -267,7 +267,7 @@ class DSSRA(StateScheduler):
         return allocation_of(found, self._openings)
 
     def objective(self, state: SystemState, allocation: Allocation) -> FloatArray:
-        """``V T`` plus the drift (and the convergence term) through the simulator's physics.
+        """``V T`` plus the drift (and the convergence term), from the simulator's physics.
 
         Args:
             state: The system (..., ).

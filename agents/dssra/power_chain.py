@@ -2,7 +2,7 @@
 
 For given segments and share everything but the airtimes is fixed. The chain keeps every node's power and
 the airtimes that it decides, so that a new power of one node is priced without touching the other links.
-``cluster_costs`` holds the same formulas for a whole plan; the tests hold the two together.
+``cluster_costs`` holds the same formulas for a whole plan; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collapipe_env.physics.parameters import Parameters
 FORWARD_SNR, BACKWARD_SNR, COLLECT_SNR = 0, 1, 2  # per watt
 COLLECT_BITS, PRICE, POWER = 3, 4, 5
 FORWARD, BACKWARD, COLLECT = 6, 7, 8  # times at the power [s]
-# What a second of its messages costs at their receivers' [1/s].
+# Price of a second of the node's messages at their receivers [1/s].
 FORWARD_HEARD, BACKWARD_HEARD, COLLECT_HEARD, RELAY_HEARD = 9, 10, 11, 12
 # The CU's message about the node's new state: per watt of the CU, at ln(1 + SNR) = 1 and at its power [s].
 RELAY_SNR, RELAY_BITS, RELAY = 13, 14, 15
@@ -54,7 +54,7 @@ class ChainConstants(NamedTuple):
 
 
 class Others(NamedTuple):
-    """The slowest elements and the longest collection without those of one node's power."""
+    """The slowest elements and the longest collection, except those that one node's power decides."""
 
     forward: float
     backward: float
@@ -68,7 +68,7 @@ def link_time(snr: float, seconds: float, waterfall: float, cap: float) -> tuple
     Args:
         snr: Signal to noise ratio, > 0.
         seconds: Time at ``ln(1 + SNR) = 1`` [s].
-        waterfall: Threshold of the repeats, 0 without.
+        waterfall: Threshold of the repeats, 0 without repeats.
         cap: Largest SNR that the rate can use.
     """
     log = math.log1p(min(snr, cap))
@@ -174,7 +174,7 @@ def node_cost(
 def set_power(
     position: int, power: float, chain: FloatArray, cluster: ChainConstants, parameters: Parameters
 ) -> None:
-    """Write a node's power and the times that it decides into the chain (the CU's uplink apart)."""
+    """Write a node's power and the times that it decides into the chain (except the CU's uplink)."""
     forward_snr, backward_snr = power * chain[position, FORWARD_SNR], power * chain[position, BACKWARD_SNR]
     chain[position, POWER], cap = power, parameters.d2d_snr_cap
     forward, _ = link_time(forward_snr, cluster.forward_s, cluster.waterfall, cap)
@@ -231,7 +231,7 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
 
 @compiled_leaf
 def others_of(position: int, chain: FloatArray, count: int, cluster: ChainConstants) -> Others:
-    """Slowest forward and backward elements and longest collection without those of one node's power."""
+    """Slowest forward and backward elements and longest collection, except those that one node decides."""
     forward, backward, collect = cluster.least_forward, cluster.least_backward, 0.0
     if position > 0:
         snr = chain[0, POWER] * cluster.uplink_snr

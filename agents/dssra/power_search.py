@@ -5,8 +5,8 @@ its segment to the CU; the CU: first hop, last hop, uplink), so the closed form 
 (``closed_forms.optimal_power``) is only the start. The cluster's true cost as a function of one power's
 logarithm, the other powers fixed, is convex with kinks where the node's links become the slowest elements;
 its slope is known in closed form, so a bracket and regula falsi on the slope find its minimum in a few
-evaluations. A common factor of all powers is searched as well, because two links that are equally slow stop
-the node-wise search. The cost is ``w T_n + C_n + interference price x mean active power``.
+evaluations. A common factor of all powers is searched too, because two equally slow links stop the node-wise
+search. The cost is ``w T_n + C_n + interference price x mean active power``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .power_chain import (
 from .round_input import ClusterTerms, RoundInput
 
 _RESOLUTION = 0.01  # of a power's logarithm
-_WORTHLESS = 1e-6  # relative gain of a node's cost that is not searched for
+_WORTHLESS = 1e-6  # relative gain of a node's cost that is not worth a search
 _FIRST_STEP = 0.2  # of a power's logarithm, in search of a bracket
 _FACTOR_STEP = 0.16  # logarithm of the common factors tried first
 
@@ -70,8 +70,8 @@ def starting_power(
 ) -> float:
     """Closed-form power of a node of a cluster, for one typical link.
 
-    The typical gain of a device is the geometric mean of its gains to the nodes that may matter to it;
-    the CU's stands for its uplink.
+    The typical gain of a device is the geometric mean of its gains to the CU and to devices that can hold
+    blocks. The CU's typical link is its uplink.
 
     Args:
         n: The cluster.
@@ -148,7 +148,7 @@ def _best_log_power(
     best_x = here
     sign = -1.0 if slope > 0.0 else 1.0
     end = low if slope > 0.0 else high
-    # A convex function falls by at most its slope times the way.
+    # A convex function falls by at most its slope times the distance.
     if abs(slope) * abs(end - here) <= _WORTHLESS * best:
         return here
     near, near_slope, step = here, slope, _FIRST_STEP
@@ -215,7 +215,7 @@ def search_powers(
         terms: Terms left by the rest of the plan, and prices.
         inputs: The environment.
         parameters: The scenario.
-        passes: Rounds over all nodes; fewer if the cost stops falling.
+        passes: Most passes over all nodes; fewer if the cost stops falling.
 
     Returns:
         The cost ``w T_n + C_n + interference price x mean active power``.
@@ -304,7 +304,7 @@ def search_powers(
                 watts = min(max(math.exp(found), parameters.power_min_w), parameters.power_max_w)
                 set_power(i, watts, chain, cluster, parameters)
         cost = chain_cost(chain, count, cluster, parameters)
-        # A common factor, repeated while it helps; the other way if it does not at once.
+        # Scale all powers by a common factor while that helps, or by its inverse if the first step does not.
         factor, turned = math.exp(step), False
         for _ in range(4):
             _copy_chain(chain, trial)

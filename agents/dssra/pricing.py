@@ -42,7 +42,7 @@ class PlanPrice:
         shares: Best shares of the uplink ``beta`` (E, N), with sum 1.
         worth: Worth of each cluster's delay ``w`` (E, N) [1/s], >= 0 and with sum ``V``: how fast the
             objective falls with that delay. Clusters with time to spare have 0.
-        objective: ``V T + L(t+1) - L(t)``, or its bound ``V T + sum z e`` (E,), the convergence term in it
+        objective: ``V T + L(t+1) - L(t)``, or its bound ``V T + sum z e`` (E,), with the convergence term
             where there is one.
     """
 
@@ -64,10 +64,10 @@ def price_plan(
     """Price segments, micro-batches and powers, and find the best shares of the uplink for them.
 
     Shares minimise the drift plus penalty, a convex problem, to about 1e-6 of the objective, or 1e-5 with
-    the exact drift, whose prices depend on the shares. So a search over segments and powers can leave them
-    out, and learns from ``worth`` which clusters' delays count. The exception is an uplink under ``arq`` with
-    so little power that repeats outgrow the rate: there more band costs energy, the problem is not convex,
-    and other shares can be better.
+    the exact drift, whose prices depend on the shares. A search over segments and powers can therefore leave
+    the shares out; ``worth`` tells which clusters' delays matter. The exception is an uplink under ``arq``
+    with so little power that repeats outgrow the rate. There more band costs energy, the problem is not
+    convex, and other shares can be better.
 
     >>> from collapipe_env import CollaPipeVectorEnv, load_scenario
     >>> from collapipe_env.agents.dssra import DSSRA, price_plan
@@ -83,7 +83,7 @@ def price_plan(
     Args:
         scenario: The scenario of the state.
         state: The system before the round (E, ...).
-        plan: A plan of CollaPipe's own form (E, ...): one device a stage, GPipe. Its shares are not read.
+        plan: A plan of CollaPipe's own form (E, ...): one device per stage, GPipe. Its shares are ignored.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         convergence_weight: Weight of ``-ln(survival)``, as for :class:`DSSRA`, >= 0.
         drift: ``"exact"`` for ``L(t+1) - L(t)``, ``"bound"`` for ``sum z e``.
@@ -127,9 +127,9 @@ def round_objective(
     exact_drift: bool = False,
     participation_min: float = 0.0,
 ) -> FloatArray:
-    """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``, the server's queue in the sum.
+    """Objective of a round, ``V T + sum z e - c sum_n ln(survival_n)``, including the server's queue.
 
-    Queues of clusters that sit out stand still, and participation queues add their drift where they are open.
+    Queues of clusters that sit out do not change. Participation queues, where there are any, add their drift.
 
     Args:
         costs: Costs of the plan (...).

@@ -1,8 +1,9 @@
 """Rule by which DSSRA+ places the replicas of a cluster's trained parts ([X]).
 
 Replicas cost airtime after every local step, and save local steps when a device fails. The rule prices both
-for a plan that is settled otherwise: to first order in the probabilities to fail, with failures at any time
-of the round alike, and for a replay in which the devices that are left share the work by their speeds.
+for a plan whose other decisions are settled. It works to first order in the failure probabilities, takes
+failures as equally likely at any time of the round, and assumes a replay in which the remaining devices share
+the work by their speeds.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ def best_replicas(
     tradeoff_v: float,
     extra_price: FloatArray | None,
 ) -> IntArray:
-    """Places in ``REPLICATION_KINDS`` that cost each cluster least (E, N), int; none of equal ones.
+    """Cheapest replicas of each cluster (E, N), as places in ``REPLICATION_KINDS``; the first if equal.
 
-    Every cluster's own delay counts, as if the round waited for it: expected seconds with failures, and the
+    Every cluster is priced as if the round waited for it: by its expected delay with failures, and by the
     energy of its nodes at the price that the queues before the round give it.
 
     Args:
         parameters: Scalars of the scenario, in which replicas are open.
         state: The system before the round (E, ...).
-        plan: The plan, without a word of replicas (E, ...).
-        risk: Probability of each device to fail within ``T_ref`` (E, N, K).
+        plan: The plan, without replicas (E, ...).
+        risk: Probability that each device fails within ``T_ref`` (E, N, K).
         terms: Terms of recovery.
-        bits: What a block is made of.
+        bits: Bits of the parts of a block.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0.
-        extra_price: Price of every node's energy beside its queue's (E, N, K+1) [1/J]; ``None`` for none.
+        extra_price: Price of every node's energy on top of its queue's (E, N, K+1) [1/J]; ``None`` for none.
     """
     worth = []
     for kind in range(len(REPLICATION_KINDS)):
@@ -72,17 +73,17 @@ def expected_loss(
 ) -> FloatArray:
     """Seconds by which failures inside a round prolong each cluster's delay on average (E, N) [s].
 
-    Of a failure at ``t``, ``t + T_rec + (H - done(t)) T'_step + T_col + T_up - T_n``: the mean over ``t``
-    from 0 to ``T_n``, where none after the collection counts. ``T'_step`` is ``T_step`` without replicas, in
-    proportion to the blocks of the slowest stage over its speed, before and after the failure.
+    A failure at ``t`` costs ``t + T_rec + (H - done(t)) T'_step + T_col + T_up - T_n``. The mean is over
+    ``t`` from 0 to ``T_n``; failures after the collection cost nothing. ``T'_step`` is ``T_step`` without
+    replicas, scaled by the blocks of the slowest stage over its speed, after the failure relative to before.
 
     Args:
         parameters: Scalars of the scenario.
         state: The system before the round (E, ...).
         costs: Costs of the plan without failures, with its replicas (E, ...).
-        risk: Probability of each device to fail within ``T_ref`` (E, N, K).
+        risk: Probability that each device fails within ``T_ref`` (E, N, K).
         terms: Terms of recovery.
-        bits: What a block is made of.
+        bits: Bits of the parts of a block.
     """
     plan = costs.allocation
     blocks = np.asarray(plan.device_blocks, dtype=np.float64)
@@ -99,7 +100,7 @@ def expected_loss(
     begun = costs.relay if costs.migration is None else costs.relay + costs.migration
     whole, ends = costs.cluster_delay, costs.cluster_delay - costs.upload
     steps = np.broadcast_to(steps_or(plan, parameters.costs.local_steps), whole.shape)
-    # Mean over the round of the local steps that are complete when a device fails, whether they count or not.
+    # Integral, over the time of the failure, of the local steps that are complete by then.
     places = np.arange(1, int(steps.max(initial=1)) + 1)
     complete = np.maximum(ends[..., None] - begun[..., None] - places * step[..., None], 0.0)
     done = np.where(places <= steps[..., None], complete, 0.0).sum(axis=-1)
@@ -132,7 +133,7 @@ def _slower(blocks: FloatArray, speed: FloatArray) -> FloatArray:
     ends = np.ceil(blocks.sum(axis=-1)[..., None, None] * share - TOLERANCE)
     held = np.diff(ends, axis=-1, prepend=0.0)
     after = np.divide(held, left, out=np.zeros_like(held), where=left > 0.0).max(axis=-1)
-    # The only device's blocks go to others, which are taken to be as fast.
+    # If only one device holds blocks, they go to others, which are assumed to be as fast.
     slower: FloatArray = np.divide(
         after, before, out=np.ones_like(after), where=(after > 0.0) & (before > 0.0)
     )
@@ -150,15 +151,15 @@ def _moving_s(
     heavy: bool,
     bits: BlockBits,
 ) -> FloatArray:
-    """``T_move`` (E, N, K) [s] if that device fails, over links to the devices that are left on average.
+    """``T_move`` (E, N, K) [s] if that device fails, over average links to the remaining devices.
 
-    The lightweight replay moves the blocks that were lost, those with a replica from its host. Rescheduling
-    takes all that is left to the CU, one device after the other, and hands out all blocks.
+    The lightweight replay moves the lost blocks; those with a replica come from its host. Rescheduling moves
+    everything that remains to the CU, one device after the other, and hands out all blocks.
     """
     power = costs.allocation.node_power
     seconds = np.asarray(seconds_per_bit(parameters, state, power, costs.interference))
     at_work, myself = blocks > 0.0, np.eye(blocks.shape[-1], dtype=np.bool_)
-    # Receivers of a device's blocks are the others with blocks; those of the only one are all others.
+    # A device's blocks go to the others that hold blocks, or to all present others if none does.
     others = at_work[..., None, :] & ~myself
     present = np.asarray(state.present)[..., None, :] & ~myself
     others = np.where(others.any(axis=-1, keepdims=True), others, present)
@@ -185,7 +186,7 @@ def _moving_s(
 
 
 def _mean_over(chosen: BoolArray, values: FloatArray) -> FloatArray:
-    """Mean of the chosen values along the last axis; 0 where none is."""
+    """Mean of the chosen values along the last axis; 0 where none is chosen."""
     total, number = np.where(chosen, values, 0.0).sum(axis=-1), chosen.sum(axis=-1)
     mean: FloatArray = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     return mean

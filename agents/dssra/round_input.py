@@ -28,7 +28,7 @@ class RoundInput(NamedTuple):
         launch_energy: Energy of launching one block for one micro-batch of each local step (N, K) [J].
         price: Price of each node's energy (N, K+1) [1/J]: ``z / Ebar``, the queue before the round. Under the
             exact drift the search moves it towards the queue after the round. ``extra_price`` comes on top.
-        extra_price: Part of the price that does not come from the queue (N, K+1) [1/J], which stays as it is.
+        extra_price: Part of the price that does not come from the queue (N, K+1) [1/J]; it does not change.
         use_price: Price of giving a device any blocks at all (N, K).
         backlog: ``z`` (N, K+1).
         budget: ``Ebar`` (N, K+1) [J].
@@ -39,34 +39,35 @@ class RoundInput(NamedTuple):
         cross_gain: ``X`` (N, N).
         cap: Blocks that each device can hold (N, K), 0 for absent ones.
         option: Options to begin with (N,) (see :mod:`.options`).
-        choices: Options to choose from, ascending (C,): one where ``M`` is given, or where the largest is the
-            best of all; those below 0 are of the other setting of recomputation.
+        choices: Options to choose from, ascending (C,); only one where ``M`` is given or the largest is
+            always best. Negative ones use the other setting of recomputation.
         loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
-        held: 1 where a device that is there held a block in the round before (N, L, K); no blocks (N, 0, K)
-            where a change of plan costs nothing.
+        held: 1 where a present device held a block in the previous round (N, L, K); no blocks (N, 0, K) where
+            a change of plan costs nothing.
         lead: Device that sends a block's moments (N, L), the first of those that held it; -1 for none.
-        moving_noise: Noise plus interference of device-to-device links while moments move (N,) [W]; that of
-            the plan evaluated last.
+        moving_noise: Noise plus interference of device-to-device links while moments move (N,) [W], under the
+            plan evaluated last.
         ratio: ``rho``, cost of a device's backward pass over that of its forward pass, under the workload's
             setting of recomputation and under the other one (2,).
-        other_cap: ``cap`` under the other setting (N, K); the same where that is closed, as are the energies.
+        other_cap: ``cap`` under the other setting (N, K). Where recomputation is closed, this and the two
+            energies below equal those of the workload's setting.
         other_block_energy: ``block_energy`` under the other setting (N, K) [J].
         other_launch_energy: ``launch_energy`` under the other setting (N, K) [J].
-        allowance: Budgets that the round grants every node, ``a`` (1,): 1, or with budgets per second those
-            of the plan that was priced last.
-        relief: Fall of the drift by a second that the round lasts longer (1,) [1/s], ``sum z / T_ref``: 0
-            unless budgets are per second. Under the exact drift the search moves it as it does prices.
+        allowance: Budgets that the round grants every node, ``a`` (1,): 1, or with budgets per second the
+            number for the plan priced last.
+        relief: Fall of the drift for each second that the round lasts longer (1,) [1/s], ``sum z / T_ref``; 0
+            unless budgets are per second. Under the exact drift the search moves it like the prices.
         broadcast_s: ``T_bc`` (1,) [s] of plans that leave no block to the server; 0 unless budgets are per
             second or the server may run blocks.
         most_server: Most blocks that a cluster may leave to the server (1,), 0 where that is closed.
-        block_broadcast_s: Broadcast of a block that all clusters train, and of one that the server trains for
-            some of them (2,) [s]; 0 where that is closed.
+        block_broadcast_s: Broadcast time of a block that all clusters train, and of one that the server
+            trains for some of them (2,) [s]; 0 where that is closed.
         saving: Seconds by which another schedule shortens a cluster's local step, for each choice (N, C); no
             choices (N, 0) where all plans run GPipe.
         memory_bytes: Memory that each device offers (N, K) [byte], 0 for absent ones.
         server_queue: Price of an encoder block on the server, the queue ``z_BS`` and a block's energy over
-            the server's budget (3,), zeros where it has none. The price moves as those of the nodes do.
-        server_share: Share of the server that tenants who come and go leave (1,), 1 without any.
+            the server's budget (3,); zeros without a budget. The price moves like those of the nodes.
+        server_share: Share of the server that other tenants leave (1,); 1 without tenants.
     """
 
     speed: FloatArray
@@ -106,7 +107,7 @@ class RoundInput(NamedTuple):
 
 
 class ClusterTerms(NamedTuple):
-    """Terms on which a cluster plans alone: what the rest of the plan leaves it, and prices.
+    """Terms on which a cluster plans on its own: what the rest of the plan leaves it, and prices.
 
     Attributes:
         option: Its option (see :mod:`.options`).
@@ -136,9 +137,9 @@ def round_input(
     extra_price: FloatArray | None = None,
     use_price: FloatArray | None = None,
 ) -> RoundInput:
-    """Arrays of the search from a state with any leading axes.
+    """Build the arrays of the search from a state with any leading axes.
 
-    Without overheads more micro-batches never hurt under GPipe: a local step lasts ``max + (sum - max) / M``
+    Without overheads, more micro-batches never hurt under GPipe: a local step lasts ``max + (sum - max) / M``
     of the mini-batch's element times in each direction, while energy, memory (all activations are kept until
     the flush) and losses do not depend on ``M``. Then the largest number is the only choice.
 
@@ -147,12 +148,12 @@ def round_input(
         state: The system (..., ).
         micro_batches: Options, broadcastable to (..., N): ``M``, or ``-M`` for the other setting of
             recomputation; by default the search chooses.
-        convergence_weight: Price of a unit of failure exponent; only lossy links have any.
+        convergence_weight: Price of a unit of failure exponent; no effect unless ``link_errors`` is ``drop``.
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
-        choose_recompute: Whether the search also chooses recomputation, where the scenario opens that.
+        choose_recompute: Whether the search also chooses recomputation, where the scenario leaves it open.
         most_server: Most blocks that the search may leave to the server in each cluster.
         schedules: Whether plans may run other schedules than GPipe.
-        extra_price: Price of each node's energy beside that of its queue (..., N, K+1) [1/J]; 0 by default.
+        extra_price: Price of each node's energy on top of its queue's (..., N, K+1) [1/J]; 0 by default.
         use_price: Price of giving a device any blocks at all (..., N, K); 0 by default.
     """
     costs = parameters.costs
@@ -220,7 +221,7 @@ def round_input(
         server_queue=_server_queue(parameters, state),
         server_share=_server_share(state),
     )
-    # States may hold read-only arrays, and those of other libraries single precision.
+    # States may hold read-only arrays, and other libraries' arrays may be in single precision.
     kinds = (np.float64 if a.dtype.kind == "f" else a.dtype for a in found)
     return RoundInput(*(loop_array(a, kind) for a, kind in zip(found, kinds, strict=True)))
 
@@ -246,9 +247,9 @@ def _server_share(state: SystemState) -> FloatArray:
 def _seconds(
     parameters: SystemParameters, state: SystemState, most_server: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Relief of a longer round (..., 1) [1/s], ``T_bc`` (..., 1) and that of blocks (..., 2) [s].
+    """Relief of a longer round (..., 1) [1/s], ``T_bc`` (..., 1) and broadcast of blocks (..., 2) [s].
 
-    The relief is that at the queues before the round.
+    The relief uses the queues before the round.
     """
     lead, period = state.uplink_gain.shape[:-1], parameters.budget_period_s
     relief, broadcast_s, of_blocks = np.zeros((*lead, 1)), np.zeros((*lead, 1)), np.zeros((*lead, 2))
@@ -291,7 +292,7 @@ def _caps(state: SystemState, memory_cap: Array | None) -> IntArray:
 
 
 def _held(parameters: SystemParameters, state: SystemState) -> npt.NDArray[np.int8]:
-    """Holders of every block in the round before (..., N, L, K), without blocks where they do not matter."""
+    """Holders of every block in the previous round (..., N, L, K); no blocks where they do not matter."""
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None or not rules.moves:
         *lead, devices = state.present.shape
@@ -306,7 +307,7 @@ def environment_row(inputs: RoundInput, e: int) -> RoundInput:
 
     Args:
         inputs: All environments, with a leading axis E.
-        e: Which one.
+        e: Index of the environment.
     """
     return RoundInput(
         inputs.speed[e],

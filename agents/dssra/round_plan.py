@@ -2,7 +2,7 @@
 
 Given segments and powers, ``bandwidth.share_band`` settles shares and the slowest cluster exactly and tells
 what each cluster's delay is worth; the slope of the other clusters' costs with respect to their interference
-tells what a watt of mean power is worth. With these prices every cluster improves its plan alone.
+tells what a watt of mean power costs them. At these prices every cluster improves its plan on its own.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from .options import server_blocks_of
 from .round_input import RoundInput
 
 SHARE_STEPS = 6  # most steps of shares and the CUs' prices towards each other
-SETTLED_PRICE = 1e-3  # relative to the objective, what a step may change of a CU's priced energy at the end
-SLOPE_STEP = 1e-3  # relative, of the finite differences
+SETTLED_PRICE = 1e-3  # change of a CU's priced energy, relative to the objective, that ends the steps
+SLOPE_STEP = 1e-3  # relative step of the finite differences
 
 
 class RoundPlan(NamedTuple):
@@ -63,7 +63,7 @@ class RoundPlan(NamedTuple):
 
 @compiled_leaf
 def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
-    """``T_bc`` of a plan [s]: what all clusters leave to the server is not broadcast.
+    """``T_bc`` of a plan [s]: blocks that all clusters leave to the server are not broadcast.
 
     Args:
         options: Options of the clusters (N,).
@@ -107,8 +107,8 @@ def evaluate(
         parameters: The scenario.
 
     Returns:
-        ``V max_n T_n + sum z e``, or ``V max_n T_n + L(t+1) - L(t)`` less its least under the exact drift,
-        and the plan.
+        ``V max_n T_n + sum z e``, or under the exact drift ``V max_n T_n + L(t+1) - L(t)`` less the drift's
+        least value; and the plan.
     """
     clusters = segments.shape[0]
     noise = noise_of(segments, power, inputs, parameters)
@@ -144,8 +144,8 @@ def _share_exactly(
     """Shares that suit the CUs' queues after the round, and the exact objective.
 
     The shares of the earliest deadline do not depend on prices. Where some CU's energy is worth more band,
-    shares are best for given prices of the CUs' energy, and those prices follow from the shares: both settle
-    by steps of half the way, and the best shares met are kept.
+    the best shares depend on the prices of the CUs' energy, and those prices on the shares. The prices then
+    move in half steps until both settle, and the best shares found are kept.
 
     Args:
         summary: Summaries (N, SUMMARY + K + 1); the CUs' prices in it are overwritten.
@@ -158,7 +158,7 @@ def _share_exactly(
         kept: Blocks on the server, of all clusters.
 
     Returns:
-        ``V max_n T_n + L(t+1) - L(t)`` less its least.
+        ``V max_n T_n + L(t+1) - L(t)`` less the drift's least value.
     """
     clusters = share.shape[0]
     most, slowest = np.empty(clusters), np.empty(clusters)
@@ -188,7 +188,7 @@ def _share_exactly(
 
 @compiled_leaf
 def _grant_difference(backlog: float, allowance: float) -> float:
-    """Least drift of a queue in a round that grants so much, less that in a round which grants 1."""
+    """Least drift of a queue in a round that grants ``allowance``, less that in a round that grants 1."""
     after: float = update_backlog(backlog, 0.0, allowance)
     least: float = update_backlog(backlog, 0.0, 1.0)
     return 0.5 * (after - least) * (after + least)
@@ -212,10 +212,9 @@ def _beyond_prices(
     broadcast: float,
     kept: float,
 ) -> float:
-    """The exact objective less the one at prices: of energy and, with budgets per second, of delay.
+    """The exact objective less the one at the prices of energy and, with budgets per second, of delay.
 
-    The least drift that is left out of the objective is that of a round which grants 1, whatever the plan's
-    grants.
+    The objective leaves out the least drift of a round that grants 1, whatever the plan grants.
 
     Args:
         share: ``beta`` (N,).
@@ -283,7 +282,7 @@ def _reprice_uplinks(
 def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None:
     """Set all prices of energy to those after the round under a plan.
 
-    With budgets per second the allowance is that of the plan, and the price of delay follows as well.
+    With budgets per second, the allowance becomes the plan's and the price of delay follows it.
 
     Args:
         plan: The present plan.
@@ -310,7 +309,7 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
     after = update_backlog(inputs.server_queue[1], kept, inputs.allowance[0])
     inputs.server_queue[0] = after * inputs.server_queue[2]
     if period > 0.0:
-        # A server without a budget has a queue of 0, of which nothing is left after a round.
+        # A server without a budget has a queue of 0, which stays 0.
         inputs.relief[0] = (held + after) / period
 
 

@@ -3,13 +3,13 @@
 The clusters are coupled by the slowest one's delay, by the shared uplink and by interference. Given segments
 and powers, ``bandwidth.share_band`` settles the first two exactly and tells what each cluster's delay is
 worth (``w_n``, with sum ``V``); the slope of the other clusters' costs with respect to their interference
-tells what a watt of mean power is worth. With these prices every cluster improves its segments and powers
-alone. The search alternates two phases, beginning each turn with equal weights:
+tells what a watt of mean power costs them. At these prices every cluster improves its segments and powers on
+its own. The search alternates two phases, beginning each turn with equal weights:
 
-* exploring: all clusters move at once, powers half-way (on a logarithmic scale) and weights averaged with
-  the earlier ones, whether or not the true objective falls. Prices are slopes, so a large step can overshoot,
-  and from some plans no single cluster's move helps; the averages settle all the same.
-* refining, from the best plan met: only moves that lower the true objective, all clusters together with
+* exploring: all clusters move at once, whether or not the true objective falls. Powers move half-way (on a
+  logarithmic scale) and weights are averaged with the earlier ones. Prices are slopes, so a large step can
+  overshoot, and from some plans no single cluster's move helps; the averages settle nevertheless.
+* refining, from the best plan found: only moves that lower the true objective, all clusters together with
   shorter and shorter steps, or one after another, or the powers alone.
 
 At the end single blocks are moved between devices while that helps (``block_moves``).
@@ -17,15 +17,16 @@ At the end single blocks are moved between devices while that helps (``block_mov
 Under the bound ``sum z e`` the price of a node's energy is its queue before the round. The exact drift
 ``L(t+1) - L(t)`` is convex in the energies: its slope, the queue after the round, is the price, which every
 sweep works out anew from the present plan. The objective, the choice of segments (computing takes most of a
-device's energy) and the comparison of a cluster's plans take the drift itself.
+device's energy) and the comparison of a cluster's plans use the drift itself.
 
-With budgets per second a round grants ``a = T / T_ref``, so a second costs ``V - sum z / T_ref``: at the
-queues before the round under the bound, after it under the exact drift, where it is worked out anew with the
-prices of energy. It is kept above a small part of ``V``, and clusters answer as if ``a`` were that of the
-present plan. The exact objective, by which plans are compared, takes both as they are.
+With budgets per second a round grants ``a = T / T_ref``, so a second costs ``V - sum z / T_ref``. The bound
+uses the queues before the round; the exact drift uses those after it and updates the cost with the prices of
+energy. The search keeps this cost above a small part of ``V``, and clusters answer as if ``a`` were the
+present plan's. The exact objective, which compares plans, makes neither simplification.
 
-All below ``solve_rounds`` is compiled as part of it and not by itself (``compiled_inner``). Slices are not
-assigned, and arrays not calculated with as wholes: for either Numba compiles general code, for seconds.
+Everything that ``solve_rounds`` calls is compiled as part of it, not on its own (``compiled_inner``). The
+code neither assigns slices nor calculates with whole arrays: for either, Numba spends seconds on compiling
+general code.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ REPLANS = 3  # most changes of a cluster's segments in one sweep
 STEPS = 5  # step lengths tried: 1, 1/2, 1/4, ... of the way on a logarithmic scale
 SETTLED = 2  # sweeps in a row that change next to nothing and so end an exploring phase
 FEW_TURNS = 1  # most turns in systems that are too large for single moves
-MOST_ALONE = 8  # clusters that are tried one after the other when no common step helps
+MOST_ALONE = 8  # most clusters that are tried one after the other when no common step helps
 
 
 class SearchBudget(NamedTuple):
     """Limits of the search of one round.
 
     Attributes:
-        turns: Most turns of both phases; from the second on they start from the best plan met.
+        turns: Most turns of both phases; from the second on they start from the best plan found.
         exploring_sweeps: Most sweeps of each exploring phase.
         refining_sweeps: Most sweeps of each refining phase.
         tolerance: Relative improvement below which a turn is the last one; a refining phase ends after two
@@ -89,13 +90,13 @@ def sweep(
     inputs: RoundInput,
     parameters: Parameters,
 ) -> tuple[float, RoundPlan]:
-    """Let every cluster answer the present plan, and take up the answers.
+    """Let every cluster answer the present plan, and adopt the answers.
 
-    Exploring takes them all, with powers half-way. Refining takes them with the longest step that lowers
-    the objective, or else those single ones that do, the most promising first.
+    Exploring adopts them all, with powers half-way. Refining adopts them with the longest step that lowers
+    the objective; if no step does, it adopts the single answers that lower it, the most promising first.
 
     Args:
-        objective: Of the present plan.
+        objective: Objective of the present plan.
         plan: The present plan.
         weight: ``w`` to use for the answers (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
@@ -104,7 +105,7 @@ def sweep(
         parameters: The scenario.
 
     Returns:
-        The objective and plan afterwards: when refining the present ones if nothing helped.
+        The objective and plan afterwards; refining returns the present ones if nothing helped.
     """
     segments, power, option, gain = propose(plan, weight, replans, inputs, parameters)
     trial_segments, trial_power, trial_option = segments, power, option
@@ -152,8 +153,8 @@ def solve_rounds(
         last: The one after the last environment.
         inputs: All environments, with a leading axis.
         parameters: The scenario.
-        budget: How long to search each.
-        started: Whether the arrays below hold plans to begin with; else the search makes its own.
+        budget: How long to search each environment.
+        started: Whether the arrays below hold plans to begin with; otherwise the search makes its own.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).

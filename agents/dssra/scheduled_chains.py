@@ -1,8 +1,8 @@
 """Local steps of a cluster's plan under 1F1B and ZB-H1, in place of GPipe's closed form ([X]).
 
-The search knows the local step of GPipe in closed form only. Other schedules are simulated for the present
-plan, and the search continues with the seconds by which the best of them is shorter, for each number of
-micro-batches, as if they stayed the same for other segments and powers (:mod:`.open_rounds`).
+The search knows only GPipe's local step, in closed form. Other schedules are simulated for the present plan.
+The search then continues with the seconds that the best of them saves for each number of micro-batches, as if
+the savings stayed the same for other segments and powers (:mod:`.open_rounds`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .round_input import RoundInput, environment_row
 def most_in_flight(
     n: int, k: int, blocks: int, option: float, schedule: int, inputs: RoundInput, parameters: Parameters
 ) -> int:
-    """Micro-batches, at most ``M``, that a device has room for beside its blocks; 0 where it has none.
+    """Micro-batches, at most ``M``, that a device has room for beside its blocks; 0 if there is no room.
 
     Args:
         n: The cluster.
         k: The device.
         blocks: Its blocks, >= 1.
         option: The cluster's option.
-        schedule: Place in ``SCHEDULES``; ZB-H1 keeps what is made anew for each of them.
+        schedule: Place in ``SCHEDULES``; ZB-H1 needs the working memory once per micro-batch.
         inputs: The environment.
         parameters: The scenario.
     """
@@ -66,7 +66,7 @@ def most_in_flight(
 def chain_of(
     segments: IntArray, option: float, times: ClusterTimes, inputs: RoundInput, parameters: Parameters
 ) -> ChainTimes:
-    """Times of one micro-batch along a cluster's chain, weight gradients split off.
+    """Times of one micro-batch along a cluster's chain, with weight gradients split off.
 
     Args:
         segments: Blocks of each device (K,).
@@ -139,12 +139,13 @@ def best_schedule(
         segments: Blocks of each device (K,).
         option: Its option.
         times: Times of the cluster for the option's micro-batches.
-        caps: Receives the most that each device has in flight (K,), 0 under GPipe and without blocks.
+        caps: Receives the most micro-batches that each device has in flight (K,); 0 under GPipe or without
+            blocks.
         inputs: The environment.
         parameters: The scenario.
 
     Returns:
-        Place in ``SCHEDULES``, and seconds; minus infinity where no schedule's memory fits.
+        Place in ``SCHEDULES``, and the seconds saved; minus infinity where no schedule's memory fits.
     """
     M = int(micro_batches_of(option))
     chain = chain_of(segments, option, times, inputs, parameters)
@@ -197,7 +198,7 @@ def schedule_rows(
     schedule: IntArray,
     caps: IntArray,
 ) -> None:
-    """Choose the schedules of plans, and write what others than GPipe save into the input of the search.
+    """Choose the schedules of plans, and write their savings over GPipe into the input of the search.
 
     Args:
         inputs: The environments (E, ...); receives ``saving``, seconds of a local step for each choice.
@@ -206,7 +207,7 @@ def schedule_rows(
         power: Powers (E, N, K+1) [W].
         share: Shares (E, N).
         option: Options (E, N).
-        all_choices: Whether to do so for all choices of an option; else only for the present one.
+        all_choices: Whether to do so for all choices of an option rather than the present one only.
         schedule: Receives the schedules (E, N), places in ``SCHEDULES``.
         caps: Receives the caps (E, N, K).
     """

@@ -12,7 +12,7 @@ from .segment_plan import SegmentProblem, take_moments
 
 @compiled_inner
 def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
-    """Most blocks of each device (K,) in any plan that costs at most ``upper``, by what they cost alone.
+    """Most blocks of each device (K,) in any plan that costs at most ``upper``, judged by their own cost.
 
     Args:
         problem: The cluster.
@@ -38,18 +38,18 @@ def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
 def relaxed_completions(problem: SegmentProblem, cap: IntArray) -> tuple[FloatArray, FloatArray]:
     """Lower bounds on completing a partial plan: the five parts of the objective, each on its own.
 
-    The hop to the next device and what that device does are taken one after another, which is quicker than
-    together.
+    The hop to the next device and that device's own part are minimised one after the other, which is quicker
+    than minimising them together.
 
     Args:
         problem: The cluster.
         cap: Most blocks of each device (K,), at most the problem's.
 
     Returns:
-        ``bound[placed, last, part]`` after ``placed`` blocks of which ``last`` holds some, and
-        ``through[placed, node, part]`` where ``node`` is the next to hold some, the hop to it apart: both
-        (L+1, K+1, 5), with parts cost, forward, backward, collect, update; infinity where the devices left
-        cannot hold the remaining blocks.
+        ``bound[placed, last, part]`` after ``placed`` blocks, where ``last`` is the last node to hold some;
+        ``through[placed, node, part]`` where ``node`` is the next to hold some, without the hop to it. Both
+        are (L+1, K+1, 5), with parts cost, forward, backward, collect, update; infinity where the remaining
+        devices cannot hold the remaining blocks.
     """
     times, total_blocks, moves = problem.times, problem.total_blocks, problem.lead.shape[0] > 0
     devices = problem.cap.shape[0]
@@ -128,7 +128,7 @@ def least_total(
 
 @compiled_leaf
 def dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
-    """Objective of a plan that is built by the least bound at every step: a first upper bound."""
+    """Objective of a plan built greedily by the least bound at every step: a first upper bound."""
     times, total_blocks, nodes = problem.times, problem.total_blocks, problem.cap.shape[0] + 1
     cost, forward, backward, collect, update = 0.0, problem.least_forward, problem.least_backward, 0.0, 0.0
     placed, last, moves = 0, 0, problem.lead.shape[0] > 0

@@ -1,9 +1,10 @@
 """Exact segments of one cluster for given powers, bandwidth and micro-batches (`algorithms.md` 1.5a, [R]).
 
 Plans (``segment_plan``) are built device by device. A partial plan (blocks placed, last device) is described
-by its cost so far, its four maxima and two sums of the moments' phase; one that is no better in any of the
-seven than another in the same place is dropped. Partial plans are taken up in the order of a lower bound on
-what they can become (``segment_bounds``; best first), so the first complete plan taken up is optimal.
+by its cost so far, its four maxima and two sums of the moments' phase. A partial plan that is no better in
+any of the seven than another one in the same place is dropped. Partial plans are extended in the order of a
+lower bound on their completion (``segment_bounds``; best first), so the first complete plan reached is
+optimal.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
 
     Args:
         problem: The cluster.
-        upper_bound: Objective of some known plan: dearer partial plans are not kept. Saves time only.
+        upper_bound: Objective of some known plan. Dearer partial plans are dropped, which only saves time.
 
     Returns:
         The least objective and the blocks of each device (K,); infinity and zeros where the devices
@@ -162,7 +163,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
 def _twice_as_large(
     value: FloatArray, link: IntArray, key: FloatArray, heap: IntArray
 ) -> tuple[FloatArray, IntArray, FloatArray, IntArray]:
-    """The labels and the heap, with room for as many again."""
+    """The labels and the heap, with twice the room."""
     size = key.shape[0]
     more_value, more_link = np.empty((2 * size, PARTS)), np.empty((2 * size, 6), dtype=np.int64)
     more_key, more_heap = np.empty(2 * size), np.empty(2 * size, dtype=np.int64)
@@ -236,7 +237,7 @@ def _sift_up(heap: IntArray, position: int, label: int, key: FloatArray) -> None
 
 @compiled_leaf
 def _sift_down(heap: IntArray, size: int, label: int, key: FloatArray) -> None:
-    """Put a label in place of the first one of a heap of ``size`` labels without it."""
+    """Put a label in place of the first one of a heap, which then holds ``size`` labels."""
     position = 0
     while True:
         child = 2 * position + 1

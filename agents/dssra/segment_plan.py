@@ -23,23 +23,23 @@ class SegmentProblem(NamedTuple):
         total_blocks: ``L`` >= 1.
         cap: Blocks each device can hold (K,), 0 for absent ones.
         times: Times of its blocks, hops, uplink and server.
-        block_cost: Additive cost of so many blocks on each device (K, L+1), >= 0, 0 for none.
+        block_cost: Additive cost of 0 to L blocks on each device (K, L+1), >= 0; 0 for no blocks.
         hop_cost: Additive cost of the hop from node i to node j, both directions (K+1, K+1), >= 0.
         bottleneck_price: Price of the slowest elements [1/s], >= 0.
         collect_price: Price of the longest collection [1/s], >= 0.
         update_price: Price of the longest update of a local step [1/s], >= 0.
         lead: Device that sends a block's moments (L,), -1 for none; no blocks at all (0,) where a change of
-            plan costs nothing. A device leads blocks in a row unless it held chunks; then the phase is no
-            more than a lower bound.
+            plan costs nothing. A device leads consecutive blocks unless it held chunks; then the phase is
+            only a lower bound.
         moments_out: Airtime of a block's moments at their sender if a device takes the block (K, L) [s].
-        moments_in: Airtime at the device, or at the CU that passes them on (K, L) [s].
-        moments_cost: Additive cost of the moments of so many first blocks if a device takes them (K, L+1).
-        through_cu: Whether moments travel over the CU.
+        moments_in: Airtime at the device that receives them, from their sender or the CU (K, L) [s].
+        moments_cost: Additive cost of the moments of the first 0 to L blocks if a device takes them (K, L+1).
+        through_cu: Whether moments travel via the CU.
         moving_price: Price of the moments' phase [1/s], >= 0.
-        least_forward: Forward element that every plan has at least: the uplink or the server [s].
-        least_backward: Backward element that every plan has at least: the downlink or the server [s].
-        constant: What every plan costs under the option, and no plan's objective counts; it tells options
-            apart that leave different blocks to the server.
+        least_forward: Slowest forward element that all plans share: the uplink or the server [s].
+        least_backward: Slowest backward element that all plans share: the downlink or the server [s].
+        constant: Cost of every plan under the option, which the objectives of plans leave out. Comparisons
+            of options that leave different blocks to the server add it.
     """
 
     total_blocks: int
@@ -68,9 +68,8 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     ``sum_k block_cost_k(d_k) + sum_hops hop_cost + bottleneck_price (max forward element + max backward
     element) + collect_price max_k d_k block_collect_k + update_price max_k d_k block_update_k``. Elements
     are the used devices' compute (``d_k`` times its time per block), the hops CU -> first -> ... -> last ->
-    CU between used devices, and the two
-    least elements. Delays enter ``block_cost`` and ``hop_cost`` with their price. Where blocks change hands,
-    the price and cost of moments come on top.
+    CU between used devices, and the two least elements. Delays enter ``block_cost`` and ``hop_cost`` with
+    their price. Where blocks change hands, the price and cost of moments are added.
 
     Args:
         problem: The cluster.
@@ -114,9 +113,9 @@ def take_moments(
 ) -> tuple[float, float, float]:
     """Sums of the moments' phase when a device takes the next block.
 
-    Directly, ``moved`` is the longest time of a sender or receiver that is done, ``sending`` that of the
-    block's sender so far and ``receiving`` that of the device so far. Over the CU, ``moved`` and ``sending``
-    are what it receives and sends.
+    On direct links, ``moved`` is the longest time of the finished senders and receivers, ``sending`` the time
+    of the block's sender so far and ``receiving`` that of the device so far. Via the CU, ``moved`` and
+    ``sending`` are the times in which it receives and sends.
     """
     out, into = problem.moments_out[k, block], problem.moments_in[k, block]
     if problem.through_cu:

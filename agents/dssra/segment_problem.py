@@ -1,7 +1,7 @@
 """The segment problem of one cluster in a round: costs of blocks and hops at given powers and share.
 
-Times are those of the whole mini-batch, overheads of all ``M`` micro-batches included: every element's
-``1 / M`` adds to the delay, and ``1 - 1 / M`` of the slowest one.
+Times are for the whole mini-batch, including the overheads of all ``M`` micro-batches. Every element adds
+``1 / M`` of its time to the delay; the slowest adds ``1 - 1 / M`` more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def segment_problem(
     Args:
         n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
-        terms: Terms left by the rest of the plan; its interference has no price here.
+        terms: Terms left by the rest of the plan; the price of interference is not used.
         inputs: The environment.
         parameters: The scenario.
 
@@ -107,7 +107,7 @@ def segment_problem(
         for blocks in range(1, cap[k] + 1):
             if blocks > total:
                 break
-            # Computing takes most of a device's energy: its drift counts exactly, transmissions at the price.
+            # Computing takes most of a device's energy, so its drift is exact; transmissions are priced.
             drift = blocks * price[k + 1] * joules
             if exact:
                 drift = node_drift(z, blocks * joules / budget, inputs.allowance[0])
@@ -155,7 +155,7 @@ def segment_problem(
 def _moments(
     n: int, power: FloatArray, inputs: RoundInput, parameters: Parameters
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Airtimes of blocks' moments at sender and receiver, and their costs summed up, by device."""
+    """Airtimes of blocks' moments at sender and receiver, and their cumulative costs, by device."""
     blocks, devices, radio = inputs.held.shape[1], inputs.held.shape[2], parameters.radio_power
     out, into = np.zeros((devices, blocks)), np.zeros((devices, blocks))
     cost, price = np.zeros((devices, blocks + 1)), inputs.price[n]

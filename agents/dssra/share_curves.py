@@ -118,14 +118,15 @@ def share_for_price(
     summary: FloatArray,
     parameters: Parameters,
 ) -> float:
-    """Share, at least ``least``, from which on more band saves less energy cost than ``price``.
+    """Share, at least ``least``, above which more band saves less energy cost than ``price``.
 
-    On logarithmic scales the marginal saving is nearly a straight line in the share: a safeguarded secant.
+    On logarithmic scales the marginal saving is nearly a straight line in the share, so a safeguarded secant
+    finds it.
 
     Args:
         price: Price of the whole band, > 0.
         least: Smallest share allowed.
-        most_saved: What more band saves at that share.
+        most_saved: Marginal saving at that share.
         start: First guess.
         summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
@@ -156,7 +157,7 @@ def share_for_price(
 def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) -> float:
     """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
 
-    Without repeats more band always helps. With them it lowers the SNR, so that in deep fades the repeats
+    Without repeats more band always helps. With repeats it lowers the SNR, and in deep fades the repeats
     outgrow the rate.
 
     Args:
@@ -178,7 +179,7 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
 
 @compiled_leaf
 def fill_band(share: FloatArray, most: FloatArray, floor: float) -> None:
-    """Make shares sum to 1 in place: a surplus is cut above the floor, a rest goes to whom it helps.
+    """Make shares sum to 1 in place: cut a surplus above the floor, or give a rest to those that it helps.
 
     Args:
         share: Shares (N,), each at least the floor.

@@ -7,8 +7,8 @@ Systems", IEEE Trans. Autom. Control 2013): each round minimises
 
     (V T + L(t+1) - L(t)) / progress
 
-over all open decisions. Progress follows from the surrogate's fitted law and the plan's expected arrivals. Of
-the training itself the scheduler knows only the observed loss, which gives the distance to the target.
+over all open decisions. Progress follows from the surrogate's fitted law and the plan's expected arrivals.
+All that the scheduler knows of the training is the observed loss, which gives the distance to the target.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class DSSRATarget(StateScheduler):
         shares, plays = self._allocation(plan).bandwidth, plan.plays
         together = common_end(shares, costs.upload, costs.rest, plays)
         used = np.where(plays, plan.base.bandwidth, 0.0).sum(axis=-1, keepdims=True)
-        # What is set aside for those that sit out stays: they may come back.
+        # Shares reserved for clusters that sit out stay, as these may come back.
         share = np.where(plays, together * used, plan.base.bandwidth)
         yield plan._replace(base=replace(plan.base, bandwidth=share))
         for n in range(able.shape[-1]):
@@ -219,7 +219,7 @@ class DSSRATarget(StateScheduler):
         return best, _Costs(*(values[chosen] for values in costs)), place
 
     def _priced(self, state: SystemState, allocation: Allocation) -> tuple[FloatArray, FloatArray, _Costs]:
-        """Price and progress of plans (E,), and the other figures needed of their costs."""
+        """Price and progress of plans (E,), and the other costs that are needed."""
         p = self.parameters
         costs = round_costs(p, state, allocation)
         price = round_objective(
@@ -247,7 +247,7 @@ class _Costs(NamedTuple):
 
 
 def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
-    """Return candidate sets of participants: every set of few clusters, or all but the slowest in turn.
+    """Return candidate sets of participants: every set if clusters are few, or all but the slowest in turn.
 
     Args:
         delay: ``T_n`` (E, N) [s].

@@ -1,6 +1,6 @@
 """Learned schedulers: training, checkpoints, validation, and models of other libraries.
 
-``LearnedScheduler`` is imported on first use: reading a checkpoint needs less.
+``LearnedScheduler`` is imported on first use, as reading a checkpoint needs fewer libraries.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The file of an agent that only plays: one ``.safetensors`` file, from which nothing is ever executed.
 
 It holds the weights that decide, and one text ``collapipe`` of JSON that says what the agent is
-(:class:`AgentRecord`). A digest over both is part of it: what was cut, edited or damaged is refused.
-Ordinary checkpoints (:mod:`.checkpoint`) hold what training needs besides; :mod:`.algorithms` makes this of
-one. The format knows nothing of the algorithm: each reads its own hyper-parameters and tensors.
+(:class:`AgentRecord`). The file also holds a digest over both, so a cut, edited or damaged file is refused.
+Ordinary checkpoints (:mod:`.checkpoint`) also hold what training needs; :mod:`.algorithms` turns one into
+this file. The format does not depend on the algorithm: each reads its own hyper-parameters and tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 ENTRY = "collapipe"
 """Name of the only text in the file's header."""
 LARGEST_HEADER = 16 * 1024**2
-"""Bytes of its header: the record, and names and shapes of the tensors."""
+"""Most bytes of the file's header: the record, and names and shapes of the tensors."""
 MOST_TENSORS = 10_000
 TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64}
 """Types of tensors that are written and read, as the format calls them."""
@@ -93,12 +93,12 @@ class AgentFile(NamedTuple):
 
 
 def write_agent_file(path: Path, record: AgentRecord, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write an agent's file; one that stood there before stays until the new one is complete.
+    """Write an agent's file; an older file in its place stays until the new one is complete.
 
     The same record and tensors give the same bytes.
 
     Args:
-        path: Where.
+        path: Where to write it.
         record: Description of the agent; numbers in it that are not finite become ``null``.
         tensors: Its weights by their names, of the types of :data:`TYPES`.
 
@@ -137,7 +137,7 @@ def is_agent_file(head: bytes) -> bool:
 def read_agent_file(path: Path) -> AgentFile:
     """Read an agent's file without executing anything from it.
 
-    Lengths, names, types and shapes are checked before a tensor is made: no memory is set aside for more than
+    Lengths, names, types and shapes are checked before a tensor is made, so no more memory is set aside than
     the file holds.
 
     Raises:
@@ -157,7 +157,7 @@ def read_agent_file(path: Path) -> AgentFile:
     raw = _raw_record(_header(content, place), place)
     try:
         tensors = safetensors.numpy.load(content)
-    except Exception as error:  # the library raises whatever it likes at damaged files
+    except Exception as error:  # the library may raise anything for damaged files
         raise CheckpointError(f"{place} is damaged ({reason(error)}): {REMEDY}") from None
     claimed = raw.pop("sha256", None)
     if claimed != _digest(raw, tensors):
@@ -170,7 +170,7 @@ def read_agent_file(path: Path) -> AgentFile:
 
 
 def is_shapes(value: object) -> bool:
-    """Whether plain data from a file are shapes by names; short ones, so that a message can show them."""
+    """Whether plain data from a file are shapes by names, each short enough to show in a message."""
     return isinstance(value, dict) and all(
         isinstance(shape, list)
         and len(shape) <= 8
@@ -180,7 +180,7 @@ def is_shapes(value: object) -> bool:
 
 
 def _header(content: bytes, place: str) -> dict[str, Any]:
-    """Header of the file, its list of tensors checked."""
+    """Texts in the file's header, after checks of its list of tensors."""
     foreign = CheckpointError(
         f"{place} is not an agent that collapipe train or collapipe zoo export wrote, or was cut short: give "
         "the path of one, or train again with --fresh"

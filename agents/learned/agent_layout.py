@@ -35,12 +35,12 @@ def decisions_of(scenario: Scenario) -> Shapes:
 
 
 def numbers(shapes: Shapes) -> int:
-    """Numbers that parts of these shapes have together."""
+    """Count of all numbers in parts of these shapes."""
     return sum(math.prod(shape) for shape in shapes.values())
 
 
 def differences(kind: str, trained: Shapes, present: Shapes) -> Iterator[str]:
-    """Yield the differences of two layouts, in words.
+    """Yield the differences between two layouts, in words.
 
     Args:
         kind: Name of a part: ``"feature"`` or ``"decision"``.
@@ -69,7 +69,7 @@ def require_same_layout(
     scenario: Scenario,
     place: str,
 ) -> None:
-    """Refuse an agent whose observation or action is not that of a scenario, by name and shape.
+    """Refuse an agent whose observations or actions differ from a scenario's in name or shape.
 
     Args:
         trained_on: Name of what the agent was trained on.

@@ -25,7 +25,7 @@ from .validation import Score, Validator
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Training to be done.
+    """A training to do.
 
     Attributes:
         scenario: The scenario.
@@ -38,8 +38,8 @@ class TrainingPlan:
         reward: Name of the reward.
         validate_every: Transitions between two validations.
         validation_episodes: Episodes of a validation.
-        command: Command that asks for it, for the record.
-        track: Tracker that is told its curves, beside TensorBoard.
+        command: Command that started it, for the record.
+        track: Tracker that receives its curves, in addition to TensorBoard.
     """
 
     scenario: Scenario
@@ -57,7 +57,7 @@ class TrainingPlan:
 
     @property
     def told(self) -> dict[str, Any]:
-        """Plain values that a tracker is told of it."""
+        """Plain values that describe it to a tracker."""
         return {
             "scenario": self.scenario.name,
             "algorithm": self.algorithm,
@@ -102,8 +102,8 @@ class TrainingState:
         history: Validations, oldest first.
         best: The best of them.
         seconds: Wall-clock time so far.
-        planned: Transitions that it was last meant to have in all; 0 before it begins.
-        shorter_plans: Transitions that it was meant to have before it was lengthened, oldest first.
+        planned: Transitions in all by the latest plan; 0 before it begins.
+        shorter_plans: Transitions in all by earlier, shorter plans, oldest first.
     """
 
     steps: int = 0
@@ -115,7 +115,7 @@ class TrainingState:
 
 
 def training_state(files: TrainingFiles) -> TrainingState:
-    """Return the progress of the training in a folder; none yet where there is no checkpoint.
+    """Return the progress of the training in a folder; a new one if there is no checkpoint.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.
@@ -129,9 +129,9 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     """Train until the plan's steps are done, continuing from the last checkpoint if there is one.
 
     A resumed run plays new episodes and, with SAC, refills its memory; everything else continues. The
-    learning rate falls in a straight line over the plan's steps: where they are more than before, it takes
-    its place in the longer line, which is higher, so a lengthened training is not the same as a long one from
-    the start.
+    learning rate falls in a straight line over the plan's steps. If there are more steps than before, the
+    rate moves to the longer line, which is higher, so a lengthened training differs from one that was long
+    from the start.
 
     Args:
         plan: The training.

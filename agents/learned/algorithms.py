@@ -1,6 +1,6 @@
 """Training algorithms of agents, by name: how a checkpoint becomes an agent that plays.
 
-One entry an algorithm; commands, the zoo and ``load_agent`` know nothing else of it.
+Each algorithm has one entry; commands, the zoo and ``load_agent`` know nothing more about it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .agent_file import AgentFile
 
 
 class AgentAlgorithm(Protocol):
-    """Everything that is asked of an algorithm's agents after training."""
+    """Interface to an algorithm's agents after training."""
 
     def playing_part(self, checkpoint: Path) -> AgentFile:
-        """Return what plays of a checkpoint: record and weights, without what only training needs.
+        """Return the playing part of a checkpoint: record and weights, without what only training needs.
 
         Args:
             checkpoint: A file that training saved.
@@ -31,7 +31,7 @@ class AgentAlgorithm(Protocol):
         ...
 
     def without_training(self, agent: AgentFile) -> AgentFile:
-        """Return an agent's file without the parts only for training, if its checkpoints are such files.
+        """Return an agent's file without what only training needs, if its checkpoints are such files.
 
         Args:
             agent: Content of the file.

@@ -32,7 +32,7 @@ class ProgressBar(BaseCallback):
 
     def _on_training_start(self) -> None:
         done = min(self.model.num_timesteps, self._total)
-        # No bar where nobody watches; the validations' lines are enough for a log file.
+        # No bar without a terminal; the validations' lines are enough for a log file.
         self._bar = progress_bar(self._total, self._title, "steps", initial=done)
 
     def _on_step(self) -> bool:
@@ -82,7 +82,7 @@ class SystemCurves(BaseCallback):
 
 
 class Validation(BaseCallback):
-    """Validates at regular intervals and hands the scores on.
+    """Validates at regular intervals and passes the scores on.
 
     It acts at the start of a rollout, where the policy has learnt from every transition counted so far.
 

@@ -2,8 +2,7 @@
 
 Members: ``metadata.json`` (what the agent is and was trained on), ``policy.pt`` (its weights) and
 ``training.pt`` (optimiser states, to continue training). Tensors are read with ``weights_only=True``.
-Stable-Baselines3's own archives hold pickled Python objects, which run code when they are read: those are
-refused.
+Stable-Baselines3's own archives hold pickled Python objects, which can run code when read, and are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FORMAT_VERSION = 2
 READ_VERSIONS = (1, FORMAT_VERSION)
 """Versions that are read; the first did not name features and decisions."""
 LARGEST_METADATA = 16 * 1024**2
-"""Bytes that ``metadata.json`` may unpack to."""
+"""Most bytes to which ``metadata.json`` may unpack."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ _FIELDS = {"hyperparameters": dict} | {
 def write_checkpoint(
     path: Path, metadata: Mapping[str, Any], policy: Mapping[str, Any], optimisers: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint; the one that stood there before stays until the new one is complete.
+    """Write a checkpoint; an older one in its place stays until the new one is complete.
 
     Args:
-        path: Where.
-        metadata: Plain data, the fields of :class:`SavedAgent` that are no tensors.
+        path: Where to write it.
+        metadata: Plain data, the fields of :class:`SavedAgent` that are not tensors.
         policy: State dictionary of the policy.
         optimisers: State dictionaries and tensors by name.
 
@@ -127,7 +126,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; whatever is raised at damage becomes one line."""
+    """Open the archive; any error that damage causes becomes one line."""
     try:
         with open_zip(read_regular(path, ARCHIVE_BYTES)) as archive:
             yield archive
@@ -142,7 +141,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from None
     except CheckpointError:
         raise
-    except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+    except Exception as error:  # a damaged archive can make the libraries raise anything
         raise CheckpointError(
             f"{path} is damaged or not a saved agent ({reason(error)}): copy it again from where it came "
             "from, or train again with --fresh"
@@ -239,7 +238,7 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: {name} holds more than tensors and would run code when read: this is not a saved agent"
         ) from None
-    except Exception as error:  # a damaged pickle raises whatever it likes
+    except Exception as error:  # a damaged pickle can raise anything
         raise CheckpointError(
             f"{path}: {name} is damaged ({reason(error)}): copy it again from where it came from, or train "
             "anew with --fresh"
@@ -250,7 +249,7 @@ def _tensors(path: Path, archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
 
 
 def require_weights(place: str, member: str, policy: Mapping[Any, Any], parameters: HyperParameters) -> None:
-    """Refuse what is no weight of a policy of that size, before anything is computed with it.
+    """Refuse anything that is not a weight of a policy of that size, before computing with it.
 
     Args:
         place: File of the agent, for errors.
@@ -259,10 +258,10 @@ def require_weights(place: str, member: str, policy: Mapping[Any, Any], paramete
         parameters: Hyper-parameters, which give the least number of weights.
 
     Raises:
-        CheckpointError: Names what is none.
+        CheckpointError: Names the wrong entry or size.
     """
     for name, value in policy.items():
-        # A view can have any shape on the memory of a single number.
+        # A view of a single number can have any shape.
         fine = (
             isinstance(name, str)
             and isinstance(value, torch.Tensor)

@@ -1,8 +1,8 @@
-"""Networks that treat all clusters alike: one set of weights for each cluster's row, and pools over clusters.
+"""Networks that treat all clusters alike: shared weights for the clusters' rows, and pools over clusters.
 
-What such a network answers for a cluster does not depend on where the cluster stands in the observation,
-and every transition teaches it as many times as there are clusters. Devices of a cluster keep their order,
-which is the order of the pipeline.
+A network's answer for a cluster does not depend on the cluster's place in the observation, and every
+transition teaches the network once for each cluster. Devices of a cluster keep their order, which is the
+order of the pipeline.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ClusterFeatures(BaseFeaturesExtractor):
     """Splits flat observations (E, D) into one row of features for each cluster, (E, N, F).
 
     A row holds, in the order of the layout, the features of the cluster's devices in their order, those of
-    its control unit, and those of the system, which are the same in all rows. Energy queues stand in it
-    twice: magnified, since good schedulers keep them at a small part of the observation's cap, and as
-    ``log(1 + z N / V)``, the queue against the price of one cluster's second.
+    its control unit, and those of the system, which are the same in all rows. Energy queues appear twice:
+    magnified, since good schedulers keep them at a small part of the observation's cap, and as
+    ``log(1 + z N / V)``, the queue relative to the price of one cluster's second.
 
     Args:
         space: The observation space.
@@ -74,7 +74,7 @@ class ClusterNet(nn.Module):
 
     Args:
         inputs: Features of a row.
-        widths: Of the hidden layers.
+        widths: Widths of the hidden layers.
         outputs: Numbers for each cluster.
         activation: Class of the activation.
     """

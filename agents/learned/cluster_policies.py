@@ -22,10 +22,10 @@ _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 class ClusterActorCritic(ActorCriticPolicy):
     """Policy for PPO: one network decides for every cluster, another values every cluster.
 
-    Its features extractor gives rows (E, N, F). The means of a cluster's ``2K + 3`` entries are one network's
-    answer; before training they are near 0, which stands for an even split at medium powers. The standard
+    Its features extractor gives rows (E, N, F). One network gives the means of a cluster's ``2K + 3``
+    entries; before training they are near 0, which stands for an even split at medium powers. The standard
     deviations are the same for all clusters. Any algorithm for actor-critic policies can train it; with
-    :class:`~.cluster_ppo.ClusterPPO` each cluster learns from what it did itself.
+    :class:`~.cluster_ppo.ClusterPPO` each cluster learns from its own actions.
 
     Args:
         *args: As for Stable-Baselines3's policy.
@@ -42,7 +42,7 @@ class ClusterActorCritic(ActorCriticPolicy):
     def _build(self, lr_schedule: Callable[[float], float]) -> None:
         widths = [int(width) for width in self.net_arch]
         self.actor = ClusterNet(self.features_dim, widths, self._width, self.activation_fn)
-        # A value of the cluster's own reward, and its share in that of the round's.
+        # The value of the cluster's own reward, and the cluster's part in the value of the round's.
         self.critic = ClusterNet(self.features_dim, widths, 2, self.activation_fn)
         self.actor.initialise(0.01)
         self.critic.initialise(1.0)
@@ -74,7 +74,7 @@ class ClusterActorCritic(ActorCriticPolicy):
     def forward_clusters(
         self, obs: PyTorchObs, *, deterministic: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Actions (E, N (2K + 3)), values (E, N + 1) and log-likelihoods (E, 2 N), as named below."""
+        """Actions (E, N (2K + 3)), with values and log-likelihoods as in :meth:`evaluate_clusters`."""
         rows = self._rows(obs)
         means = self.actor(rows)
         drawn = means if deterministic else means + torch.randn_like(means) * self.log_std.exp()
@@ -92,7 +92,7 @@ class ClusterActorCritic(ActorCriticPolicy):
             (E, 2 N); entropies (E,).
         """
         rows = self._rows(obs)
-        # That of a Gaussian, whatever its mean.
+        # The entropy of a Gaussian does not depend on its mean.
         entropy = rows.shape[-2] * (self.log_std + _HALF_LOG_TAU + 0.5).sum()
         return self._values(rows), self._likelihoods(self.actor(rows), actions), entropy.expand(len(rows))
 

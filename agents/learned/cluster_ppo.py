@@ -23,17 +23,18 @@ from .cluster_rollouts import ClusterRolloutBuffer, ClusterSamples
 class ClusterPPO(PPO):
     """PPO with an advantage and a probability ratio for each cluster.
 
-    PPO's own ratio is a product over all entries of an action, and its one advantage holds the doings of all
-    clusters: the more of them there are, the less a cluster learns of its own. Here a cluster's segments,
-    micro-batches and powers have a ratio of their own, clipped by itself, and the advantage of the cluster's
-    difference reward (:class:`~collapipe_env.envs.rewards.ClusterReward`). A bandwidth score takes from all
-    other clusters what it gives to its own: those have a ratio each and the advantage of the round's reward.
+    PPO's own ratio is a product over all entries of an action, and its single advantage mixes the actions of
+    all clusters: the more clusters there are, the less each learns about its own actions. Here a cluster's
+    segments, micro-batches and powers have their own ratio, clipped on its own, and the advantage of the
+    cluster's difference reward (:class:`~collapipe_env.envs.rewards.ClusterReward`). A bandwidth score takes
+    from the other clusters what it gives to its own, so each score has its own ratio and the advantage of the
+    round's reward.
 
     Args:
         *args: As for PPO; the policy must be a :class:`ClusterActorCritic`, the environment a
             :class:`~collapipe_env.envs.sb3.CollaPipeVecEnv`.
-        credit: ``"clusters"``, or ``"round"`` for the round's reward in place of the clusters' own; so it is
-            also where the reward cannot be split by cluster.
+        credit: ``"clusters"``, or ``"round"`` for the round's reward in place of the clusters' own. Rewards
+            that cannot be split by cluster always use ``"round"``.
         **kwargs: As for PPO.
 
     Raises:
@@ -107,7 +108,7 @@ class ClusterPPO(PPO):
     def _add_values_of_cut_episodes(
         self, rewards: npt.NDArray[np.float32], dones: npt.NDArray[Any], infos: list[dict[str, Any]]
     ) -> None:
-        """Add what is expected after episodes that only their length ended, to their last rewards."""
+        """Add the value expected beyond episodes that were cut at their full length to their last rewards."""
         cut = [row for row in np.flatnonzero(dones) if infos[row].get("TimeLimit.truncated", False)]
         if not cut or self.gamma == 0.0:
             return
@@ -171,7 +172,7 @@ def normalised(advantages: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Advantages with mean 0 and standard deviation 1: the clusters' together, the round's alone.
 
     Args:
-        advantages: Of the clusters' rewards, and last of the round's (..., N + 1).
+        advantages: Advantages of the clusters' rewards, and last of the round's (..., N + 1).
     """
     result = np.empty_like(advantages)
     for part in (slice(None, -1), slice(-1, None)):
@@ -188,14 +189,15 @@ def clipped_gain(
     Args:
         likelihoods: Log-likelihoods under the policy, of the plans (N) and of the bandwidth scores (N),
             (B, 2 N).
-        old_likelihoods: Those when the actions were drawn (B, 2 N).
-        advantages: Of the clusters, for their plans, and of the round, for every bandwidth score (B, N + 1).
+        old_likelihoods: Log-likelihoods when the actions were drawn (B, 2 N).
+        advantages: Advantages of the clusters, for their plans, and last of the round, for every bandwidth
+            score (B, N + 1).
         clip: Largest change of a ratio that is rewarded.
 
     Returns:
-        Mean over transitions and clusters of both objectives' sum; the policy's distance from the old one
-        (mean Kullback-Leibler divergence of a ratio, estimated as by Stable-Baselines3); share of ratios that
-        were clipped. Three tensors ().
+        Mean over transitions and clusters of the sum of both objectives; the policy's distance from the old
+        one (mean Kullback-Leibler divergence of a ratio, estimated as by Stable-Baselines3); share of ratios
+        that were clipped. Three tensors ().
     """
     clusters = advantages.shape[-1] - 1
     shared = advantages[:, -1:].expand(-1, clusters)

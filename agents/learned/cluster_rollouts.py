@@ -19,8 +19,8 @@ class ClusterSamples(NamedTuple):
         actions: (B, N (2K + 3)).
         old_likelihoods: Log-likelihoods when played, of each cluster's plan and of its bandwidth score
             (B, 2 N).
-        advantages: Of each cluster's reward, and last of the round's (B, N + 1).
-        returns: Likewise.
+        advantages: Advantages of each cluster's reward, and last of the round's (B, N + 1).
+        returns: Returns of the same rewards (B, N + 1).
     """
 
     observations: torch.Tensor
@@ -33,7 +33,7 @@ class ClusterSamples(NamedTuple):
 class ClusterRolloutBuffer(RolloutBuffer):
     """Buffer of PPO's rollouts whose rewards, values, advantages and returns have an axis (N + 1).
 
-    Along it stand the clusters' rewards, and last the round's. ``log_probs`` has an axis (2 N).
+    The axis holds the clusters' rewards, and last the round's. ``log_probs`` has an axis (2 N).
 
     Args:
         *args: As for Stable-Baselines3's buffer.

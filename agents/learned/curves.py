@@ -16,8 +16,8 @@ from .tracking import Tracker, tracking_writer
 class _Curves(TensorBoardOutputFormat):
     """Curves whose writing thread is never interrupted while it shares a lock with this one.
 
-    TensorBoard hands what it writes to a thread. A signal's exception in the midst of that may leave the lock
-    between both taken, and closing the file would then wait for ever.
+    TensorBoard passes what it writes to a thread. A signal's exception in the middle of that may leave their
+    common lock taken, and closing the file would then wait for ever.
     """
 
     def write(
@@ -37,12 +37,12 @@ def curves_logger(
     """Build the logger of a training.
 
     Args:
-        folder: Folder for TensorBoard's files, which is made where needed; a tracker's lie beside it.
-        track: Tracker that is told the same numbers.
+        folder: Folder for TensorBoard's files, made if missing; a tracker's files lie beside it.
+        track: Tracker that receives the same numbers.
         told: Plain values that describe the training, for the tracker.
 
     Raises:
-        CollaPipeError: If the tracker is not installed, or cannot begin.
+        CollaPipeError: If the tracker is not installed, or cannot start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     writers: list[KVWriter] = (

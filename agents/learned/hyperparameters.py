@@ -80,7 +80,7 @@ class SACParameters:
     final_learning_rate: float = 1e-4
     """Learning rate at the end; it falls linearly."""
     buffer_size: int = 300_000
-    """Transitions in the replay buffer, which is not saved: after a resume it fills anew."""
+    """Transitions in the replay buffer, which is not saved: after a resume it starts empty."""
     learning_starts: int = 6_400
     """Transitions with random actions before the learning begins."""
     minibatch: int = 256
@@ -147,7 +147,7 @@ def check_parameters(parameters: HyperParameters, prefix: str) -> None:
 
 
 def _fault(name: str, value: Any) -> str:
-    """Return the range that a value is outside of, or nothing if it is fine."""
+    """Return the range that a value violates, or nothing if it is fine."""
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])} is needed"
     if name == "hidden_units":
@@ -200,15 +200,15 @@ def parameters_from_dict(algorithm: str, values: Mapping[str, Any]) -> HyperPara
 
 
 def initial_learning_rate(parameters: HyperParameters, action_size: int, clusters: int) -> float:
-    """The step size asked for, or else the default for an action of that many entries.
+    """Return the learning rate that was set, or the default for an action of that many entries.
 
-    The probability ratio that PPO clips is a product over the action's entries, so a step size that suits
-    52 of them (``medium``) throws a policy of 304 (``large``) off its course: measured on both. A policy of
-    clusters has a ratio for each of them, but the more there are, the rarer is a cluster the slowest and the
-    noisier is what it learns from: 0.003 and some entropy suit ``medium`` and keep ``large`` from learning.
+    The probability ratio that PPO clips is a product over the action's entries, so a rate that suits 52
+    entries (``medium``) throws a policy with 304 (``large``) off course; both were measured. A cluster policy
+    has one ratio per cluster, but with more clusters each is more rarely the slowest and learns from noisier
+    rewards: 0.003 and some entropy suit ``medium`` but keep ``large`` from learning.
 
     Args:
-        parameters: Of PPO or SAC.
+        parameters: Hyper-parameters of PPO or SAC.
         action_size: Entries of an action.
         clusters: ``N``.
     """
@@ -229,5 +229,5 @@ def linear_schedule(start: float, end: float) -> Callable[[float], float]:
 
 
 def fitting_minibatch(wanted: int, transitions: int) -> int:
-    """The largest divisor of ``transitions`` that is at most ``wanted``: no minibatch is cut short."""
+    """Largest divisor of ``transitions`` that is at most ``wanted``, so that no minibatch is cut short."""
     return max(size for size in range(1, min(wanted, transitions) + 1) if transitions % size == 0)

@@ -111,7 +111,7 @@ class PolicyScheduler:
         try:
             answer = self._ask(observation)
         except Exception as error:
-            # A library's line says little: name the user's, unless the failure is in that file anyway.
+            # A library's line says little: name the user's line, unless the failure is in that file anyway.
             if any(frame.filename == self._file for frame in traceback.extract_tb(error.__traceback__)):
                 raise
             raise SchedulerError(
@@ -152,7 +152,7 @@ class PolicyScheduler:
         return f"{self._file}, line {self._line}"
 
     def _require_kind(self, observation: Observation) -> None:
-        """Refuse observations of another kind or shape than those that the policy was trained on."""
+        """Refuse observations whose kind or shape differs from those that the policy was trained on."""
         given = "graph" if isinstance(observation, dict) else "flat"
         if given != self.observation:
             raise SchedulerError(
@@ -238,7 +238,7 @@ def _options(predict: Callable[..., Any], deterministic: bool) -> dict[str, Any]
     known = {"state": None, "episode_start": None, "deterministic": deterministic}
     try:
         has = inspect.signature(predict).parameters
-    except (TypeError, ValueError):  # compiled ones may not say
+    except (TypeError, ValueError):  # compiled functions may have no signature
         return {}
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in has.values()):
         return known

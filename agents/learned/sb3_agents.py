@@ -47,15 +47,15 @@ class _SB3Agents:
         return AgentFile(record, weights)
 
     def without_training(self, agent: AgentFile) -> AgentFile:
-        """The same: checkpoints are archives."""
+        """The same agent: checkpoints are archives, so its file holds nothing for training."""
         return agent
 
     def from_checkpoint(self, checkpoint: Path, scenario: Scenario) -> LearnedScheduler:
-        """The most likely action of a checkpoint's policy."""
+        """The scheduler that plays the most likely action of a checkpoint's policy."""
         return LearnedScheduler.load(checkpoint, scenario)
 
     def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> LearnedScheduler:
-        """The most likely action of the policy; names of features and decisions have to be the scenario's."""
+        """The same for an agent's file, whose features and decisions must match the scenario's."""
         record, tensors = agent
         try:
             parameters = parameters_from_dict(record.algorithm, record.hyperparameters)

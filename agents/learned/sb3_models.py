@@ -40,7 +40,7 @@ from .policy_scheduler import PolicyScheduler
 
 Model = PPO | SAC
 TRAINING_ONLY = ("mlp_extractor.value_net.", "value_net.", "critic.", "critic_target.")
-"""Beginnings of the names of weights that decide nothing."""
+"""Prefixes of the names of weights that only training reads."""
 
 
 class LearnedScheduler(PolicyScheduler):
@@ -52,7 +52,7 @@ class LearnedScheduler(PolicyScheduler):
 
         Args:
             path: A file written by :func:`save_model`.
-            scenario: The scenario to schedule; of the sizes it was trained for.
+            scenario: The scenario to schedule, of the sizes that it was trained for.
 
         Raises:
             CheckpointError: If the file is missing, damaged or foreign, or made for other sizes.
@@ -68,7 +68,7 @@ class LearnedScheduler(PolicyScheduler):
         parameters = saved.parameters
         options = policy_options(parameters, scenario)
         policy = policy_class(parameters)(observation, action, lambda _: 0.0, **options)
-        # Files of agents that only play leave out what training alone reads.
+        # Files of agents that only play leave out the weights that only training reads.
         weights = {
             name: torch.zeros_like(value)
             for name, value in policy.state_dict().items()
@@ -158,7 +158,7 @@ def build_model(parameters: HyperParameters, env: CollaPipeVecEnv, seed: int) ->
     """A fresh Stable-Baselines3 model on the CPU.
 
     Args:
-        parameters: Of PPO or SAC.
+        parameters: Hyper-parameters of PPO or SAC.
         env: The training environment.
         seed: Governs weights, exploration and the environments' episodes.
     """
@@ -218,10 +218,10 @@ def save_model(
 ) -> None:
     """Write a model as a checkpoint.
 
-    SAC's memory of transitions is left out: a resumed run fills it anew.
+    SAC's memory of transitions is left out: a resumed run fills it again.
 
     Args:
-        path: Where.
+        path: Where to write it.
         model: The model.
         algorithm: ``"ppo"`` or ``"sac"``.
         parameters: Its hyper-parameters.
@@ -269,23 +269,23 @@ def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: st
         model.set_parameters(states, exact_match=True, device="cpu")
         for name, optimiser in optimisers.items():
             _require_moments(name, optimiser)
-            # A file has no say in how steps are computed.
+            # The file must not decide how steps are computed.
             for group, own in zip(optimiser.param_groups, options[name], strict=True):
                 group.update({key: value for key, value in own.items() if key != "params"})
         if isinstance(model, SAC) and model.log_ent_coef is not None:
             if log_ent_coef is None:
                 raise ValueError("log_ent_coef is missing")
             model.log_ent_coef.data.copy_(log_ent_coef)
-    except Exception as error:  # the libraries raise whatever they like at states that are none
+    except Exception as error:  # the libraries may raise anything for states that are none
         raise _wrong_weights(place, error) from None
     model.num_timesteps = saved.steps
     if isinstance(model, SAC):
-        # The memory is empty again, and must not be learnt from before it holds a variety.
+        # The memory is empty again; learning must wait until it holds varied transitions.
         model.learning_starts += saved.steps
 
 
 def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
-    """Refuse an optimiser's state that its first step would stumble over."""
+    """Refuse an optimiser's state with which its first step would fail."""
     for parameter, state in optimiser.state.items():
         for key, wanted in (("step", ()), ("exp_avg", parameter.shape), ("exp_avg_sq", parameter.shape)):
             found = state[key]
@@ -294,7 +294,7 @@ def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
 
 
 def require_fitting(saved: SavedAgent, scenario: Scenario, place: str) -> None:
-    """Refuse an agent that reads or decides something else than a scenario shows and asks for.
+    """Refuse an agent whose features or decisions differ from a scenario's.
 
     Raises:
         CheckpointError: Names the features and decisions that differ; sizes alone for a file without names.

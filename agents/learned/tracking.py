@@ -56,7 +56,7 @@ def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> 
 
     Raises:
         MissingPackageError: If the tracker is not installed.
-        DataError: If it cannot begin, for instance for want of a server.
+        DataError: If it cannot begin, for instance because its server cannot be reached.
     """
     package = require_tracker(tracker)
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> 
     try:
         with uninterrupted():
             return kind(package, folder, told)
-    except Exception as error:  # of many kinds, and none of them ours
+    except Exception as error:  # trackers raise errors of many kinds
         raise DataError(
             f"--track {tracker}: {_TITLES[tracker]} cannot begin a run in {folder} ({reason(error)}): fix "
             "that, or leave --track out"
@@ -80,7 +80,7 @@ class _Curves(KVWriter):
         numbers = {
             name: float(value)
             for name, value in key_values.items()
-            # What TensorBoard's writer leaves out is left out here, too.
+            # Numbers that TensorBoard's writer leaves out are left out here too.
             if "tensorboard" not in (key_excluded.get(name) or ())
             and isinstance(value, (int, float, np.number))
             and not isinstance(value, bool)
@@ -116,7 +116,7 @@ class _WandbCurves(_Curves):
 
 
 class _MlflowCurves(_Curves):
-    """Curves in a run of MLflow, in a database in the folder unless ``MLFLOW_TRACKING_URI`` says where."""
+    """Curves in a run of MLflow, in files in the folder unless ``MLFLOW_TRACKING_URI`` names a place."""
 
     def __init__(self, mlflow: Any, folder: Path, told: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric, Param
@@ -124,7 +124,7 @@ class _MlflowCurves(_Curves):
         self._metric = Metric
         where = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").resolve().as_uri()
         if where.startswith("file:"):
-            # Folders have to be asked for; the other store needs packages that mlflow-skinny leaves out.
+            # MLflow must be told to allow files; its database needs packages that mlflow-skinny leaves out.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = mlflow.MlflowClient(tracking_uri=where)
         self._id = kept_id(folder, "mlflow")

@@ -39,8 +39,8 @@ class Score:
         energy_ratio: Worst node's time-average energy over its budget, mean over episodes.
         backlog: Final sum of the energy queues, mean over episodes.
         objective: Drift plus penalty of an episode per round, ``(V sum T + L(end)) / rounds`` with
-            ``L = 1/2 sum z^2``, mean over episodes. Where the scenario leaves open who takes part or how many
-            local steps they take, it is that per unit of expected progress, and ``L`` has ``1/2 sum y^2``.
+            ``L = 1/2 sum z^2``, mean over episodes. Where the scenario leaves participation or local steps
+            open, it is per unit of expected progress, and ``L`` includes ``1/2 sum y^2``.
     """
 
     steps: int
@@ -51,10 +51,10 @@ class Score:
     objective: float
 
     def better_than(self, other: Score | None) -> bool:
-        """Whether this version is to be kept in place of another: the smaller objective wins.
+        """Whether to keep this version rather than another: the smaller objective wins.
 
         The objective is what the exact reward sums up over an episode (`environment.md`), whatever reward
-        the agent trains with. Mean delay among versions within the budgets would not do: over a finite
+        the agent trains with. The mean delay of versions within the budgets would not do: over a finite
         episode every good policy, DSSRA too, ends with some backlog, and thus a little above the budgets.
         """
         return other is None or self.objective < other.objective
@@ -78,14 +78,14 @@ class Score:
 class Validator:
     """Plays the same held-out episodes with the surrogate learner, all at once.
 
-    The learner changes nothing in delays and energies, so the surrogate gives the true figures.
+    The learner does not change delays and energies, so the surrogate gives the true figures.
 
     Args:
         scenario: The scenario; its target loss is ignored, every episode has all its rounds.
-        episodes: How many.
+        episodes: Number of episodes.
 
     Attributes:
-        env: Where they are played.
+        env: The environment in which they are played.
     """
 
     def __init__(self, scenario: Scenario, episodes: int) -> None:

@@ -87,7 +87,7 @@ def partition_moves(problem: ChainProblem, draft: ScheduledPlan) -> Iterator[Sch
 
 
 def placement_moves(draft: ScheduledPlan, usable: Sequence[int]) -> Iterator[ScheduledPlan]:
-    """Other devices for the stages: exchanged, left out, taken in; and linear against interleaved.
+    """Other devices for the stages: exchanged, left out or added; also linear or interleaved stages.
 
     Args:
         draft: The plan.
@@ -151,7 +151,7 @@ def local_optimum(
     idle_steps, step = 0, 0
     while idle_steps < 3:
         plan, limit = best.plan, best.seconds
-        # Of all stages where relieving the busiest does not help.
+        # All stages may give blocks away if relieving the busiest does not help.
         groups = (
             (partition_moves(problem, plan), boundary_moves(plan, range(len(plan.devices)))),
             (placement_moves(plan, usable),),
@@ -172,8 +172,8 @@ def search(problem: ChainProblem, options: Sequence[int], restarts: int) -> Foun
     Args:
         problem: The cluster.
         options: Numbers of micro-batches, ascending.
-        restarts: Random starts besides the usual one. They are drawn from a fixed seed, so that the plan
-            follows from the cluster alone.
+        restarts: Random starts in addition to the usual one. They are drawn from a fixed seed, so the plan
+            depends only on the cluster.
 
     Raises:
         AllocationError: If no plan exists.

@@ -1,8 +1,8 @@
 """The two algorithms of Asteroid's planner on plain numbers (``algorithms.md`` 2.1 and 2.2).
 
-Times here are of a forward and a backward pass together, which is all that the tie-free latency needs. What
-a pass or a message costs whatever its size ([X]) is in them: a device that takes part in a stage launches
-its blocks however few samples it is dealt, and a sender pays for each of its receivers.
+Times here are of a forward and a backward pass together, which is all that the tie-free latency needs. They
+include the costs of a pass or message that do not depend on its size ([X]): a device that takes part in a
+stage launches its blocks however few samples it is dealt, and a sender pays for each of its receivers.
 Node 0 of a cluster is the CU; device ``k`` is node ``k + 1``.
 """
 
@@ -20,10 +20,10 @@ class PlannerLinks(NamedTuple):
     """Links between a cluster's nodes, node 0 the CU and then the devices.
 
     Attributes:
-        hop_s: A micro-batch's activations and gradients (K+1, K+1) [s].
+        hop_s: Time of a micro-batch's activations and gradients (K+1, K+1) [s].
         forward_s: Overhead of a message of activations from node i to node j (K+1, K+1) [s].
         backward_s: Overhead of a message of gradients from node j back to node i (K+1, K+1) [s].
-        ring_s: One block's parameters between two devices (K, K) [s].
+        ring_s: Time of one block's parameters between two devices (K, K) [s].
         delay_s: Latency of a hop, there and back [s].
     """
 
@@ -41,8 +41,8 @@ class PlannerDevices(NamedTuple):
         sample_s: Forward and backward time of one sample and block (K,), > 0 [s].
         launch_s: Launches of one block for one micro-batch, forward and backward (K,), >= 0 [s].
         update_s: Update of one block, once in a local step (K,), >= 0 [s].
-        limit: Most samples of a micro-batch that fit each device (Q, L+1, K), ``Q >= K``: of a stage of 0..L
-            blocks behind which ``q = 0..Q-1`` further stages come; not rising with ``q``.
+        limit: Most samples of a micro-batch that fit each device (Q, L+1, K), ``Q >= K``: for a stage of 0..L
+            blocks before ``q = 0..Q-1`` further stages; not rising with ``q``.
     """
 
     sample_s: FloatArray
@@ -53,7 +53,7 @@ class PlannerDevices(NamedTuple):
 
 @compiled_leaf
 def _busy(dealt: int, sample_s: float, launch_s: float) -> float:
-    """Time of a device with so many samples of a micro-batch [s]; nothing is launched for none."""
+    """Time of a device with ``dealt`` samples of a micro-batch [s]; without samples it launches nothing."""
     return dealt * sample_s + (launch_s if dealt > 0 else 0.0)
 
 
@@ -61,14 +61,15 @@ def _busy(dealt: int, sample_s: float, launch_s: float) -> float:
 def split_samples(samples: int, sample_s: FloatArray, launch_s: FloatArray, limit: IntArray) -> IntArray:
     """Algorithm 1: deal the samples of one micro-batch to the devices of a group.
 
-    Shares proportional to speed, cut at the memory limits, the rest by largest remainder; then the slowest
-    device hands single samples to whoever would be done first, as long as that one would be done earlier
-    than the slowest was. The slowest time that results is the least possible, launches included.
+    Shares are proportional to speed and cut at the memory limits; the rest goes by largest remainder. Then
+    the slowest device passes single samples to the device that would finish first, as long as that device
+    would finish earlier than the slowest did. The resulting slowest time is the least possible, launches
+    included.
 
     Args:
         samples: Samples of the micro-batch, >= 1.
         sample_s: Time of a sample on each device (G,), > 0 [s].
-        launch_s: Time that each device takes besides if it is dealt any (G,), >= 0 [s].
+        launch_s: Additional time of each device that is dealt any (G,), >= 0 [s].
         limit: Most samples that each device's memory allows (G,), >= 0.
 
     Returns:
@@ -96,7 +97,7 @@ def split_samples(samples: int, sample_s: FloatArray, launch_s: FloatArray, limi
                 taken = min(min(whole, limit[k] - dealt[k]), left)
                 dealt[k] += taken
                 left -= taken
-        # At least one, lest rounding of the quotas leaves a sample that nobody is ever given.
+        # At least one, so that rounding of the quotas cannot leave a sample undealt for ever.
         for _ in range(max(loose, 1)):
             next_ = -1
             for k in range(size):
@@ -132,11 +133,11 @@ def lengthened(
 ) -> float:
     """Latency of a pipeline with one more step in front, in the tie-free form.
 
-    Repeated from the last step to the first this is
+    Repeated from the last step to the first, this gives
     ``max_s {sum_{i<=s} l_i + sum_{i<s} e_i + M e_s + T_a^s}`` over steps ``s`` (stages and links alike).
 
     Args:
-        rest_s: Latency of the steps behind, 0 for none [s].
+        rest_s: Latency of the later steps, 0 for none [s].
         step_s: Forward and backward time ``e`` of one micro-batch on the new step [s].
         ending_s: ``T_a``, all-reduce and update of the new step's group, 0 for a link [s].
         micro_batches: ``M``.
@@ -198,14 +199,14 @@ def deal_groups(
 def group_hop(
     senders: IntArray, first_sender: int, receivers: IntArray, first_receiver: int, links: PlannerLinks
 ) -> float:
-    """Hop from one group to the next: its slowest pair, and the messages of those that send longest [s].
+    """Time of a hop from one group to the next: its slowest pair, plus each way the longest messages [s].
 
     Args:
-        senders: Samples of each node in the one group, 0 for those outside it.
-        first_sender: Node that the first of these numbers stands for: 1 for devices, 0 for the CU alone.
-        receivers: The same of the next group.
+        senders: Samples of each node in the first group, 0 for nodes outside it.
+        first_sender: Node of the first of these numbers: 1 for devices, 0 for the CU alone.
+        receivers: The same for the next group.
         first_receiver: As ``first_sender``.
-        links: The links; the samples of a whole micro-batch are taken to pass each pair.
+        links: The links; the samples of a whole micro-batch are assumed to pass each pair.
     """
     slowest, forward, backward = 0.0, 0.0, 0.0
     for a in range(len(senders)):
@@ -242,8 +243,8 @@ def best_plans(
     a run. A stage's samples are dealt by :func:`split_samples`; a device that is dealt none drops out. The
     state of the programme holds the blocks and devices of the first stage of the suffix, next to the
     blocks, devices and stages left: the hop in front of a suffix depends on them. What a stage has in flight
-    depends on nothing but the number of stages behind it, so its memory is known as well. As the latency
-    does not decrease in that of the suffix, the programme is then exact, ``O(L^3 K^4)``.
+    depends only on the number of stages behind it, so its memory is known too. As the latency never falls
+    when the suffix takes longer, the programme is exact, ``O(L^3 K^4)``.
 
     Args:
         blocks: ``L``.

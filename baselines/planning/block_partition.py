@@ -14,22 +14,22 @@ def optimal_blocks(
 ) -> tuple[float, IntArray]:
     """Partition with the least sum, or the least maximum, of its stage and hop times, exact, ``O(K^2 L^2)``.
 
-    Of equally good ones the one with the fewest blocks on its last devices is taken.
+    On ties the partition with the fewest blocks on its last devices wins.
 
     Args:
         total: ``L``.
         cap: Blocks that each device can hold (K,).
         block_s: Time of a block on each device (K,) [s].
         hop_s: Time of a hop (K+1, K+1) [s]; node 0 is the CU, device ``k`` is node ``k + 1``.
-        slowest: Whether the maximum is meant.
-        limit_s: No stage and no hop may last longer [s].
+        slowest: Whether to minimise the maximum rather than the sum.
+        limit_s: Longest time that a stage or hop may take [s].
 
     Returns:
         The sum or the maximum, infinite if there is no such partition [s]; and blocks of each device (K,),
         then zeros.
     """
     devices = cap.shape[0]
-    # least[l, v]: of all partitions of the first l blocks whose last node is v.
+    # least[l, v]: the least of all partitions of the first l blocks whose last node is v.
     least = np.full((total + 1, devices + 1), np.inf)
     chosen = np.zeros((total + 1, devices + 1), dtype=np.int64)
     previous = np.zeros((total + 1, devices + 1), dtype=np.int64)
@@ -62,6 +62,6 @@ def optimal_blocks(
 
 
 def quickest_of_fastest(total: int, cap: IntArray, block_s: FloatArray, hop_s: FloatArray) -> IntArray:
-    """Partition with the least slowest stage or hop, and among those the least sum of them (K,)."""
+    """Partition whose slowest stage or hop is fastest, and among those the one with the least sum (K,)."""
     limit_s, _ = optimal_blocks(total, cap, block_s, hop_s, True, np.inf)
     return optimal_blocks(total, cap, block_s, hop_s, False, limit_s)[1]

@@ -2,8 +2,8 @@
 
 Planners that choose partition, placement and schedule leave powers and bandwidth open and get the common
 defaults: full power and equal shares. At full power the interference depends on no plan, so all times of a
-cluster are known before the round and a plan is priced exactly, without the other clusters: overheads of
-passes and messages, latencies of links and the update that ends a local step included.
+cluster are known before the round, and a plan is priced exactly without the other clusters. The price
+includes overheads of passes and messages, latencies of links and the update that ends a local step.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ChainProblem(NamedTuple):
 
     Attributes:
         numbers: Parameters of the scenario.
-        times: Times of its blocks, hops, uplink and server for a mini-batch without overheads, and these by
-            themselves; devices by index, node 0 is the CU.
+        times: Times of its blocks, hops, uplink and server for a mini-batch without overheads, and the
+            overheads by themselves; devices by index, node 0 is the CU.
         memory_bytes: Memory of each device (K,), 0 for absent ones.
     """
 
@@ -69,8 +69,8 @@ class ChainProblem(NamedTuple):
             micro_batches: ``M``.
 
         Returns:
-            Of a block on each device (K,) and of each hop (K+1, K+1) [s]; a hop's latency, which occupies
-            nobody, is left out.
+            Times of a block on each device (K,) and of each hop (K+1, K+1) [s]; without a hop's latency,
+            which occupies no resource.
         """
         times = self.times
         launches = micro_batches * ((1.0 + self.numbers.backward_over_forward) * times.block_launch)
@@ -104,7 +104,7 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
         state: The system before the round (E, ...).
 
     Returns:
-        By environment and cluster.
+        The problems by environment and cluster.
     """
     *clusters, K = state.present.shape
     power = np.full(K + 1, parameters.power_max_w)
@@ -147,13 +147,13 @@ def _hop_seconds(times: ClusterTimes, start: int, end: int, part: float) -> tupl
 
 @compiled
 def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
-    """A plan's chain, seconds of one micro-batch; weight gradients run by themselves under ``zb-h1`` only.
+    """Times of one micro-batch in a plan's chain [s]; weight gradients are separate under ``zb-h1`` only.
 
-    A backward pass launches ``rho`` times as long as a forward pass; one part is the weight gradients'.
+    Launches of a backward pass take ``rho`` times those of a forward pass; one part is for weight gradients.
 
     Args:
         problem: The cluster.
-        plan: The plan; its caps are not read.
+        plan: The plan; its caps are ignored.
     """
     times, S, chunks = problem.times, len(plan.devices), plan.chunks
     extra = problem.numbers.overheads
@@ -211,7 +211,7 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
 
 
 def block_room(problem: ChainProblem, stored: int, micro_batches: int) -> IntArray:
-    """Blocks that each device can hold with so many of ``M`` micro-batches stored (K,), at most ``L``."""
+    """Blocks that each device can hold with ``stored`` of ``M`` micro-batches (K,), at most ``L``."""
     c, memory = problem.numbers, problem.memory_bytes
     samples = stored * c.batch_size / micro_batches
     working = c.batch_size / micro_batches * c.working_bytes
@@ -241,11 +241,11 @@ def fits_memory(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float:
-    """Relay, all local steps of a plan, given the passes of one, and collection [s]: its part of ``T_n``.
+    """A plan's part of ``T_n`` [s]: relay, all local steps (given one step's passes) and collection.
 
     Every local step ends with the longest update; a wait for other clusters is not known here. Adding the
-    upload, which no such plan changes, gives the simulator's ``T_n`` at full power and equal shares, but for
-    that wait.
+    upload, which no such plan changes, gives the simulator's ``T_n`` at full power and equal shares, except
+    for that wait.
     """
     update, longest, relay = 0.0, 0.0, 0.0
     for s in range(len(plan.devices)):
@@ -265,7 +265,7 @@ def plan_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
         plan: The plan.
 
     Returns:
-        Seconds; infinite if the schedule's orders wait for each other.
+        Seconds; infinite if operations of the schedule wait for each other.
     """
     runs = int(problem.numbers.local_steps) if plan.schedule == ASYNC else 1
     times, M, nothing = plan_times(problem, plan), plan.micro_batches * runs, np.zeros((0, 6))

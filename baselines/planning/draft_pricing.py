@@ -1,7 +1,7 @@
 """Candidate plans as arrays: completed within the memories, bounded, and priced exactly. All compiled.
 
 Ours ([X]): candidates are priced in the order of a lower bound that needs no simulation, until the bound
-says that no other candidate can be better. The result is that of simulating all of them.
+says that no other candidate can be better. The result is the same as after simulating all of them.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
 
     Args:
         problem: The cluster.
-        plan: The plan; its blocks are not read, and every stage gets one for each of its chunks at least.
-        ceiling: No stage has a larger cap than this.
+        plan: The plan; its blocks are ignored. Every stage gets at least one block for each of its chunks.
+        ceiling: Largest cap of any stage.
 
     Returns:
         Blocks (S,); zeros if the memories do not hold all blocks or there are too few blocks.
@@ -102,7 +102,7 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
     if S * v > problem.numbers.blocks:
         return held
     limits = np.minimum(plan.caps, ceiling)
-    # Under ZB-H1 a stage's own limit counts, under the others the least one before it.
+    # Under ZB-H1 a stage's own limit applies, under the other schedules the least limit up to it.
     if schedule != ZERO_BUBBLE:
         limits = effective_caps(limits, M * v * steps)
     # Time of each stage with one block more; infinite where its memory has no room for that.
@@ -127,7 +127,7 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
 
 @compiled
 def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
-    """Lower a plan's caps, in place, to the micro-batches that each device has memory for; 0 if for none."""
+    """Lower a plan's caps, in place, to the micro-batches that fit each device's memory; 0 if none fits."""
     M, c = plan.micro_batches, problem.numbers
     kind = ZERO_BUBBLE if plan.schedule == ZERO_BUBBLE else ONE_F_ONE_B
     for s in range(len(plan.devices)):
@@ -135,7 +135,7 @@ def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
         room = memory - c.batch_size / M * c.working_bytes
         most = samples_beside(room, held, c.block_state_bytes, c.activation_bytes) * M / c.batch_size
         cap = min(plan.caps[s], int(max(most, 0.0)) + 1, M)
-        # By the rule of the memory itself, so that rounding cannot part the two.
+        # Decided by the memory check itself, so that rounding cannot make the two differ.
         while cap >= 1 and not fits(stage_bytes(problem, kind, held, cap, M), memory):
             cap -= 1
         plan.caps[s] = cap
@@ -143,7 +143,7 @@ def lower_caps(problem: ChainProblem, plan: PlanArrays) -> None:
 
 @compiled
 def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
-    """Fill in an open split and lower caps to the memories, in place; tells whether there is a way."""
+    """Fill in an open split and lower caps to the memories, in place; tells whether the plan then fits."""
     S, schedule, held, caps = len(plan.devices), plan.schedule, plan.held, plan.caps
     can_lower = schedule in (ONE_F_ONE_B, ZERO_BUBBLE)
     if held[0] == 0:
@@ -177,14 +177,14 @@ def complete(problem: ChainProblem, plan: PlanArrays) -> bool:
 
 @compiled
 def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
-    """A time below which no order of the operations can bring a plan, without simulating it.
+    """A lower bound on a plan's time over all orders of its operations, without simulation.
 
     Each resource serves ``M`` micro-batches after the first one has reached it and before the last one's
     way back; a stage with cap ``K`` waits ``ceil(M / K)`` times for a micro-batch to go on and return (not
     counted under ``async``, whose mini-batches follow without a flush). Latencies lengthen ways and occupy no
-    resource. Exact for GPipe. Half-duplex links,
-    whose simulation is costly, are bounded by full-duplex ones as well: every order that those allow is
-    possible on these without weight gradients, and the recurrence runs it as early as possible.
+    resource. Exact for GPipe. Half-duplex links, whose simulation is costly, are also bounded by full-duplex
+    ones: without weight gradients, every order that half duplex allows is possible under full duplex, and the
+    recurrence runs it as early as possible.
 
     Args:
         problem: The cluster.
@@ -252,11 +252,11 @@ def price(problem: ChainProblem, drafts: Drafts, keep: int, limit: float) -> Flo
     Args:
         problem: The cluster.
         drafts: The drafts, completed in place.
-        keep: How many are wanted.
-        limit: Only quicker ones are wanted [s].
+        keep: Number of plans wanted.
+        limit: Only quicker plans are wanted [s].
 
     Returns:
-        Seconds (R,); infinite for those that fit no memory or are surely not among the wanted.
+        Seconds (R,); infinite for drafts that fit no memory or cannot be among the wanted plans.
     """
     R = len(drafts.stages)
     seconds, bound = np.full(R, np.inf), np.full(R, np.inf)

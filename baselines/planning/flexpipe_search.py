@@ -27,7 +27,7 @@ class Space(NamedTuple):
     """Space that is searched.
 
     Attributes:
-        schedules: Schedules; what they leave open is searched, what they fix stays.
+        schedules: Schedules; the search decides what they leave open and keeps what they fix.
         micro_batches: Numbers of micro-batches for those that leave ``m`` open, ascending.
     """
 
@@ -40,9 +40,9 @@ class Point(NamedTuple):
 
     Attributes:
         seconds: Part of the cluster's delay that the plan decides [s].
-        schedule: The schedule, nothing left open.
-        plan: It, completed: with the partition and the caps that the memories allow.
-        origin: Place in the space of the schedule that it is an instance of.
+        schedule: The schedule, with nothing left open.
+        plan: The completed plan, with the partition and the caps that the memories allow.
+        origin: Place in the space of the schedule from which it comes.
     """
 
     seconds: float
@@ -75,10 +75,10 @@ def priced(
 
     Args:
         problem: The cluster.
-        space: The schedules that the candidates' origins are places of.
+        space: The schedules; candidates' origins are places in it.
         candidates: The candidates.
-        width: At most so many are returned.
-        limit: Only quicker ones are wanted [s].
+        width: Most points to return.
+        limit: Only quicker candidates are wanted [s].
     """
     found = quickest(problem, [draft for draft, _ in candidates], keep=width, limit=limit)
     points = []
@@ -94,24 +94,23 @@ def device_sets(
 ) -> list[tuple[int, ...]]:
     """Promising sets of devices in index order.
 
-    From all devices down: the best sets of each size are those that the best sets of the next larger size
-    give by leaving one device out. They are priced with a balanced partition under 1F1B and the caps that
-    links want.
+    The search begins with all devices; sets of each size are the best sets of the next larger size with one
+    device left out. They are priced with a balanced partition under 1F1B and caps that count the links.
 
     Args:
         problem: The cluster.
         usable: All devices that can hold a block.
-        numbers: Numbers of micro-batches, of which each set is priced with its best.
+        numbers: Numbers of micro-batches; each set is priced with its best number.
         width: Number of sets of each size that are kept, and of sets returned.
 
     Returns:
-        The best first, and the set of all devices in any case.
+        The best sets first; the set of all devices is always included.
     """
     probe = ScheduleTuple(caps="link")
     sets: list[tuple[int, ...]] = [usable]
     kept: list[Point] = []
     while sets:
-        # So many that there are enough sets among them, each with its best number first.
+        # Enough points to hold the wanted number of sets, each with its best number first.
         keep = (width - 1) * len(numbers) + 1
         found = priced(problem, [probe], [(draft_of(probe, M, d), 0) for d in sets for M in numbers], keep)
         best: dict[tuple[int, ...], Point] = {}
@@ -119,7 +118,7 @@ def device_sets(
             best.setdefault(point.plan.devices, point)
         points = list(best.values())[:width]
         kept += points
-        # Where a set is too small for the memories its parts are, too.
+        # Where a set has too little memory, so do its subsets.
         smaller = (without(p.plan.devices, s) for p in points for s in range(len(p.plan.devices)))
         sets = [devices for devices in dict.fromkeys(smaller) if devices]
     kept.sort(key=lambda point: point.seconds)
@@ -127,7 +126,7 @@ def device_sets(
 
 
 def roomiest_sets(problem: ChainProblem, usable: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each number of devices those with the most memory: what fits at all fits there."""
+    """For each number of devices the set with the most memory: what fits any such set fits this one."""
     by_memory = sorted(usable, key=lambda k: -problem.memory_bytes[k])
     return [tuple(sorted(by_memory[:size])) for size in range(1, len(by_memory) + 1)]
 
@@ -157,7 +156,7 @@ def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Ca
     plan, origin = point.plan, point.origin
     devices, held, M = plan.devices, plan.held, plan.micro_batches
     template = space.schedules[origin]
-    # The plan's own caps may have been lowered to its memories; a neighbour's are wanted anew.
+    # The plan's own caps may have been lowered to its memories; a neighbour's begin with the rule again.
     own = draft_of(template, M, devices, held)
     _, _, name, caps, _, v = own
     for shifted in shifted_blocks(held, range(len(held))):
@@ -187,7 +186,7 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
     Args:
         problem: The cluster.
         space: The space.
-        width: Plans that are followed at a time.
+        width: Plans that the search follows at a time.
 
     Returns:
         The best plan; no neighbour of it is quicker.

@@ -8,10 +8,10 @@ The machines are the stages, the server and the links of
 with the backward pass split into input gradient ``B`` and weight gradient ``W`` on stages and server.
 
 Two observations keep the model small ([X]). Micro-batches are alike, so some optimal schedule serves them in
-the same order everywhere: swapping labels changes neither times nor memory. Left to decide is how F, B and W
-take turns on a machine. And with that order the memory of a stage, ``F`` adds a stored micro-batch and ``W``
-removes one, never more than ``C`` of them (a reservoir), says just that ``F`` of micro-batch ``m + C`` starts
-after ``W`` of micro-batch ``m`` has ended, which is a precedence.
+the same order everywhere: swapping labels changes neither times nor memory. It remains to decide how F, B and
+W take turns on a machine. With that order a stage's memory limit becomes a precedence: ``F`` adds a stored
+micro-batch, ``W`` removes one, and at most ``C`` may be stored, so ``F`` of micro-batch ``m + C`` starts
+after ``W`` of micro-batch ``m`` has ended.
 
 A link's latency is a delay between two steps that occupies no machine ([X]).
 
@@ -51,7 +51,7 @@ class Step(NamedTuple):
         machine: Resource that it occupies: under half duplex both directions of a hop are one machine.
         kind: ``FORWARD``, ``BACKWARD`` or ``WEIGHT``.
         seconds: Duration [s].
-        latency: Time from its end until what follows it may start [s].
+        latency: Time from its end until the next step may start [s].
         after: Place of the step it follows, -1 for the first one.
     """
 
@@ -78,7 +78,7 @@ class ChainSolution:
 
     Attributes:
         seconds: Makespan of the order found, exactly timed [s].
-        bound: No order whatever is faster than this [s].
+        bound: Lower bound on the makespan of any order [s].
         proven: Whether the solver ended with a proof that there is no faster order (up to the grid).
         source: ``solver``, or ``warm start`` if the limit came before any better order.
         operations: The schedule, in an order in which it can be carried out.
@@ -139,7 +139,7 @@ def carried_out(
     Args:
         steps: The chain.
         turns: All operations, none before one that it follows.
-        durations: Of each step, in any unit.
+        durations: Duration of each step, in any unit.
         delays: Latency of each step, in the same unit.
     """
     free: dict[int, float] = {}
@@ -199,7 +199,7 @@ def solve_chain(
         half_duplex: Device-to-device hops serve one direction at a time.
         warm_start: Events of a schedule within the limits, as :func:`turns_of_events` reads them.
         deterministic_time: Work limit in CP-SAT's deterministic unit, roughly a second each.
-        seed: Of the search.
+        seed: Seed of the search.
     """
     from ortools.sat.python import cp_model
 
@@ -234,7 +234,7 @@ def solve_chain(
                 model.add(start[p][m + 1] >= start[p][m] + d[p])
         model.add(makespan >= start[p][M - 1] + d[p] + tail[p])
     for shared in machines.values():
-        # One step alone takes its micro-batches in turn anyway, and what takes no time is in nobody's way.
+        # A single step takes its micro-batches in turn anyway, and steps that take no time block nothing.
         if len(shared) > 1 and any(d[p] for p in shared):
             model.add_no_overlap(
                 [
@@ -305,7 +305,7 @@ def _heads_and_tails(
 def _least_makespan(
     steps: Sequence[Step], d: Sequence[int], head: Sequence[int], tail: Sequence[int], M: int
 ) -> int:
-    """Work of the busiest set of steps of a machine, after their least head and before their least tail."""
+    """Work of the busiest set of steps of a machine, plus their least head and their least tail."""
     bound = 0
     for p, q in itertools.product(range(len(steps)), repeat=2):
         # None of the steps chosen starts before p can, and each still has q's tail after it.

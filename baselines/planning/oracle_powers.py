@@ -91,7 +91,7 @@ class FixedPlan:
         return point
 
     def allocation(self, points: FloatArray) -> Allocation:
-        """The allocation of each point (..., size), as it is: not clipped, so that differences are true."""
+        """The allocation of each point (..., size), not clipped, so that finite differences are true."""
         N, K = self.segments.shape
         lead = points.shape[:-1]
         power = np.full((*lead, N, K + 1), self.parameters.power_min_w)
@@ -130,9 +130,9 @@ class FixedPlan:
         )
         best = np.clip(result.x[: self.size], self.low, self.high)
         allocation = self.allocation(best)
-        low, high = self.parameters.power_min_w, self.parameters.power_max_w  # but for rounding within
+        low, high = self.parameters.power_min_w, self.parameters.power_max_w  # left by rounding only
         above = allocation.bandwidth - self.floor
-        # More band never hurts; scaling what is above the floors keeps these.
+        # More band never hurts; scaling the part above the floors keeps the floors.
         above = above * (1.0 - self.clusters * self.floor) / max(float(above.sum()), 1e-300)
         return Allocation(
             blocks=self.segments,
@@ -144,7 +144,7 @@ class FixedPlan:
 
 
 def _idle_plan(segments: IntArray, micro_batches: IntArray) -> Allocation:
-    """A plan whose shares and powers nobody reads."""
+    """A plan whose shares and powers are not read."""
     ones = np.ones(segments.shape)
     return Allocation(segments, micro_batches, ones[..., 0], ones, ones[..., 0])
 
@@ -162,8 +162,8 @@ class _Programme:
     """Values and slopes for SLSQP: ``min V t + E(x)`` with ``slack(x, t, maxima) >= 0``.
 
     Variables are the point ``x``, the delay ``t`` and, of every cluster, the slowest forward and the slowest
-    backward element, the longest collection and, where plans change hands, the longest sender or receiver of
-    moments. Times are counted in delays of the first point.
+    backward element, the longest collection and, where blocks change hands, the longest sender or receiver of
+    moments. Times are in units of the first point's delay.
     """
 
     def __init__(self, plan: FixedPlan, point: FloatArray) -> None:

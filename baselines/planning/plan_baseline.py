@@ -1,7 +1,7 @@
 """Baselines with a fixed number of micro-batches, and common defaults for everything a system leaves open.
 
-These are equal bandwidth, full power and the even split's number of micro-batches, so that a difference in
-delay to the even split is due to what the system decides.
+These are equal bandwidth, full power and the even split's number of micro-batches, so any difference in delay
+from the even split is due to what the system decides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlanBaseline(StateScheduler):
 
         Args:
             blocks: Blocks of each stage slot (..., N, K).
-            stage: Slot of each device (..., N, K), -1 for none; ``None`` for one device a stage.
+            stage: Slot of each device (..., N, K), -1 for none; ``None`` for one device per stage.
             share: Each device's share of its stage's samples (..., N, K), with ``stage``.
         """
         return Allocation(
@@ -58,7 +58,7 @@ class PlanBaseline(StateScheduler):
 
 
 class SegmentBaseline(PlanBaseline):
-    """A baseline that chooses segments, one device a stage, within the memory caps of GPipe.
+    """A baseline that chooses segments, one device per stage, within the memory caps of GPipe.
 
     Args:
         scenario: The scenario to schedule.

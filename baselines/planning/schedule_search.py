@@ -23,7 +23,7 @@ from .scheduled_plan import ScheduledPlan, link_aware_caps, ordinary_caps
 Result = TypeVar("Result")
 
 LARGEST = 3
-"""Number of the largest numbers of micro-batches that are tried where more of them cost nothing."""
+"""Choices of micro-batches that are tried, the largest ones, where more of them cost nothing."""
 
 _SCHEDULE_PLACES = {name: place for place, name in enumerate(SCHEDULES)}
 
@@ -39,7 +39,7 @@ def caps_of(
 
     Args:
         rule: ``ordinary``: the schedule's own warm-up; ``link``: about twice that, so that each link has a
-            micro-batch on it (``algorithms.md`` 5.3); ``room``: all, which leaves it to the memories; a
+            micro-batch on it (``algorithms.md`` 5.3); ``room``: ``M``, so that only memories limit them; a
             number: the same for all stages.
         schedule: The schedule.
         stages: ``S``.
@@ -66,11 +66,11 @@ def micro_batch_options(parameters: SystemParameters, wanted: int | None) -> tup
     """Numbers of micro-batches worth trying, ascending: all that are allowed where passes and messages cost.
 
     Without overheads and latencies more micro-batches shorten fill and drain at no cost, so small numbers do
-    not win: the largest few and the one of the even split are enough.
+    not win: the largest few and the even split's are enough.
 
     Args:
         parameters: Scalars of the scenario.
-        wanted: Use the allowed number nearest to this one only; ``None`` for a choice.
+        wanted: Use only the allowed number nearest to this one; ``None`` for a choice.
     """
     choices = parameters.micro_batch_choices
     if wanted is not None:
@@ -144,12 +144,12 @@ def quickest(
 
     Args:
         problem: The cluster.
-        drafts: Candidates; those that fit no memory are passed over.
-        keep: At most so many are returned, no two alike; drafts that come to the same plan count each.
+        drafts: Candidates; those that fit no memory are skipped.
+        keep: Most plans to return, all different; drafts that complete to the same plan count separately.
         limit: Only plans quicker than this [s], by more than ``LEAST_GAIN``.
 
     Returns:
-        The quickest first, of equally quick ones in the order given.
+        The quickest first; equally quick ones in the given order.
     """
     if not drafts:
         return []
@@ -188,7 +188,7 @@ def rearranged(plan: ScheduledPlan, usable: Sequence[int]) -> Iterator[Scheduled
 
 
 def next_numbers(options: Sequence[int], micro_batches: int) -> list[int]:
-    """Numbers of micro-batches beside one of the options, which are ascending."""
+    """Numbers of micro-batches next to one of the options, which are ascending."""
     place = list(options).index(micro_batches)
     return [M for M in options[max(place - 1, 0) : place + 2] if micro_batches != M]
 
@@ -210,7 +210,7 @@ def exchanged_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterat
 
 
 def resized_devices(devices: tuple[int, ...], usable: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """A stage left out, or an idle device taken in at any place.
+    """A stage left out, or an idle device added at any place.
 
     Args:
         devices: Device of each stage (S,).

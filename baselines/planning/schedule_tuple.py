@@ -22,14 +22,14 @@ from .schedule_search import CapRule, caps_of
 from .scheduled_plan import ScheduledPlan
 
 SYNCHRONOUS: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1")
-"""Schedules that the space has points for."""
+"""Schedules in the space."""
 
 RULES: tuple[CapRule, ...] = get_args(CapRule)
 
 
 @dataclass(frozen=True)
 class ScheduleTuple:
-    """One schedule, apart from the partition; micro-batches flow in one direction.
+    """One schedule without a partition; micro-batches flow in one direction.
 
     Attributes:
         schedule: The simulator's name of the order of operations: all forwards before the first backward
@@ -40,7 +40,7 @@ class ScheduleTuple:
         devices: Device of each stage, all different; ``None`` if open.
 
     Raises:
-        AllocationError: If no schedule of the simulator is such a point; says why.
+        AllocationError: If the simulator has no such schedule; says why.
     """
 
     schedule: ScheduleName = "1f1b"
@@ -145,7 +145,7 @@ def parse_schedule(text: str) -> ScheduleTuple:
 
 
 def placed(schedule: ScheduleTuple, micro_batches: int, devices: tuple[int, ...]) -> ScheduleTuple:
-    """The schedule with what it leaves open filled in."""
+    """The schedule with its open parts filled in."""
     return replace(
         schedule,
         micro_batches=schedule.micro_batches or micro_batches,

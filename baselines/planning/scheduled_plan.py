@@ -21,8 +21,8 @@ class ScheduledPlan(NamedTuple):
 
     Attributes:
         devices: Device of each stage in pipeline order (S,), all different.
-        held: Blocks of each stage (S,), >= 1; in a draft also empty: split so that the slowest stage computes
-            least.
+        held: Blocks of each stage (S,), >= 1; in a draft also empty, for the split whose slowest stage
+            computes least.
         schedule: The schedule.
         caps: Its caps (S,), >= 1, not read under GPipe; in a draft the wanted ones, which are lowered to what
             the memories allow (not under ``interleaved``).
@@ -67,8 +67,8 @@ def allocation_of(
 ) -> Allocation:
     """The plans of all environments and clusters at full power and equal bandwidth.
 
-    Stages stand in the slots of their devices as long as every cluster visits its devices in index order;
-    otherwise slot ``s`` is stage ``s`` and groups of one say which device that is.
+    If every cluster visits its devices in index order, stages take the slots of their devices. Otherwise slot
+    ``s`` is stage ``s``, and groups of one device tell which device that is.
 
     Args:
         parameters: Scalars of the scenario.

@@ -2,28 +2,28 @@
 
 How the published systems are mapped to this one ([X]): a client is a cluster. Its data are on the control
 unit (CU), where the embedding is; the client-side model, the encoder's first ``l`` blocks, is computed by the
-fastest device present (at its speed of the moment) whose memory holds ``l`` blocks and the activations of a
+fastest device present (at its current speed) whose memory holds ``l`` blocks and the activations of a
 mini-batch. The server runs the other ``L - l`` blocks and the head. Whatever the systems do not decide gets
 the common defaults: equal bandwidth and full power.
 
 **Not on equal terms with CollaPipe's plans.** These systems use the server's compute for encoder blocks,
 which CollaPipe's own plans may not: there the server trains the decoder alone and the devices share the
-encoder. A shorter delay than DSSRA's says where the work is done, not that it is scheduled better. What the
-simulator charges for it:
+encoder. A shorter delay than DSSRA's says where the work is done, not that it is scheduled better. The
+simulator charges the server as follows:
 
 * server-side copies (SplitFed V1, PiPar): every cluster has ``1 / N`` of the server's speed all the time;
 * a sequential server (SplitFed V2): all of its speed, first come, first served;
-* under the scenario's terms of the server (`docs/server.md`) its memory, so cuts that do not fit are no
-  choice, other tenants and its energy, whose queue is ignored like all others; by default all are free;
-* it launches a pass as fast as the decoder's alone, whatever its part is;
+* the scenario's terms of the server (`docs/server.md`) apply: its memory, which rules out cuts that do not
+  fit, other tenants and its energy, whose queue is ignored like all others; by default all are free;
+* launching a pass takes the server as long as for the decoder alone, whatever its part is;
 * a cluster uploads its own ``l`` blocks and the embedding, and the broadcast carries the blocks that any
   cluster trains, so its length depends on the largest ``l``. Where a cut moves deeper from one round to the
   next, the blocks that a CU then lacks are not charged.
 
-Activations are of the same size after every block. So a cut weighs only work and updates: as long as the
-server's part of a block is done sooner than the device's, one block at the cluster is best. Deeper cuts pay
+Activations have the same size after every block, so a cut weighs only work and updates: as long as the server
+finishes its part of a block sooner than the device, one block at the cluster is best. Deeper cuts pay
 where the server is slow or shared by many. All cuts are priced by the simulator, overheads, latencies and
-updates included; which device is the fastest goes by speed alone.
+updates included; the fastest device is chosen by speed alone.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ def strongest_devices(state: SystemState, blocks: int) -> tuple[IntArray, BoolAr
 
 
 def best_cuts(delay: FloatArray, broadcast: FloatArray, room: int | None = None) -> IntArray:
-    """Each cluster's cut, the best for the round together, exact.
+    """Each cluster's cut, jointly the best for the round, exact.
 
     The clusters' own delays are independent at equal bandwidth and full power; the broadcast depends on the
-    largest cut. For every limit on the cuts each cluster takes its best one within; the best limit wins.
+    largest cut. For every limit on the cuts each cluster takes its best cut within it; the best limit wins.
 
     Args:
         delay: Delay of each cluster with each cut 1..L (L, E, N) [s], infinite where it is impossible.
         broadcast: Broadcast where the largest cut is 1..L (L, E) [s].
         room: Blocks that the server can hold for all clusters together, ``None`` for any number. Where the
-            best cuts leave it more, the round's delay is the least with which they do not; where no cuts
-            leave it so few, they stay, and the round is refused.
+            best cuts leave it more, the best cuts that fit replace them; where none fit, the best cuts stay,
+            and the round is refused.
 
     Returns:
-        Cuts (E, N); the smaller one of two equally good ones.
+        Cuts (E, N); the smaller of two equally good cuts.
     """
     cuts: IntArray = _unbounded_cuts(delay, broadcast)
     if room is None:
@@ -87,11 +87,11 @@ def best_cuts(delay: FloatArray, broadcast: FloatArray, room: int | None = None)
 
 
 def _cuts_with_room(delay: FloatArray, broadcast: FloatArray, least: int) -> IntArray:
-    """The best cuts (N,) of one environment with at least so many blocks at the clusters, if any; exact.
+    """The best cuts (N,) of one environment with at least ``least`` blocks at the clusters; (0,) if none.
 
-    For every limit on the cuts and every bound on the delay each cluster takes the deepest cut within both;
-    the best pair with enough blocks at the clusters wins. Then clusters take shallower cuts where these are
-    faster and the server still has room.
+    Exact: for every limit on the cuts and every bound on the delay, each cluster takes the deepest cut within
+    both; the best pair with enough blocks at the clusters wins. Then clusters take shallower cuts where these
+    are faster and the server still has room.
     """
     best, cuts = np.inf, np.zeros(0, dtype=np.int64)
     depth = np.arange(1, len(delay) + 1)[:, None]
@@ -126,7 +126,7 @@ class SplitTraining(StateScheduler):
     """
 
     def allocate(self, state: SystemState) -> Allocation:
-        """Decide one round; refused where no device of a cluster holds a block."""
+        """Decide one round; refuses states in which no device of a cluster can hold a block."""
         device, exists = strongest_devices(state, self.parameters.costs.blocks)
         if not exists[0].all():
             e, n = (int(i) for i in np.argwhere(~exists[0])[0])
@@ -144,14 +144,14 @@ class SplitTraining(StateScheduler):
 
         Args:
             state: The system (E, ...).
-            device: Who computes the first 1..L blocks (L, E, N).
-            exists: Whether somebody can (L, E, N), always true for one block.
+            device: Device that computes the first 1..L blocks (L, E, N).
+            exists: Whether some device can (L, E, N), always true for one block.
         """
 
     def priced(
         self, state: SystemState, device: IntArray, exists: BoolArray, micro_batches: int, server_mode: int
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Simulated delays of every cut, the same one in all clusters.
+        """Simulated delays of every cut, with the same cut in all clusters.
 
         Args:
             state: The system (E, ...).
@@ -187,7 +187,7 @@ class SplitTraining(StateScheduler):
 
         Args:
             cut: Blocks ``l`` at the cluster (..., N).
-            device: Who computes them (..., N).
+            device: Device that computes them (..., N).
             micro_batches: ``M`` (..., N).
             server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
         """

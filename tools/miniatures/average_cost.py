@@ -1,6 +1,6 @@
 """Value iteration for the average cost of a Markov decision process with finitely many states and actions.
 
-Nothing here knows of pipelines. Costs and transitions are arrays, and the answer comes with bounds on the
+Nothing here depends on pipelines. Costs and transitions are arrays, and the answer comes with bounds on the
 least average cost that hold whether or not the iteration has converged.
 """
 
@@ -36,7 +36,7 @@ class Solution(NamedTuple):
         mean: Least average cost of a step, the middle of the bounds.
         low: Lower bound on it, from any state.
         high: Upper bound on the average cost of ``action``.
-        value: Relative values (S,): total cost from a state more than from state 0.
+        value: Relative values (S,): total cost from a state beyond that from state 0.
         action: Best action of every state (S,), int.
         sweeps: Sweeps over all states and actions that it took.
     """
@@ -69,7 +69,7 @@ def solve(
     """Find the least average cost by relative value iteration.
 
     Between two sweeps over all actions, the present policy alone is swept some times (modified policy
-    iteration), which costs little; where that does not close the bounds, less and less of it is done. Let
+    iteration), which costs little; if that does not close the bounds, it is done less and less. Let
     ``T`` be the sweep over all actions. Then ``min (T v - v) <= g* <= max (T v - v)`` for any ``v``, where
     the right side also bounds the average cost of the actions that ``T`` chose.
 
@@ -81,7 +81,7 @@ def solve(
         start: Values to begin with (S,); zeros by default.
 
     Raises:
-        RuntimeError: The bounds are still apart after so many sweeps.
+        RuntimeError: The bounds are still apart after ``most_sweeps``.
     """
     states, actions = decisions.cost.shape
     value = np.zeros(states) if start is None else start.astype(np.float64)

@@ -15,7 +15,7 @@ class Miniature:
     Attributes:
         name: Short name, also of the file with its results.
         tier: What moves or has a price in it: ``migration``, ``heat`` or ``churn``.
-        title: What it is, for the table.
+        title: Title in the table.
         scenario: The scenario.
         intervals: Intervals of every device's temperature on the finer of two grids; 0 without heat.
     """
@@ -36,8 +36,8 @@ class Miniature:
 def _small(name: str, base: str, clock: dict[str, Any], sections: dict[str, dict[str, Any]]) -> Scenario:
     """One cluster of a shipped scenario, with its share of uplink and server.
 
-    Links have their mean gains but for a deviation of 3 % (1,024 branches), nothing is lost, memory does not
-    bind, and budgets are so large that virtual queues stay empty.
+    Links have their mean gains except for a deviation of 3 % (1,024 branches), nothing is lost, memory does
+    not bind, and budgets are so large that virtual queues stay empty.
     """
     shipped = load_scenario(base)
     profile = shipped.devices.profiles[0]
@@ -160,7 +160,7 @@ def miniatures() -> tuple[Miniature, ...]:
 def _failing(
     name: str, title: str, devices: int, blocks: int, on_mean_s: float, clock: tuple[float, float]
 ) -> Miniature:
-    """Devices of two classes that fail, and say nothing before."""
+    """Devices of two classes that fail without warning."""
     presence = {
         "on_mean_s": on_mean_s,
         "off_mean_s": 150.0,

@@ -18,7 +18,7 @@ class TriesAll(StateScheduler):
 
     Args:
         model: The miniature on a grid. Without heat the grid holds every state, so rounds are looked up
-            there, at mean gains; with heat they are played from the state at hand.
+            there, at mean gains; with heat they are played from the present state.
     """
 
     name = "tries all"
@@ -28,7 +28,7 @@ class TriesAll(StateScheduler):
         self.model, self.system = model, model.grid.system
 
     def coordinates(self, state: SystemState) -> tuple[Coordinates, IntArray]:
-        """Coordinates of states of the environment (E, ...), and which have a plan before (E,), bool."""
+        """Coordinates of states of the environment (E, ...), and which have a previous plan (E,), bool."""
         K, rows = self.system.devices, state.speed.shape[0]
         zeros = np.zeros((rows, K), dtype=np.int64)
         load, temperature, level, plan = zeros, zeros.astype(np.float64), zeros, zeros[:, 0]
@@ -106,8 +106,8 @@ class Scalars(TriesAll):
 
     Args:
         model: The miniature.
-        weight: (E,).
-        heat_price: (E,) [s/J].
+        weight: Weight of the price of moving (E,).
+        heat_price: Price of energy in hot devices (E,) [s/J].
         start: Thermal headroom from which heat has a price (E,), below 1.
     """
 
@@ -144,7 +144,7 @@ class Fixed(TriesAll):
         self.action = np.asarray(action)
 
     def scores(self, state: SystemState, at: Coordinates, rounds: Rounds) -> FloatArray:  # noqa: ARG002
-        """Nothing for the action, and one for the others (E, A)."""
+        """Return 0 for the action, and 1 for the others (E, A)."""
         others = np.arange(rounds.delay.shape[1]) != self.action[:, None]
         return np.asarray(others, dtype=np.float64)
 

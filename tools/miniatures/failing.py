@@ -1,8 +1,8 @@
 """Miniatures whose devices fail: the expected delay of every plan, and schedules that have the least.
 
-Who is there moves by itself, in steps of ``T_ref``, whatever is played. Where changes of plan are free and no
-budget binds, a plan leaves nothing behind for later rounds. So the best schedule takes, in each round, the
-plan with the least expected delay for the devices that are there: no values of later states are needed.
+Devices come and go by themselves, in steps of ``T_ref``, whatever is played. Where changes of plan are free
+and no budget binds, a plan leaves nothing behind for later rounds. The best schedule therefore takes, in each
+round, the plan with the least expected delay for the present devices: no values of later states are needed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from collapipe_env.simulator.state import SystemState
 from miniatures.system import splits
 
 CELLS = 24
-"""Parts of ``T_ref`` in which a failure counts as in their middle."""
+"""Parts of ``T_ref``; a failure counts as in the middle of its part."""
 
 
 class Plans(NamedTuple):
-    """All plans for the devices that are there, and what failures add to them.
+    """All plans for the present devices, and the delay that failures add to them.
 
     Attributes:
         blocks: Blocks of each device (A, K), int.
         micro_batches: ``M`` (A,), int.
         delay: Delay without a failure (A,) [s].
-        extra: What the failure of a device adds, in the middle of each cell of ``T_ref`` (A, K, Q) [s];
+        extra: Delay that the failure of a device adds, in the middle of each cell of ``T_ref`` (A, K, Q) [s];
             0 for a device without blocks.
     """
 
@@ -81,7 +81,7 @@ class FailingSystem:
         """All plans for some devices.
 
         Args:
-            mask: Who is there, bit ``k`` for device ``k``, above 0.
+            mask: Present devices: bit ``k`` for device ``k``, above 0.
         """
         if mask not in self._plans:
             self._plans[mask] = self._worked_out(mask)
@@ -105,7 +105,7 @@ class FailingSystem:
         )
 
     def _state(self, there: IntArray, rows: int) -> SystemState:
-        """The system with some devices there, at mean gains (rows, ...)."""
+        """The system with some devices present, at mean gains (rows, ...)."""
         system = MovingSystem(self.scenario, self.parameters.costs, rows, NUMPY)
         carried = {
             name: {key: np.repeat(array, rows, axis=0) for key, array in own.items()}
@@ -152,11 +152,11 @@ class FailingSystem:
     def expected(self, mask: int, beliefs: FloatArray) -> FloatArray:
         """Expected delay of every plan (R, A) [s].
 
-        The first of the working devices that fails counts. With beliefs ``w_c`` about the class of device
+        Only the first working device that fails counts. With beliefs ``w_c`` about the class of device
         ``k``, it fails after ``r`` seconds with the density ``sum_c w_c h_c exp(-h_c r)``.
 
         Args:
-            mask: Who is there, as for :meth:`plans`.
+            mask: Present devices, as for :meth:`plans`.
             beliefs: Probability of each class for each device (R, K, C).
         """
         plans, dr = self.plans(mask), self.round_s / CELLS
@@ -173,7 +173,7 @@ class FailingSystem:
         return found
 
     def certain(self, factors: FloatArray) -> FloatArray:
-        """Beliefs of who knows the classes (R, K, C).
+        """Beliefs of a scheduler that knows the classes (R, K, C).
 
         Args:
             factors: Hazard factors of the devices (R, K).
@@ -181,9 +181,9 @@ class FailingSystem:
         return np.asarray(factors[..., None] == np.asarray(self.spec.hazard_factors), dtype=np.float64)
 
     def least_mean(self) -> float:
-        """Mean delay of the best schedule that knows the classes, by the stationary law of who is there [s].
+        """Mean delay of the best schedule that knows the classes, by the stationary law of devices [s].
 
-        All classes of all devices are equally likely; a round without anybody lasts ``T_ref``.
+        All classes of all devices are equally likely; a round without devices lasts ``T_ref``.
         """
         K, C = self.scenario.max_devices, len(self.hazards)
         classes = np.indices((C,) * K).reshape(K, -1).T
@@ -199,12 +199,12 @@ class FailingSystem:
 
 
 class LeastExpected(StateScheduler):
-    """Plan with the least expected delay: the best schedule of who believes what it believes.
+    """Plan with the least expected delay: the best schedule under its beliefs.
 
     Args:
         system: The small system.
-        factors: Hazard factors of the devices of every row (E, K), of the best schedule with known classes;
-            ``None`` to learn them from stays, as DSSRA+ does. That takes two classes or one.
+        factors: Hazard factors of the devices of every row (E, K), for the best schedule with known classes;
+            ``None`` to learn them from stays, as DSSRA+ does. That works for one or two classes.
     """
 
     name = "least expected"

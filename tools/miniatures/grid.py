@@ -18,7 +18,7 @@ _ROWS = 200_000
 
 
 class Grid(NamedTuple):
-    """Grid over loads, governors' levels, temperatures and the plan before, in this order.
+    """Grid over loads, governors' levels, temperatures and the previous plan, in this order.
 
     Attributes:
         system: The small system.
@@ -36,9 +36,10 @@ class Grid(NamedTuple):
 
         Args:
             system: The system.
-            intervals: Between the temperatures of every device, a multiple of 4: half of them from 1 K below
-                the governor's hysteresis to 1.5 K above its set point, where it acts; the others from
-                what idling leaves, and up to the critical temperature. Not read without heat.
+            intervals: Intervals between the temperatures of every device, a multiple of 4. Half of them lie
+                from 1 K below the governor's hysteresis to 1.5 K above its set point, where it acts; the
+                others below, from the temperature of idling, and above, up to the critical temperature.
+                Ignored without heat.
         """
         temperatures = np.zeros(1)
         if system.heat is not None:
@@ -121,8 +122,8 @@ class Model(NamedTuple):
 def successors(grid: Grid, at: Coordinates, rounds: Rounds, remainder: FloatArray | None = None) -> csr_array:
     """Probabilities of the next states after every action in some states (R A, S).
 
-    A governor moves once a period. The time since its last move is no coordinate: it is taken to be anything
-    with equal chance, so that there is one move more with the chance of the part of a period that is left.
+    A governor moves once a period. The time since its last move is not a coordinate: all times are taken as
+    equally likely, so one more move occurs with a chance equal to the part of a period that is left.
 
     Args:
         grid: The grid.
@@ -175,8 +176,8 @@ def model_of(grid: Grid) -> Model:
 def solve_model(model: Model, tolerance: float = 1e-3) -> Solution:
     """Best schedule among the states in reach, as :func:`~miniatures.average_cost.solve` finds it.
 
-    In long rounds a governor moves over several levels at once, so that none of those between is ever held.
-    Such states are left out; their values are the greatest of the others.
+    In long rounds a governor moves over several levels at once, so the levels in between are never held.
+    Such states are left out; they get the greatest value of the others.
 
     Args:
         model: The miniature.
@@ -194,7 +195,7 @@ def solve_model(model: Model, tolerance: float = 1e-3) -> Solution:
 
 
 def _in_reach(model: Model) -> BoolArray:
-    """States whose governors' levels can follow on full clocks (S,), at any temperature."""
+    """States whose governors' levels can be reached from full clocks (S,), at any temperature."""
     grid, K = model.grid, model.grid.system.devices
     levels = np.unravel_index(np.arange(grid.states), grid.sizes)[K : 2 * K]
     place = np.ravel_multi_index(levels, grid.sizes[K : 2 * K])
@@ -211,10 +212,10 @@ def _in_reach(model: Model) -> BoolArray:
 
 
 def _table(grid: Grid) -> Callable[[Coordinates], Rounds]:
-    """Rounds of any states, where temperatures act through the governors' levels alone.
+    """Rounds of any states, where temperatures act only through the governors' levels.
 
-    Delays depend on the other coordinates only, which are few. At a constant power a temperature after some
-    time is a linear function of that before it, so two of them say all: the coldest and the warmest.
+    Delays depend only on the other coordinates, which are few. At a constant power a temperature after some
+    time is a linear function of the earlier one, so two are enough: the coldest and the warmest.
     """
     system, K = grid.system, grid.system.devices
     sizes = (*grid.sizes[: 2 * K], grid.sizes[-1])

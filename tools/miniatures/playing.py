@@ -25,7 +25,7 @@ def mean_delays(
 
     Args:
         scenario: The scenario.
-        scheduler: Decides rows of all variants, all episodes of the first variant first.
+        scheduler: Scheduler that decides rows of all variants, all episodes of the first variant first.
         variants: Variants of the scheduler that are played side by side.
         episodes: Episodes of each; the episodes of all schedulers and variants have the same random numbers.
         rounds: Rounds that count.

@@ -1,4 +1,4 @@
-"""Results of a miniature: the optimum on two grids, and everybody's rounds in the environment."""
+"""Results of a miniature: the optimum on two grids, and all schedulers' rounds in the environment."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ WEIGHTS = (0.0, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.85, 1.0, 1.5)
 PRICES = (0.01, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.6, 1.0, 2.0, 4.0, 10.0)
 """Prices of energy in a hot device [s/J]."""
 STARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-"""Thermal headrooms from which it has that price."""
+"""Thermal headrooms from which energy has that price."""
 FEW_WEIGHTS, FEW_PRICES, FEW_STARTS = (0.1, 0.3), (0.03, 0.1, 0.3, 1.0, 4.0), (0.0, 0.8, 0.95)
-"""Those that are tried besides where both have a price."""
+"""Weights, prices and starts that are also tried where both moving and heat have a price."""
 NEUTRAL = (1.0, 0.0, 0.0)
 """Weight, heat price and start of one-step scheduling."""
 TUNING_SEED = 1000
@@ -46,8 +46,8 @@ class Effort:
         few_rounds: Rounds of an episode where hardly anything is random, as with heat alone.
         few_episodes: Episodes there.
         skipped: Rounds of every episode before those that count.
-        tuning: Shorter play on other episodes, by which scalars and fixed plans are chosen: so many times
-            fewer episodes, and half the rounds.
+        tuning: Factor by which the episodes are fewer in the play that chooses scalars and fixed plans, which
+            has other episodes and half the rounds.
         intervals: Most intervals of a temperature.
     """
 
@@ -61,7 +61,7 @@ class Effort:
 
 
 QUICK = Effort(rounds=20, episodes=2, few_rounds=20, few_episodes=2, skipped=4, intervals=8)
-"""For tests: every step of the way, and no number to rely on."""
+"""For tests: runs every step, but gives no reliable number."""
 
 
 def optimum(mini: Miniature, effort: Effort) -> tuple[Model, Solution, float]:
@@ -79,7 +79,7 @@ def optimum(mini: Miniature, effort: Effort) -> tuple[Model, Solution, float]:
     model = model_of(Grid.of(system, fine))
     solution = solve_model(model, 1e-4 if system.heat is None else 1e-3)
     if system.heat is None:
-        return model, solution, solution.mean  # its states are all there are
+        return model, solution, solution.mean  # its grid holds all states
     return model, solution, solve_model(model_of(Grid.of(system, fine // 2))).mean
 
 
@@ -95,7 +95,7 @@ def scalar_sets(system: SmallSystem) -> list[tuple[float, float, float]]:
 
 
 def dssra_plus(scenario: Scenario, scalars: tuple[float, float, float]) -> DSSRAPlus:
-    """DSSRA+ with some scalars, whose meaning is the same there.
+    """DSSRA+ with some scalars, which have the same meaning there.
 
     Args:
         scenario: The scenario.
@@ -111,7 +111,7 @@ def result(mini: Miniature, effort: Effort, schedulers: Sequence[str]) -> dict[s
     Args:
         mini: The miniature.
         effort: Length of the play.
-        schedulers: Registered schedulers that are played besides.
+        schedulers: Registered schedulers that also play.
     """
     begun = time.perf_counter()
     model, solution, coarse = optimum(mini, effort)

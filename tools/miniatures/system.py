@@ -1,8 +1,8 @@
 """One small cluster with the package's own physics: states by their coordinates, plans, and rounds.
 
-A state of a miniature is, for each device, a level of background load, a temperature and a level of its
-governor, and the plan of the round before. Links have their mean gains. Costs come from ``round_costs``, heat
-from the process `heat`, and the law of the load from the process `load`; nothing is modelled twice.
+A state of a miniature holds, for each device, a level of background load, a temperature and a level of its
+governor, and also the previous round's plan. Links have their mean gains. Costs come from ``round_costs``,
+heat from the process `heat`, and the law of the load from the process `load`; nothing is modelled twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Coordinates(NamedTuple):
         load: Level of each device's background load (R, K), int; zeros where there is none.
         temperature: Temperature of each device (R, K) [C]; zeros without heat.
         level: Level of each device's governor (R, K), int, 0 for the full clock; zeros where it has none.
-        plan: Index of the split of the round before (R,), int; zeros where it does not matter.
+        plan: Index of the previous round's split (R,), int; zeros where it does not matter.
     """
 
     load: IntArray
@@ -47,11 +47,11 @@ class Rounds(NamedTuple):
     """Rounds of every action in ``R`` states.
 
     Attributes:
-        delay: (R, A) [s].
+        delay: Delay (R, A) [s].
         moving: Seconds of it in which moments move (R, A).
         temperature: Temperature of each device after it (R, A, K) [C]; zeros without heat.
         micro_batches: Number of micro-batches (R, A), int.
-        energy: Energy of each device (R, A, K) [J]; ``None`` where nobody asks.
+        energy: Energy of each device (R, A, K) [J]; ``None`` where it is not needed.
     """
 
     delay: FloatArray
@@ -77,7 +77,7 @@ class SmallSystem:
 
     Args:
         scenario: One cluster, in the layout of its seed; of the processes, only `load`, `heat` and
-            `migration` may move it besides fading.
+            `migration` may move it in addition to fading.
 
     Attributes:
         scenario: The scenario.
@@ -138,9 +138,9 @@ class SmallSystem:
         return MovingSystem(self.scenario, self.parameters.costs, rows, NUMPY)
 
     def _load_law(self) -> FloatArray:
-        """Transition matrix of one device's load, by asking the process about each thousandth of chance.
+        """Transition matrix of one device's load, from the process at each thousandth of chance.
 
-        Exact where the probability of staying is a multiple of 0.002: no thousandth lies on two sides then.
+        Exact where the probability of staying is a multiple of 0.002: no thousandth then straddles a limit.
         """
         load = self._processes.get("load")
         if not isinstance(load, Load):
@@ -166,7 +166,7 @@ class SmallSystem:
         )
 
     def carried(self, at: Coordinates) -> dict[str, Any]:
-        """What the processes carry in some states (R, ...)."""
+        """Values that the processes carry in some states (R, ...)."""
         rows = len(at.plan)
         found: dict[str, Any] = {
             name: {key: np.repeat(array, rows, axis=0) for key, array in carried.items()}
@@ -183,7 +183,7 @@ class SmallSystem:
         return found
 
     def _warm(self, begun: dict[str, Any], at: Coordinates) -> dict[str, Any]:
-        """What heat carries at some temperatures and levels; the process itself checks it."""
+        """Values that heat carries at some temperatures and levels; the process itself checks them."""
         assert self.heat is not None
         own, reading = self.heat.own, at.temperature[:, None, :]
         paused = reading > own.critical_c
@@ -226,7 +226,7 @@ class SmallSystem:
         """Number of micro-batches of every action in every state (R, A), int.
 
         Args:
-            state: The system (R, ...). A change of plan costs the same whatever the number: it is left out.
+            state: The system (R, ...). A change of plan costs the same for all numbers, so it is left out.
         """
         R, P, choices = state.speed.shape[0], len(self.splits), np.asarray(self.choices)
         if self.heat is not None:
@@ -267,7 +267,7 @@ class SmallSystem:
         """Levels of the governors after a round (R, K), int.
 
         Args:
-            level: Levels in it (R, K).
+            level: Levels in the round (R, K).
             temperature: Temperatures at its end (R, K) [C].
             delay: Its delay (R,) [s].
             remainder: Seconds that governors had waited before it (R,) or one for all [s].

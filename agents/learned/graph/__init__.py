@@ -1,1 +1,1 @@
-"""The graph net: a scheduler of one set of weights for systems of every size, trained without labels."""
+"""The graph net: a scheduler with one set of weights for systems of every size, trained without labels."""

@@ -1,8 +1,8 @@
 """Costs from which the graph net learns: each cluster's part of the exact drift plus penalty.
 
-The net's most likely plan is priced with its best shares of the uplink. That gives what a second of each
-cluster's delay is worth and what a watt disturbs the others by; with these prices every cluster's cost is its
-own, and other counts of blocks and micro-batches are compared cluster by cluster.
+The net's most likely plan is priced with its best shares of the uplink. That gives the worth of a second of
+each cluster's delay and the price of a watt that disturbs the others. At these prices every cluster's cost
+depends on its own plan only, so other counts of blocks and micro-batches are compared cluster by cluster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cluster_cost(
     delay = delay_and_cost(share, summary, parameters)[0]
     cost = weight * (delay - deadline)
     if weight == 0.0 and delay > deadline:
-        # It has time to spare under the plan, but not any amount of it.
+        # The cluster has time to spare under the plan, but only up to the deadline.
         cost = parameters.tradeoff_v / parameters.clusters * (delay - deadline)
     for i in range(power.shape[0]):
         joules = node_joules(i, share, summary, parameters)
@@ -77,7 +77,7 @@ def compare_counts(
     sample_cost: FloatArray,
     choice_cost: FloatArray,
 ) -> None:
-    """Price plans, and other counts and numbers of micro-batches of single clusters beside them.
+    """Price plans, and changes of single clusters' blocks or numbers of micro-batches.
 
     Args:
         inputs: The environments (E, ...), of the exact drift.
@@ -87,7 +87,7 @@ def compare_counts(
         micro_batches: Their ``M`` (E, N).
         samples: Other blocks (E, N, S, K).
         choices: Numbers of micro-batches (C,).
-        share: Receives the plans' best shares (E, N); a first guess with sum 1 before.
+        share: First guess with sum 1 (E, N); receives the plans' best shares.
         worth: Receives the worth of a second of each cluster's delay (E, N) [1/s].
         sample_cost: Receives the costs of the samples (E, N, S).
         choice_cost: Receives the costs of the plan's blocks with each number (E, N, C).

@@ -1,7 +1,7 @@
 """Shares of the uplink from the observation alone: a common deadline for the plans of all clusters.
 
-From its features follows each cluster's delay for any share. The shares are those at which all are ready at
-the same time. The delays leave out what features do not settle: moments that move, relays, repeated packets
+The features of a cluster give its delay for any share. At the shares chosen here, all clusters are ready at
+the same time. The delays leave out what the features do not tell: moments that move, relays, repeated packets
 and headers of messages.
 """
 
@@ -25,12 +25,12 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from .net_inputs import feature_of_system, log_longer, log_snr_cap
 from .shares import write_deadline_shares
 
-# Columns of what a cluster needs; times of a round, those of its pipeline for the whole mini-batch.
+# Columns of a cluster's needs: times of a round, where pipeline times are for the whole mini-batch.
 FORWARD_SUM = 0  # sum of the forward elements except the uplink [s]
 BACKWARD_SUM = 1  # sum of the backward elements except the downlink [s]
 FORWARD_MAX = 2  # slowest forward element except the uplink [s]
 BACKWARD_MAX = 3  # slowest backward element except the downlink [s]
-ONCE = 4  # what lasts once: collection, updates, latencies [s]
+ONCE = 4  # collection, updates and latencies of the round [s]
 UPLOAD = 5  # upload of the update at a share of 1/N [s]
 UPLINK = 6  # activations on the uplink at a share of 1/N [s]
 DOWNLINK = 7  # gradients on the downlink at a share of 1/N [s]
@@ -39,18 +39,18 @@ MICRO_BATCHES = 9
 NOISE = 10  # interference over noise on the cluster's links
 NEEDS = 11
 ROUNDS = 4
-"""Newton's steps towards the shares: each from the delays around the shares before."""
+"""Newton steps towards the shares; each uses the delays around the previous shares."""
 SERVER_FORWARD = 1.0 / (1.0 + BACKWARD_OVER_FORWARD)
 """Part of the server's time that its forward pass takes; it recomputes nothing."""
 
 
 class SystemTimes(NamedTuple):
-    """Times of a round that the features of a system tell about every cluster's chain.
+    """Times of every cluster's chain, as the features of a system tell them.
 
     Attributes:
         reference_w: Power at which radio features hold [W].
         log_cap: Log of the greatest SNR that device-to-device rates use.
-        message_s: Time of a device-to-device message besides its bits [s].
+        message_s: Time of a device-to-device message beyond its bits [s].
         latency_s: Latency of a device-to-device message [s].
         edge_message_s: The same as ``message_s`` on uplink and downlink [s].
         edge_latency_s: The same as ``latency_s`` on uplink and downlink [s].
@@ -71,7 +71,7 @@ class SystemTimes(NamedTuple):
 
 
 def system_times(observer: GraphObserver) -> SystemTimes:
-    """Read the times from an observer's features of the system; recomputation is no feature."""
+    """Read the times from an observer's features of the system; recomputation is not a feature."""
     context = observer.context
 
     def value(name: str) -> float:
@@ -100,7 +100,7 @@ def write_needs(
     times: SystemTimes,
     needs: FloatArray,
 ) -> None:
-    """Write what each cluster of a system needs, whatever its share.
+    """Write the needs of each cluster of a system, which do not depend on its share.
 
     Args:
         segments: Blocks (N, K).
@@ -111,7 +111,7 @@ def write_needs(
         hop: Features of hops (N, K+1, K+1, 2).
         between: Features of two clusters (N, N, 1).
         times: Times of the system.
-        needs: Receives the columns that are named above (N, NEEDS).
+        needs: Receives the columns named above (N, NEEDS).
     """
     N, K = segments.shape
     for n in range(N):
@@ -123,7 +123,7 @@ def write_needs(
     forward_part = times.forward_part
     for n in range(N):
         M = micro_batches[n]
-        noise = math.log1p(needs[n, NOISE])  # with interference, over that without
+        noise = math.log1p(needs[n, NOISE])  # log of noise with interference over noise without
         server = math.exp(cu[n, 7]) - LEAST_SECONDS + M * times.server_launch_s
         forward_sum, backward_sum = SERVER_FORWARD * server, (1.0 - SERVER_FORWARD) * server
         forward_max, backward_max = forward_sum, backward_sum
@@ -135,7 +135,7 @@ def write_needs(
             seconds, snr = 0.5 * math.exp(hop[n, last, node, 0]), float(hop[n, last, node, 1])
             there = snr + math.log(power[n, last] / times.reference_w) - noise
             back = snr + math.log(power[n, node] / times.reference_w) - noise
-            # Activations and gradients are taken to have as many bits.
+            # Activations and gradients are assumed to have equally many bits.
             forward = seconds * math.exp(log_longer(snr, there, times.log_cap)) + M * times.message_s
             backward = seconds * math.exp(log_longer(snr, back, times.log_cap)) + M * times.message_s
             forward_sum, backward_sum = forward_sum + forward, backward_sum + backward
@@ -168,16 +168,16 @@ def write_needs(
 
 @compiled_leaf
 def parts_at(needs: FloatArray, share: float, edge_message_s: float) -> tuple[float, float]:
-    """A cluster's delay around a share: a part that stays, and one that is inverse to the share [s].
+    """A cluster's delay around a share: a constant part, and one inversely proportional to the share [s].
 
-    The second is what it would be at a share of 1/N. Their sum is the delay at the share given, with its
-    slope: the whole power goes into the share, so that a smaller one has a better SNR, and the uplink's time
+    The second part is given for a share of 1/N. Together they match the delay and its slope at the given
+    share. The whole power goes into the share, so a smaller share has a better SNR, and the uplink's time
     falls less than in proportion as the share grows.
 
     Args:
-        needs: What it needs (NEEDS,).
+        needs: The cluster's needs (NEEDS,).
         share: Its share of the uplink times N.
-        edge_message_s: Time of a message on uplink and downlink besides its bits [s].
+        edge_message_s: Time of a message on uplink and downlink beyond its bits [s].
     """
     M, inverse, messages = needs[MICRO_BATCHES], 1.0 / share, needs[MICRO_BATCHES] * edge_message_s
     at_one, here = log1p(needs[SNR]), log1p(needs[SNR] * inverse)
@@ -205,9 +205,9 @@ def write_own_shares(needs: FloatArray, floor: float, edge_message_s: float, sha
     """Write the shares (N,) of one system.
 
     Args:
-        needs: What its clusters need (N, NEEDS).
+        needs: The clusters' needs (N, NEEDS).
         floor: Least share of a cluster.
-        edge_message_s: Time of a message on uplink and downlink besides its bits [s].
+        edge_message_s: Time of a message on uplink and downlink beyond its bits [s].
         share: Receives the shares (N,).
     """
     N = len(share)

@@ -1,7 +1,7 @@
 """The graph net without PyTorch: one compiled pass for decisions, a system at a time.
 
 It computes what :class:`~.net.GraphNet` does, in single precision. PyTorch takes over a millisecond to call
-the layers of so small a net; matrices are multiplied by BLAS here, and the rest are loops.
+the layers of so small a net. Here BLAS multiplies the matrices, and the rest are loops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LAYER_NORM_EPSILON = 1e-5  # PyTorch's
 
 
 class NetWeights(NamedTuple):
-    """Weights by the names of :class:`~.net.GraphNet`, matrices transposed: inputs first; layers stacked."""
+    """Weights by the names of :class:`~.net.GraphNet`; matrices transposed (inputs first), layers stacked."""
 
     cu_w: Single
     cu_b: Single
@@ -94,11 +94,11 @@ def _attend(
 
     Args:
         qkv: Queries, keys and values of all tokens (N (K+1), 3 d).
-        bias: Of the scores (N (K+1) (K+1), heads of all layers).
-        first: First of this layer's heads there.
-        present: 1 where a device is there (N, K).
-        score: Room (K+1,).
-        keys: Room (d / heads, K+1).
+        bias: Biases of the scores (N (K+1) (K+1), heads of all layers).
+        first: First column of this layer's heads in ``bias``.
+        present: 1 where a device is present (N, K).
+        score: Workspace (K+1,).
+        keys: Workspace (d / heads, K+1).
         mixed: Receives the mixed values (N (K+1), d).
     """
     size, nodes = keys.shape
@@ -140,7 +140,7 @@ def _attend(
 
 @compiled_inner
 def _tell(x: Single, nodes: int, weights: NetWeights, layer: int) -> None:
-    """Add to all tokens what the control units say together."""
+    """Add the control units' pooled message to all tokens."""
     clusters, width = x.shape[0] // nodes, x.shape[1]
     gate = np.empty(clusters, dtype=np.float32)
     highest = np.float32(-1e30)
@@ -167,7 +167,7 @@ def _tell(x: Single, nodes: int, weights: NetWeights, layer: int) -> None:
 
 @compiled_leaf
 def rectify(x: Single) -> None:
-    """Set what is below 0 to 0."""
+    """Set negative numbers to 0, in place."""
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             x[i, j] = max(x[i, j], np.float32(0.0))
@@ -183,8 +183,8 @@ def tokens_of(
         cu: Inputs of control units (N, CU_INPUTS).
         device: Inputs of devices (N, K, DEVICE_INPUTS).
         hop: Inputs of hops (N (K+1) (K+1), HOP_INPUTS).
-        present: 1 where a device is there (N, K).
-        heat: Inputs for the heat of devices (N K, HEAT_INPUTS), without rows where none warm up.
+        present: 1 where a device is present (N, K).
+        heat: Inputs for the heat of devices (N K, HEAT_INPUTS); no rows where devices do not warm up.
         heads: Heads of attention.
         weights: The net's weights.
 
@@ -245,7 +245,7 @@ def with_second_inputs(
     rows, width = second.shape[0], tokens.shape[1]
     x = np.empty((rows, width + second.shape[1]), dtype=np.float32)
     for i in range(rows):
-        # Device i of all devices stands behind the CU of its own and of each earlier cluster.
+        # Device i comes after the CUs of its own cluster and of all earlier ones.
         at = i * nodes if of_cus else i + 1 + i // (nodes - 1)
         for c in range(width):
             x[i, c] = tokens[at, c]

@@ -1,6 +1,6 @@
-"""Segments as a distribution: counts of blocks of the devices of a cluster, given that they sum to ``L``.
+"""A distribution of segments: block counts of a cluster's devices, given that they sum to ``L``.
 
-Each device has logits of its count; the counts are independent but for their sum. A dynamic programme over
+Each device has logits of its count; the counts are independent except for their sum. A dynamic programme over
 devices and remaining blocks gives exact samples and the most likely counts.
 """
 
@@ -47,7 +47,7 @@ def likeliest(logits: FloatArray, cap: IntArray, blocks: int, counts: IntArray) 
 
 @compiled_inner
 def _remaining(logits: FloatArray, cap: IntArray, blocks: int, weight: FloatArray, rest: FloatArray) -> None:
-    """Write weights (K, L+1) and, scaled, the sums of the products over completions (K+1, L+1)."""
+    """Write weights (K, L+1), and their products summed over completions, scaled (K+1, L+1)."""
     devices = len(cap)
     # A product of the least weights must not underflow where caps force every device to take them.
     least = -min(40.0, 640.0 / devices)

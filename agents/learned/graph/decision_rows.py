@@ -49,12 +49,12 @@ class Fixed(NamedTuple):
 
     Attributes:
         shared: Inputs that all control units have in common, at a scale of 0 (CU_INPUTS - 10,).
-        scale_slopes: Slopes of the first of them in the scale.
+        scale_slopes: Slopes of the first of these inputs in the scale.
         log_cap: Log of the greatest SNR that device-to-device rates use.
         log_worth: Log of ``V / N``.
         heads: Heads of attention.
         exact_shares: 1 for exact shares of the uplink, 0 for the net's own.
-        times: Times of the system, for shares of its own.
+        times: Times of the system, for the net's own shares.
     """
 
     shared: FloatArray
@@ -122,7 +122,7 @@ def _write_inputs(
                     for c in range(HOP_INPUTS):
                         hop[row, c] = 0.0
                     continue
-                if j < i:  # both ways alike, but for the direction
+                if j < i:  # the same both ways, except for the direction
                     mirror = (n * (K + 1) + j) * (K + 1) + i
                     hop[row, 0], hop[row, 1], hop[row, 3] = hop[mirror, 0], hop[mirror, 1], hop[mirror, 3]
                     hop[row, 2] = -hop[mirror, 2]
@@ -147,7 +147,7 @@ def _write_second_inputs(
     total: FloatArray,
     longest: FloatArray,
 ) -> None:
-    """Write what a cluster's segments make of its chain, its time beside the others' apart."""
+    """Write the second inputs that follow from a cluster's segments, except the last of each row."""
     K = len(counts)
     neighbours(counts, ahead, behind)
     stages, all_stages, longest_stage, all_hops, longest_hop = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -201,7 +201,7 @@ def _write_second_inputs(
 
 @compiled_inner
 def _compare_chains(total: FloatArray, longest: FloatArray, node: Single, chain: Single) -> None:
-    """Write the times of the clusters' chains beside each other, the last of the second inputs."""
+    """Write the last of the second inputs: the time of each cluster's chain relative to the others'."""
     N = len(total)
     K = len(node) // N
     mean = 0.0
@@ -260,7 +260,7 @@ def _complete(
         micro_batches[n] = nearest
         for k in range(K):
             power[n, k + 1] = parameters.power_min_w
-            # One that gives its blocks away still sends their moments.
+            # A device that gives its blocks away still sends their moments.
             if segments[n, k] > 0 or (moves and sends_moments(n, k, segments[n], row)):
                 level = power_of(np.float64(levels[n * K + k, 0]))
                 power[n, k + 1] = math.exp(low + (high - low) * level)
@@ -287,17 +287,17 @@ def decide_rows(
 ) -> None:
     """Decide a round of every environment.
 
-    Where a change of plan has its price and shares are exact, each cluster keeps the segments of the round
-    before if that costs less, with the powers and micro-batches that suit them.
+    Where a change of plan has a price and shares are exact, each cluster keeps the previous round's segments
+    if that costs less, with the powers and micro-batches that suit them.
 
     Args:
         scales: Numbers of the graph observer.
         system: The systems that are observed.
-        inputs: The same as DSSRA's arrays, of the exact drift.
+        inputs: The same systems as DSSRA's arrays, with the exact drift.
         parameters: The scenario.
-        fixed: Part of the net's inputs that it fixes.
+        fixed: Part of the net's inputs that the scenario fixes.
         weights: The net's weights.
-        heat: Inputs for the heat of devices (E, N, K, HEAT_INPUTS), without rows where none warm up.
+        heat: Inputs for the heat of devices (E, N, K, HEAT_INPUTS); no rows where devices do not warm up.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
@@ -305,7 +305,7 @@ def decide_rows(
     """
     E, N, K = segments.shape
     blocks = parameters.blocks
-    # An array for each: they are filled anew for every environment.
+    # One array of each kind, refilled for every environment.
     cu_features, device_features = np.empty((N, 8), np.float32), np.empty((N, K, 8), np.float32)
     hop_features, present = np.empty((N, K + 1, K + 1, 2), np.float32), np.empty((N, K), np.float32)
     between = np.empty((N, N, 1), np.float32)

@@ -5,13 +5,13 @@ discounted by the seconds until then:
 
     U = E sum_t exp(-(tau_t - tau_0) / T_h) (T_t - rho)    [s]
 
-The discount goes by seconds, as rounds differ in length and temperatures follow the clock. The mean ``rho``
-has to be taken off: discounted by seconds, the delays themselves add up to ``T_h`` whatever is played. What
-is left is, to first order and but for a constant factor, the number of rounds that fit into the horizon.
+The discount counts seconds, as rounds differ in length and temperatures follow the clock. The mean ``rho``
+must be subtracted: discounted by seconds, the delays themselves add up to ``T_h`` whatever is played. To
+first order, ``U`` is a constant factor times the number of rounds that fit into the horizon.
 
 A critic learns ``U`` as a sum over clusters, from what the net's own plans lead to. Each cluster's samples of
-counts, and all its numbers of micro-batches, are then charged with what they would leave to it. The heat
-after the round is known from the model, so each cluster has an advantage of its own. Powers are not charged:
+counts, and all its numbers of micro-batches, are then charged for the heat that they would leave to it. The
+model tells the heat after the round, so each cluster has an advantage of its own. Powers are not charged:
 the radio's part of the heat is small. An extension of this package [X].
 """
 
@@ -36,20 +36,20 @@ from .heat_critic import CriticInputs, HeatCritic, critic_inputs, heat_tensor
 from .training_groups import Group
 
 TRACE = 0.95
-"""Weight ``lambda`` of longer returns against the critic's own word."""
+"""Weight ``lambda`` of longer returns against the critic's values."""
 WINDOW = 32
 """Rounds of a group from which the critic learns at once."""
 BATCH, BATCHES = 512, 24
-"""Rounds of a gradient step of the critic, and its steps after a window."""
+"""Rounds in a gradient step of the critic, and its steps after each window."""
 CRITIC_RATE = 1e-3
 MEAN_RATE = 0.2
 """Weight of the latest window in the mean delay of a scenario."""
 BEGINS, LASTS = 0.02, 10.0
-"""Chance of an environment to begin to play without foresight in a round, and how many rounds it does so."""
+"""Chance per round that an environment begins to play without foresight, and the mean rounds it does so."""
 
 
 def _name(group: Group) -> str:
-    """Name under which mean delays are kept: with new layouts, a scenario has other ones."""
+    """Name under which mean delays are kept; a scenario with new layouts has delays of its own."""
     return f"{group.scenario.name}, {group.scenario.cluster.layout}"
 
 
@@ -61,8 +61,7 @@ class Transition(NamedTuple):
         after: Those at its end, before a new episode begins (E, ...).
         delay: Its length (E,) [s].
         ended: Whether an episode ended with it (E,), bool.
-        own: Whether all clusters played the net's own plan (E,), bool; what follows from others is not its
-            value.
+        own: Whether all clusters played the net's own plan (E,), bool; the critic values no other plans.
     """
 
     before: CriticInputs
@@ -75,11 +74,11 @@ class Transition(NamedTuple):
 def returns(
     delay: FloatArray, cut: BoolArray, after: FloatArray, mean: float, horizon_s: float
 ) -> FloatArray:
-    """Returns of lambda with a discount by seconds (W, E), in mean rounds.
+    """Lambda returns (W, E), discounted by seconds, in mean rounds.
 
     Args:
         delay: Delays of successive rounds (W, E) [s].
-        cut: Whether the rounds after it do not count (W, E); what comes then is the critic's word.
+        cut: Whether later rounds do not count (W, E); the critic's value then takes their place.
         after: The critic's values of the states after the rounds (W, E), in mean rounds.
         mean: Mean delay ``rho`` [s].
         horizon_s: ``T_h`` [s].
@@ -102,7 +101,7 @@ class Foresight:
 
     Attributes:
         critic: The critic.
-        error: Root of its mean squared error over the last window, in mean rounds; not a number before.
+        error: Root of its mean squared error over the last window, in mean rounds; NaN before the first.
     """
 
     def __init__(self, horizon_s: float, seed: int = 0) -> None:
@@ -124,7 +123,7 @@ class Foresight:
         samples: IntArray,
         choices: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Charges, times ``V``, for the heat that counts and micro-batches leave to the rounds to come.
+        """Charges, times ``V``, for the heat that counts and micro-batches leave to later rounds.
 
         The change of the discount with a cluster's own delay is left out: delays are relative to their mean.
 
@@ -181,10 +180,10 @@ class Foresight:
         return charged[..., 1 : 1 + S], charged[..., 1 + S :]
 
     def explored(self, group: Group, plan: Allocation, choice_cost: FloatArray) -> Allocation:
-        """The plan to be played: now and then, for some rounds, with the micro-batches of no foresight.
+        """Return the plan to play: now and then, for some rounds, with micro-batches without foresight.
 
-        A net that has learnt to keep its devices cool would see no hot ones any more, and the critic would
-        not notice that it fears them too much.
+        A net that has learnt to keep its devices cool would no longer see hot ones, and the critic would not
+        notice that it fears them too much.
 
         Args:
             group: The environments.

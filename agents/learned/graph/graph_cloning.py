@@ -14,7 +14,7 @@ from .net import GraphNet
 from .training_groups import Group
 
 POWER_WEIGHT = 10.0
-"""Weight of the powers beside the negative log-likelihood of a device's blocks."""
+"""Weight of the powers relative to the negative log-likelihood of a device's blocks."""
 
 
 def log_likelihood(logits: torch.Tensor, cap: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ def log_likelihood(logits: torch.Tensor, cap: torch.Tensor, counts: torch.Tensor
     # Log of the sum over the first devices' counts, by the blocks that they hold together.
     total = logits[..., 0, :]
     held = torch.arange(size)
-    before = held[:, None] - held  # blocks of the devices before, by blocks in all and of this one
+    before = held[:, None] - held  # blocks of the earlier devices, by blocks in all and blocks of this one
     for k in range(1, K):
         earlier = total[..., before.clamp(min=0)].masked_fill(before < 0, -torch.inf)
         terms = earlier + logits[..., k, None, :]
@@ -47,7 +47,7 @@ def log_likelihood(logits: torch.Tensor, cap: torch.Tensor, counts: torch.Tensor
 
 
 def clone_and_play(net: GraphNet, group: Group, rng: np.random.Generator) -> Losses:
-    """The loss of imitating DSSRA in one round of a group, which then plays DSSRA's plan.
+    """Compute the loss of imitating DSSRA in one round of a group, which then plays DSSRA's plan.
 
     Args:
         net: The net.

@@ -43,7 +43,7 @@ HEAT = "heat.weight"
 
 
 def net_shape(parameters: GraphParameters) -> NetShape:
-    """Sizes of the net of some hyper-parameters."""
+    """Sizes of the net that hyper-parameters describe."""
     p = parameters
     return NetShape(p.width, p.layers, p.heads, p.hidden, p.edge_hidden, p.plan_hidden)
 
@@ -149,10 +149,10 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
     """Weights of the net that a training starts from.
 
     Args:
-        parameters: Hyper-parameters of the training, which name it.
+        parameters: Hyper-parameters of the training, which name that net.
 
     Raises:
-        CheckpointError: If it cannot be read, is no graph net, or is one of other sizes.
+        CheckpointError: If it cannot be read, is not a graph net, or has other sizes.
     """
     path = agent_path(parameters.start_from)
     found, weights = require_graph_net(read_agent_file(path), str(path))
@@ -167,7 +167,7 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
 
 
 def with_heat_weights(tensors: Tensors, width: int) -> Tensors:
-    """Weights of a net, with those for heat that files of earlier versions lack: 0, which changes nothing.
+    """Weights of a net, with weights of 0 for heat if the file of an earlier version lacks them.
 
     Args:
         tensors: Weights by name.
@@ -177,9 +177,9 @@ def with_heat_weights(tensors: Tensors, width: int) -> Tensors:
 
 
 def with_heat_training(tensors: Tensors, width: int) -> Tensors:
-    """Tensors of a training, with those of the weights for heat as Adam has them at its first step.
+    """Tensors of a training, including those of the weights for heat as Adam has them at its first step.
 
-    Only a file of an earlier version, whose net lacks these weights, gets them; see
+    They are added only to a file of an earlier version, whose net lacks weights for heat; see
     :func:`with_heat_weights`.
 
     Args:

@@ -13,10 +13,10 @@ from collapipe_env.scenario import load_scenario
 from .random_systems import with_new_layouts
 
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
-"""A part of the net: what attention knows of hops, what clusters tell each other, and its second inputs."""
+"""A part of the net: what attention knows of hops, what clusters tell each other, or the second inputs."""
 
 LONGEST_BACKLOG = 12.0
-"""Longest queues [budgets] that shipped scenarios' plans of training hardly reach."""
+"""Mean longest energy queue [budgets], which training on the shipped scenarios hardly ever reaches."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,14 +128,14 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
 
 
 def _named(prefix: str, name: str) -> str:
-    """Name of a hyper-parameter in errors: spelt as an option where the prefix is one's."""
+    """Name of a hyper-parameter in errors: spelt as an option if the prefix is an option's."""
     return prefix + (name.replace("_", "-") if prefix.startswith("-") else name)
 
 
 def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
-    """Refuse scenarios that there are not, or that new layouts do not suit.
+    """Refuse scenarios that do not exist or do not suit new layouts.
 
-    Only training needs them: a net plays without their files.
+    Only training needs the scenarios: a net plays without their files.
 
     Args:
         parameters: Hyper-parameters to check.
@@ -152,7 +152,7 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
 
 
 def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
-    """Rebuild hyper-parameters from a file's plain data; later fields, which it lacks, take their defaults.
+    """Rebuild hyper-parameters from a file's plain data; fields that an older file lacks take defaults.
 
     Raises:
         CheckpointError: If a field is unknown, of another type or out of range.

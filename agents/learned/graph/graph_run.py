@@ -14,17 +14,16 @@ from .graph_parameters import GraphParameters
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """Training to be done.
+    """A training to do.
 
     Attributes:
-        scenario: Scenario on which validations are shown; the net trains on systems of many sizes whatever
-            it is.
+        scenario: Scenario whose validations are shown; the net trains on systems of many sizes in any case.
         parameters: Hyper-parameters.
         steps: Gradient steps in all.
         seed: Governs weights, systems, episodes and samples.
         validate_every: Gradient steps between two validations.
         command: Command that trains it, for the record.
-        track: Tracker that is told its curves, beside TensorBoard.
+        track: Tracker that receives its curves, in addition to TensorBoard.
     """
 
     scenario: Scenario
@@ -37,7 +36,7 @@ class GraphPlan:
 
     @property
     def told(self) -> dict[str, Any]:
-        """Plain values that a tracker is told of it."""
+        """Plain values that describe it to a tracker."""
         return {
             "scenario": self.scenario.name,
             "algorithm": "graph",

@@ -27,7 +27,7 @@ from .net_inputs import log_snr_cap, scale_slopes, shared_columns
 
 
 class GraphScheduler(StateScheduler):
-    """Plays the graph net; deterministic, and the same for a row in any batch.
+    """Plays the graph net; deterministic, with the same plan for a row in any batch.
 
     Args:
         scenario: The scenario to schedule.

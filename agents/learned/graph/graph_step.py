@@ -2,11 +2,11 @@
 
 1. The net's most likely plan is priced, with exact shares of the uplink (``cluster_comparison``).
 2. Powers learn from the gradient of the exact drift plus penalty through the physics in PyTorch. Shares and
-   the worth of every cluster's delay are held: the shares are the best ones, so to first order nothing is
-   left out (envelope theorem).
-3. Counts of blocks learn by score function: samples of the net's distribution, each cluster on its own, cost
-   what they would at the plan's prices; the mean of the samples is the baseline. A little entropy keeps
-   trying others.
+   the worth of every cluster's delay are held fixed: the shares are the best ones, so to first order nothing
+   is left out (envelope theorem).
+3. Counts of blocks learn by score function: samples of the net's distribution are priced at the plan's
+   prices, each cluster on its own; the mean of the samples is the baseline. A little entropy keeps the net
+   trying other counts.
 4. Micro-batches learn from the costs of all their numbers, weighted by their probabilities.
 5. The environments play the most likely plan.
 """
@@ -42,8 +42,8 @@ class Weights:
     """Weights of the parts of the loss.
 
     Attributes:
-        counts: Of the counts of blocks.
-        micro_batches: Of the numbers of micro-batches.
+        counts: Weight of the counts of blocks.
+        micro_batches: Weight of the numbers of micro-batches.
     """
 
     counts: float = 5.0
@@ -51,7 +51,7 @@ class Weights:
 
 
 class Losses(NamedTuple):
-    """Parts of the loss of a step, per cluster and over the objective's size.
+    """Parts of the loss of a step, per cluster and relative to the objective's size.
 
     Attributes:
         total: Loss whose gradient is taken.
@@ -70,8 +70,8 @@ class Plan(NamedTuple):
     """The net's plan before shares.
 
     Attributes:
-        logits: Of each device's count of blocks (E, N, K, L+1).
-        answer: What the net says of the rest.
+        logits: Logits of each device's count of blocks (E, N, K, L+1).
+        answer: The net's answer for the rest.
         counts: Most likely blocks, or those given (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
@@ -149,7 +149,7 @@ def _completed(
 def _keep_what_pays(
     net: GraphNet, group: Group, tokens: torch.Tensor, inputs: NetInputs, counts: IntArray
 ) -> None:
-    """Put the blocks of the round before where they cost less, as the compiled decision does."""
+    """Keep the previous round's blocks where they cost less, as the compiled decision does."""
     state, p = group.known, group.parameters
     row = round_input(p, state, np.ones(counts.shape[:2]), exact_drift=True)
     stay = np.empty_like(counts)
@@ -173,7 +173,7 @@ def learn_and_play(
     rng: np.random.Generator,
     foresight: Foresight | None = None,
 ) -> Losses:
-    """The loss of one round of a group, which then plays the most likely plan.
+    """Compute the loss of one round of a group, which then plays the most likely plan.
 
     Args:
         net: The net.
@@ -182,12 +182,12 @@ def learn_and_play(
         entropy: Weight of the entropy of the counts.
         weights: Weights of the other parts.
         rng: Draws the samples.
-        foresight: Charges counts and micro-batches with the heat that they leave; it learns from the round.
+        foresight: Charges counts and micro-batches for the heat that they leave; it learns from the round.
     """
     p = group.parameters
     plan = planned(net, group, samples, rng)
     E, N, _ = plan.counts.shape
-    # A cluster that sits out leaves the others another round than the one that is priced.
+    # If a cluster sits out, the others play another round than the one that is priced.
     whole = group.whole
     counted = max(int(whole.sum()), 1)
     power = np.ascontiguousarray(plan.power.detach().numpy())

@@ -1,6 +1,6 @@
 """Training of the graph net: resumable, interruptible, with the best version kept.
 
-What plays is an average of the weights of the last steps, which is steadier than the last ones.
+Agents play with the average of the weights of the last steps, which is steadier than the latest weights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .training_groups import Curriculum, Group
 CURVE_EVERY = 50
 """Gradient steps between two entries of the curves."""
 MOST_SKIPPED = 100
-"""Steps in a row without a finite gradient after which training is given up."""
+"""Steps in a row without a finite gradient after which training stops with an error."""
 
 
 class GraphTraining:
@@ -83,7 +83,7 @@ class GraphTraining:
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
         )
         for parameter in self._net.parameters():
-            # Adam's own at its first step. A run that ends before it can be gone on with, too.
+            # As Adam has it at its first step, so that a run that ends before that step can be resumed too.
             nothing = {part: torch.zeros_like(parameter.data) for part in ("exp_avg", "exp_avg_sq")}
             self._adam.state[parameter] = {"step": torch.zeros(()), **nothing}
         self._average = GraphNet(net_shape(p)).requires_grad_(False)
@@ -109,7 +109,7 @@ class GraphTraining:
         rng = np.random.default_rng([plan.seed, self.steps])
         curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters, p.longest_backlog)
         groups: list[Group | None] = [None] * len(curriculum)
-        # What was gained by foresight shows where heat counts alone.
+        # The gain from foresight shows only where heat matters.
         compared = validation_scenarios() if self._foresight is None else (plan.scenario,)
         validator = GraphValidator(plan.scenario, compared)
         weights = Weights(p.counts_weight, p.micro_batches_weight)

@@ -31,10 +31,10 @@ _BETWEEN = {
 
 
 def validation_scenarios() -> tuple[Scenario, ...]:
-    """Scenarios on which versions of the net are compared: two sizes of the ladder, and one between.
+    """Scenarios on which versions of the net are compared: two sizes of the ladder, and one between them.
 
-    Where a change of plan has its price (`boards`), objectives swing by a tenth from one version to the next,
-    which would drown the differences on all others.
+    Where a change of plan has a price (`boards`), objectives swing by a tenth from one version to the next,
+    which would drown the differences on all other scenarios.
     """
     medium = load_scenario("medium")
     return (load_scenario("small"), medium, medium.with_overrides(_BETWEEN))
@@ -77,8 +77,8 @@ class GraphValidator:
             seconds: Recorded in the score.
 
         Returns:
-            Score of the scenario shown, with the geometric mean of the objectives of the others, in which
-            none counts more for its longer rounds.
+            Score of the scenario shown, with the geometric mean of the objectives of the others, so that
+            longer rounds give none of them more weight.
         """
         objectives = []
         for env in reversed(self._envs):

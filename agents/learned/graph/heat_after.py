@@ -15,15 +15,15 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
 
 SHORTEST = 0.1
-"""Least length of a round that is imagined, over that of the plan."""
+"""Least length of an imagined round, over the length of the plan's round."""
 
 
 class HeatAfter:
-    """Thermal state after a round in which one cluster does otherwise.
+    """Thermal state after a round in which one cluster departs from the plan.
 
     Attributes:
         delay: Length of the round under the plan itself (E,) [s].
-        lengths: Length of the round if only the cluster did so (E, Q, N) [s].
+        lengths: Length of the round if only that cluster departs from it (E, Q, N) [s].
         headroom: Thermal headroom after it (E, Q, N, K).
         share: Share of the full clock after it (E, Q, N, K).
     """
@@ -42,7 +42,7 @@ class HeatAfter:
             process: The process ``heat`` of the scenario.
             parameters: The scenario.
             state: The system before the round (E, ...).
-            plans: Plans (E, Q, ...), the first of which is the plan that the others differ from.
+            plans: Plans (E, Q, ...); the first is the plan from which the others depart.
             weight: Seconds by which a second of a cluster's delay makes the round longer (E, N).
         """
         E, Q, N, K = plans.blocks.shape

@@ -1,7 +1,7 @@
 """Heat critic: the cost of the temperatures of a cluster's devices in later rounds.
 
-Each cluster has a value of its own, of its own devices alone; their sum is that of the system. So what a plan
-leaves in one cluster is worth the same whatever the others do. Only training needs it.
+Each cluster has a value that depends only on its own devices; the system's value is the sum. The heat that a
+plan leaves in one cluster therefore costs the same whatever the others do. Only training needs the critic.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CriticInputs(NamedTuple):
 
 
 class HeatCritic(nn.Module):
-    """Value of every cluster's heat, in mean rounds: devices apart, then their mean and greatest."""
+    """Value of every cluster's heat, in mean rounds: each device alone, then their mean and maximum."""
 
     def __init__(self) -> None:
         super().__init__()

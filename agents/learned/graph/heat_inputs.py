@@ -1,7 +1,7 @@
 """Inputs of the graph net for devices that warm up, in addition to those of every system.
 
 They are the array ``heat`` of the graph observation, thermal headroom and share of the full clock, in columns
-of their own. Their weights are 0 in a net that was trained without them, so that it decides as it did.
+of their own. Their weights are 0 in a net that was trained without them, so its decisions do not change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def heat_columns(headroom: Array, share: Array, present: Array) -> Array:
     Args:
         headroom: Thermal headroom (...), 1 at the set point.
         share: Share of the full clock (...), 0 to 1.
-        present: Whether the device is there (...), bool.
+        present: Whether the device is present (...), bool.
     """
     xp = namespace(headroom)
     close = at_least(headroom - NEAR, 0.0) / (1.0 - NEAR)
@@ -33,7 +33,7 @@ def heat_columns(headroom: Array, share: Array, present: Array) -> Array:
 
 
 def heat_inputs(state: SystemState) -> npt.NDArray[np.float32]:
-    """Inputs for the heat of a state in NumPy arrays (E, N, K, HEAT_INPUTS); (0, 0, 0, HEAT_INPUTS) without.
+    """Inputs for heat of a state in NumPy arrays (E, N, K, HEAT_INPUTS); (0, 0, 0, HEAT_INPUTS) without heat.
 
     Args:
         state: The system (E, ...).

@@ -1,7 +1,7 @@
 """The graph net: attention among a cluster's nodes, pooling across clusters, then one decision after another.
 
-Tokens of all nodes give the distribution of the segments. The segments once chosen, powers and micro-batches
-follow from the tokens and from what the segments make of each cluster's chain.
+Tokens of all nodes give the distribution of the segments. Once the segments are chosen, powers and
+micro-batches follow from the tokens and from each cluster's chain under these segments.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class NetAnswer(NamedTuple):
     """Answer of the net once the segments are known; leading batch axes ``...``.
 
     Attributes:
-        power: Of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
-        log2_micro_batches: Micro-batches it wants (..., N).
+        power: Powers of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
+        log2_micro_batches: Log2 of the wanted number of micro-batches (..., N).
         sharpness: Steepness of their logits (..., N).
     """
 
@@ -59,7 +59,7 @@ class NetAnswer(NamedTuple):
 
 
 class Layer(nn.Module):
-    """Attention inside clusters, a feed-forward layer, and what all clusters tell each.
+    """Attention inside clusters, a feed-forward layer, and a message from all clusters to each.
 
     Args:
         shape: Sizes.
@@ -96,8 +96,8 @@ class Layer(nn.Module):
 class GraphNet(nn.Module):
     """Decisions of a round from the graph observation; equivariant to the order of clusters.
 
-    Its weights do not depend on numbers of clusters, devices or blocks. The order of devices counts, as the
-    pipeline visits them by index: it enters through the direction and the distance of hops alone.
+    Its weights do not depend on numbers of clusters, devices or blocks. The order of devices matters, as the
+    pipeline visits them by index; it enters only through the direction and the distance of hops.
 
     Args:
         shape: Sizes.
@@ -118,10 +118,10 @@ class GraphNet(nn.Module):
         self.chain_in = nn.Linear(d + CHAIN_INPUTS, shape.plan_hidden)
         self.chain_head = nn.Linear(shape.plan_hidden, CHAIN_OUTPUTS)
         for head in (self.count_head, self.node_head, self.chain_head):
-            if not head.weight.is_meta:  # without numbers, this would import PyTorch's compiler
+            if not head.weight.is_meta:  # on the meta device, this would import PyTorch's compiler
                 nn.init.normal_(head.weight, std=0.02)
             nn.init.zeros_(head.bias)
-        # Without a draw, so that the other weights are what they were before there were such inputs.
+        # Without a draw, so that the other weights stay what they were before these inputs existed.
         self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
         self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
 
@@ -171,7 +171,7 @@ class GraphNet(nn.Module):
         return count_logits(self.count_head(tokens[..., 1:, :]), inputs.mean_blocks, blocks)
 
     def forward(self, tokens: torch.Tensor, plan: PlanInputs) -> NetAnswer:
-        """Everything besides the segments, from the tokens and what the segments make of the chains."""
+        """Everything except the segments, from the tokens and from the chains under the segments."""
         devices = torch.relu(self.node_in(torch.cat((tokens[..., 1:, :], plan.node), dim=-1)))
         chains = torch.relu(self.chain_in(torch.cat((tokens[..., 0, :], plan.chain), dim=-1)))
         cu = self.chain_head(chains)

@@ -1,10 +1,10 @@
 """Inputs of the graph net: dimensionless features of the graph observation, relative to the system itself.
 
-A system in which every time is twice as long and V half as large wants the same plans. So times enter
-relative to the time that an ideal split of the encoder would take, and once, in the context, that time's
-price; energies are over budgets, and queues are weighed against the price of a cluster's second, ``V / N``.
+A system in which every time is twice as long and V half as large needs the same plans. Times therefore enter
+relative to the time that an ideal split of the encoder would take; the price of that time enters once, in the
+context. Energies are over budgets, and queues are relative to the price of a cluster's second, ``V / N``.
 
-The columns are functions of numbers or arrays alike: compiled decisions also call them.
+The column functions take numbers or arrays: compiled decisions also call them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NetInputs(NamedTuple):
         device: (..., N, K, DEVICE_INPUTS).
         hop: (..., N, K+1, K+1, HOP_INPUTS).
         present: (..., N, K), 0 or 1.
-        mean_blocks: Encoder's blocks over devices that are there (..., N).
+        mean_blocks: Encoder blocks per present device (..., N).
     """
 
     cu: Array
@@ -59,7 +59,7 @@ def device_columns(
     log_worth: Array,
     mean_blocks: Array,
 ) -> tuple[Array, ...]:
-    """Inputs of a device that is there, its presence apart.
+    """Inputs of a present device, except its presence.
 
     Args:
         log_block_s: This and the next seven: features of the device.
@@ -104,7 +104,7 @@ def cu_columns(
     scale: Array,
     log_worth: Array,
 ) -> tuple[Array, ...]:
-    """Inputs of a control unit of its own.
+    """A control unit's own inputs.
 
     Args:
         log_upload_s: This and the next seven: features of the control unit.
@@ -140,7 +140,7 @@ def log_longer(log_snr: Array, log_other: Array, log_cap: Array) -> Array:
     Args:
         log_snr: Log of the given SNR.
         log_other: Log of the other.
-        log_cap: Log of the greatest SNR that counts.
+        log_cap: Log of the greatest SNR that rates use.
     """
     here, there = exp(at_most(log_snr, log_cap)), exp(at_most(log_other, log_cap))
     longer: Array = log(log1p(here) / log1p(there))
@@ -158,14 +158,14 @@ def hop_columns(
 ) -> tuple[Array, ...]:
     """Inputs of a hop, under the interference of all other clusters at the reference power.
 
-    With many clusters interference is tens of times the noise: a net that saw few would have to guess what
-    it does to a hop's time.
+    With many clusters, interference is tens of times the noise: a net that saw few clusters would have to
+    guess its effect on a hop's time.
 
     Args:
         log_hop_s: Feature of the hop.
         log_hop_snr: Feature of the hop.
         log_interference: Feature of its control unit.
-        log_cap: Log of the greatest SNR that counts.
+        log_cap: Log of the greatest SNR that rates use.
         ahead: Index of the receiver less that of the sender: the chain visits devices by their indices.
         scale: Log of the system's ideal time [s].
     """
@@ -200,11 +200,11 @@ _SHARED = {
     "through_cu": (0.0, 1.0),
     "repeat": (0.0, 1.0),
 }
-"""Centre and half-width of the other features of the system that control units are told.
+"""Centre and half-width of the other features of the system that control units see.
 
-Three are left out: ``floor``, which the deadline of the net's own shares heeds exactly; ``drop``, under which
-lost packets cost learning, not time; and ``common_head``, since the training's prices of single clusters know
-copies alone, as DSSRA's do.
+Three are left out: ``floor``, which the net's own shares obey exactly; ``drop``, under which lost packets
+cost learning, not time; and ``common_head``, since the training prices single clusters as if each had a head
+of its own, as DSSRA does.
 """
 _AT = {feature.name: i for i, feature in enumerate(CONTEXT_FEATURES)}
 
@@ -235,9 +235,9 @@ def scale_slopes() -> tuple[float, ...]:
 
 
 def log_snr_cap(context: Array) -> Array:
-    """Log of the greatest SNR that counts (...), from the features of the system (..., features).
+    """Log of the greatest SNR that rates use (...), from the features of the system (..., features).
 
-    The greatest that the feature can show stands for none.
+    The greatest value of the feature means that there is no cap.
     """
     shown = feature_of_system(context, "log_snr_cap")
     return namespace(shown).where(shown >= LARGEST_LOG_SNR, LOG_BOUND, shown)

@@ -1,6 +1,6 @@
 """Second inputs of the graph net: a cluster's chain under its own segments.
 
-Powers, micro-batches and shares suit a plan, so they are decided after the segments: from the tokens, and
+Powers, micro-batches and shares depend on the segments, so they are decided afterwards: from the tokens, and
 from the neighbours of every node in the chain, its hops to them, and the times of the stages.
 """
 
@@ -28,8 +28,8 @@ class PlanInputs(NamedTuple):
     Times are those of a round, in ideal times of the system; hops are at the reference power.
 
     Attributes:
-        node: Of each device (..., N, K, NODE_INPUTS).
-        chain: Of each cluster's chain (..., N, CHAIN_INPUTS).
+        node: Inputs of each device (..., N, K, NODE_INPUTS).
+        chain: Inputs of each cluster's chain (..., N, CHAIN_INPUTS).
     """
 
     node: Array
@@ -40,7 +40,7 @@ class PlanInputs(NamedTuple):
 def neighbours(counts: IntArray, ahead: IntArray, behind: IntArray) -> None:
     """Write the next and the previous node of the chain for every node of a cluster.
 
-    Those of an idle device are the ones between which it would stand; the CU's are the first and the last.
+    An idle device's neighbours are the nodes between which it would stand; the CU's are the chain's ends.
 
     Args:
         counts: Blocks of the devices (K,).
@@ -88,9 +88,9 @@ def node_columns(
         count: Its blocks.
         stage: Time of its stage.
         hop_ahead: The net's input for the time of its hop to the next node.
-        hop_behind: That of its hop to the previous node.
+        hop_behind: The same for its hop to the previous node.
         snr_ahead: The net's input for the SNR of its hop to the next node.
-        snr_behind: That of its hop to the previous node.
+        snr_behind: The same for its hop to the previous node.
         longest_stage: Time of its cluster's longest stage.
         all_stages: Sum of the times of the stages.
         stages: Number of stages.
@@ -137,7 +137,7 @@ def chain_columns(
         longest_hop: Time of its longest hop.
         all_hops: Sum of the times of the hops.
         hop_first: The net's input for the time of the first hop.
-        hop_last: That of the last hop.
+        hop_last: The same for the last hop.
         snr_first: The net's input for the SNR of the first hop.
         slower: Log of the time of the chain, less the mean over clusters.
     """
@@ -156,11 +156,11 @@ def chain_columns(
 
 @jitable
 def pipeline_time(total: Array, longest: Array, micro_batches: Array) -> Array:
-    """Time of a pipeline of elements that last so long for the whole mini-batch.
+    """Time of a pipeline, from its elements' times for the whole mini-batch.
 
     Args:
-        total: Sum of their times.
-        longest: The longest of them.
+        total: Sum of the elements' times.
+        longest: The longest element's time.
         micro_batches: ``M``.
     """
     return (total + (micro_batches - 1.0) * longest) / micro_batches
@@ -170,7 +170,7 @@ def plan_inputs(inputs: NetInputs, counts: IntArray) -> PlanInputs:
     """Second inputs of the net, in any array library.
 
     Args:
-        inputs: The first ones (...).
+        inputs: The net's first inputs (...).
         counts: Blocks of the devices (..., N, K), a NumPy array.
     """
     xp = namespace(inputs.device)

@@ -54,7 +54,7 @@ def _between(rng: np.random.Generator, low: float, high: float) -> float:
 
 def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     """Numbers of clusters, devices and blocks, and where they stand."""
-    # Many clusters are as frequent as few: what they do to each other is the harder part.
+    # Many clusters are as frequent as few: their effects on each other are the harder part.
     most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
     N = max(2, round(most))
     return {
@@ -82,7 +82,7 @@ def _named(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
 
 def _like_the_ladder(rng: np.random.Generator, most_clusters: int) -> Scenario:
     scenario, changes = load_scenario("medium"), _sizes(rng, most_clusters)
-    # Device budgets of medium for the same blocks a device, with more or less slack.
+    # Device budgets of medium for the same blocks per device, with more or less slack.
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
     changes["budgets.device_energy_j"] = scenario.budgets.device_energy_j * part * _between(rng, 0.9, 3.0)
     return _named(scenario, changes)

@@ -1,7 +1,7 @@
 """Shares of the uplink from a common deadline and each cluster's need.
 
-A cluster whose delay is ``a_n`` and, at a share of ``1 / N``, ``u_n`` more meets the deadline ``D`` with the
-share ``u_n / (N (D - a_n))``, or with the least that it may have. At the deadline the shares sum to 1.
+A cluster's delay is ``a_n`` plus a part that is ``u_n`` at a share of ``1 / N``. It meets the deadline ``D``
+with the share ``u_n / (N (D - a_n))``, or with the least share allowed. ``D`` is where the shares sum to 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write_deadline_shares(stays: FloatArray, inverse: FloatArray, floor: float, 
     """
     N = stays.shape[0]
     longest = stays.max()
-    # Times are those left to the one with the least: differences of long ones would lose digits.
+    # The unknown is the time left to the cluster with least of it: differences of long times lose digits.
     left = 0.0
     for n in range(N):
         left = max(left, inverse[n] / N - (longest - stays[n]))

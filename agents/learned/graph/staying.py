@@ -18,17 +18,17 @@ from .cluster_comparison import cluster_cost, deadline_of
 def write_staying(
     previous: IntArray, segments: IntArray, row: RoundInput, blocks: int, stay: IntArray
 ) -> bool:
-    """Write the segments of the round before where they are possible, the new ones elsewhere.
+    """Write the previous round's segments where they are possible, the new ones elsewhere.
 
     Args:
-        previous: Blocks in the round before (N, K).
+        previous: Blocks in the previous round (N, K).
         segments: New blocks (N, K).
         row: The environment.
         blocks: ``L``.
         stay: Receives the blocks (N, K).
 
     Returns:
-        Whether any cluster's differ from the new ones.
+        Whether any cluster's segments differ from the new ones.
     """
     differ = False
     for n in range(segments.shape[0]):
@@ -46,7 +46,7 @@ def write_staying(
 def staying_rows(
     previous: IntArray, segments: IntArray, inputs: RoundInput, blocks: int, stay: IntArray
 ) -> bool:
-    """Do so for many environments; arguments as for :func:`write_staying`, with a leading axis."""
+    """Do this for many environments; arguments as for :func:`write_staying`, with a leading axis."""
     differ = False
     for e in range(len(segments)):
         row = environment_row(inputs, e)
@@ -105,16 +105,16 @@ def keep_what_pays(
     row: RoundInput,
     parameters: Parameters,
 ) -> None:
-    """Put the segments of the round before into a plan for the clusters that they cost less.
+    """Put the previous round's segments into a plan for the clusters for which they cost less.
 
-    Each cluster is asked at the plan's prices; all that would stay do so if the whole plan then costs less.
+    Each cluster is judged at the plan's prices; all that would stay do so if the whole plan then costs less.
 
     Args:
         segments: The plan's blocks (N, K); receives those to be played.
         power: Powers that suit them (N, K+1) [W]; receives those to be played.
         micro_batches: Micro-batches that suit them (N,); receives those to be played.
         share: First guess of the shares (N,); receives the best ones.
-        stay: Blocks of the round before (N, K); overwritten.
+        stay: Blocks of the previous round (N, K); overwritten.
         stay_power: Powers that suit these (N, K+1) [W]; overwritten.
         stay_micro_batches: Micro-batches that suit these (N,); overwritten.
         row: The environment, of the exact drift.
@@ -146,7 +146,7 @@ def keep_rows(
     inputs: RoundInput,
     parameters: Parameters,
 ) -> None:
-    """Do so in many environments; arguments as for :func:`keep_what_pays`, with a leading axis."""
+    """Keep what pays in many environments; arguments as for :func:`keep_what_pays`, with a leading axis."""
     for e in range(len(segments)):
         keep_what_pays(
             segments[e], power[e], micro_batches[e], share[e],

@@ -32,9 +32,9 @@ class Group:
         scenario: The scenario.
         environments: Their number, >= 1.
         life: Rounds after which the group ends.
-        seed: Of the environments.
-        longest_backlog: Mean of the longest queues [budgets] from which the group is given up: its budgets
-            cannot be met, or only in the long run.
+        seed: Seed of the environments.
+        longest_backlog: Mean longest queue [budgets] above which the group is replaced: its budgets cannot be
+            met, or only in the long run.
 
     Raises:
         ScenarioError: If a layout cannot be placed.
@@ -80,7 +80,7 @@ class Group:
 
     @property
     def known(self) -> SystemState:
-        """Known state of the systems (E, ...), with room where clusters sit out: plans come of it."""
+        """Known state of the systems (E, ...), with room where clusters sit out: plans follow from it."""
         return with_room_everywhere(self.env.state, self.able, self.parameters.costs.blocks)
 
     @property
@@ -107,12 +107,12 @@ class Curriculum:
 
     Attributes:
         scenarios: Scenarios that are always among the groups, each once with its own layout and once with a
-            new one in every episode. One that is named twice has twice as many.
+            new one in every episode. A scenario named twice has twice as many.
         random: Groups of random systems.
         most_clusters: Largest number of clusters of random systems.
         clusters: Clusters of a group, over all its environments.
-        longest_backlog: Mean of the longest queues [budgets] from which a group is given up.
-        longest_life: Most rounds of a group with a fixed layout; others live shorter.
+        longest_backlog: Mean longest queue [budgets] above which a group is replaced.
+        longest_life: Most rounds of a group with a fixed layout; other groups end sooner.
     """
 
     scenarios: tuple[str, ...]
