@@ -13,7 +13,7 @@ from collapipe_env.arrays import IntArray
 PADDING = 0
 """Id of the padding token; positions that hold it are masked out everywhere."""
 UNKNOWN = 1
-"""Id of the token for characters that the training split never shows."""
+"""Id of the token for characters that the training split does not contain."""
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
