@@ -54,7 +54,7 @@ class EncoderBlock(AdaptedMaps):
 
     In a causal architecture no position attends to a later one; the price is that of full attention. With
     ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a branch
-    and its input. In ``training`` mode, dropout applies to attention weights and on the branches' outputs.
+    and its input. In ``training`` mode, dropout applies to attention weights and to the branches' outputs.
     Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
     """
 

@@ -217,7 +217,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             content = load_file(file)
         else:
-            if zipfile.is_zipfile(file):  # checkpoints of older versions of PyTorch are not
+            if zipfile.is_zipfile(file):  # older versions of PyTorch wrote other files
                 with open_zip(file) as archive:
                     require_tensors(archive, file.stat().st_size)
             content = torch.load(file, map_location="cpu", weights_only=True)

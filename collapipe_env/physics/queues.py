@@ -72,7 +72,7 @@ def participation_queue(absence: Array, plays: Array, least: float) -> Array:
     """Participation queue after a round, ``y(t+1) = max(y(t) + rho_min - in(t), 0)`` (..., N) [X].
 
     It is already normalised: it counts rounds. While it stays bounded, a cluster takes part in at least
-        ``rho_min`` of the rounds (DDSRA's participation constraint).
+    ``rho_min`` of the rounds (DDSRA's participation constraint).
 
     Args:
         absence: ``y`` (..., N), >= 0.

@@ -221,7 +221,7 @@ class TorchLearner:
         return self._report(desk)
 
     def _steps_of(self, outcome: RoundOutcome, env: int) -> IntArray | None:
-        """Return the local steps of an environment's clusters (N,), 0 for absent ones; None for ``H`` each."""
+        """Return an environment's local steps (N,), 0 for clusters that sit out; None if all take ``H``."""
         if outcome.local_steps is None and outcome.participates is None:
             return None
         steps = np.full(self._clusters, self._local_steps)
