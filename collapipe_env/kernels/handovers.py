@@ -47,7 +47,7 @@ def handover_rows(
 
     Args:
         before: Holders in the round before (E, N, L, K+1).
-        present: Devices that are present (E, N, K).
+        present: Present devices (E, N, K).
         after: Holders now (E, N, L, K+1).
         moves: Whether moments travel at all.
         moved: (E, N, K, K), written.

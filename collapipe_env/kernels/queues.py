@@ -49,7 +49,7 @@ def hold_rows(backlog: FloatArray, present: BoolArray, following: FloatArray, he
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
-        present: Devices that are present (E, N, K).
+        present: Present devices (E, N, K).
         following: ``z(t+1)`` (E, N, K+1), changed.
         held: Sum over the nodes of ``z(t+1)`` (E,), written.
     """

@@ -95,7 +95,7 @@ def handover(before: Array, present: Array, after: Array, moves: bool) -> Handov
 
     Args:
         before: Holders in the round before (..., N, L, K+1), bool; none anywhere before the first round.
-        present: Devices that are present (..., N, K), bool.
+        present: Present devices (..., N, K), bool.
         after: Holders now (..., N, L, K+1), bool.
         moves: Whether moments travel at all.
     """

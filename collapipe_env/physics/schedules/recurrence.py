@@ -1,10 +1,9 @@
-"""The universal recurrence without an event queue: only how long a chain takes, in a fraction of the time.
+"""The universal recurrence without an event queue: only the makespan of a chain, in a fraction of the time.
 
-Where every link serves each direction by itself, micro-batches never overtake each other under GPipe, 1F1B
+Where every link serves each direction separately, micro-batches never overtake each other under GPipe, 1F1B
 and ZB-H1, and the order of all operations is known: the recurrence (``algorithms.md`` 5.1) can be evaluated
-wave by wave. It adds up the same terms in the same order as
-:func:`~.simulation.simulate_chain`, which knows every start and end, half duplex
-and chunks ([X]).
+wave by wave. It adds up the same terms in the same order as :func:`~.simulation.simulate_chain`, which knows
+every start and end, half duplex and chunks ([X]).
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def ordered_makespan(
 
 @compiled
 def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights: bool, M: int) -> float:
-    """Length of a local step on full-duplex links; under ``zb-h1`` of the best of the orders tried.
+    """Length of a local step on full-duplex links; under ``zb-h1`` with the best of the orders tried.
 
     Args:
         times: Seconds of one micro-batch.

@@ -92,7 +92,7 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
 
     Args:
         allocation: A plan that names schedules.
-        local_steps: ``H`` of the workload, where the plan leaves it to that.
+        local_steps: ``H`` of the workload, for plans that name none.
     """
     slots = [on_host(a) for a in (allocation.caps, allocation.blocks)]
     steps = steps_or(allocation, local_steps)
@@ -120,7 +120,7 @@ def memory_terms(
     Args:
         costs: Priced workload.
         allocation: Any plan (...).
-        terms: What depends on recomputation under it.
+        terms: Terms that depend on recomputation.
 
     Returns:
         ``m_s y_k b`` (..., N, K) or a number; ``16 w`` per block, with a second copy of the weights
@@ -144,9 +144,9 @@ def memory_terms(
 def _working_set(
     costs: WorkloadCosts, allocation: Allocation, working_bytes: Array | float, in_flight: Array | float
 ) -> Array | float:
-    """Bytes that backward passes make anew, ``y_k b omega`` (..., N, K), or the number 0.
+    """Bytes that backward passes recompute, ``y_k b omega`` (..., N, K), or the number 0.
 
-    Under ZB-H1 the weight gradients of a micro-batch wait for what its backward pass has made anew. So the
+    Under ZB-H1 the weight gradients of a micro-batch need what its backward pass has recomputed. So the
     working sets of all blocks and of all micro-batches in flight are counted: recomputing saves nothing.
     """
     if isinstance(working_bytes, int | float) and not working_bytes:
