@@ -122,7 +122,7 @@ def delay_of_round(
 def somebody(plays: Array, scores: Array, able: Array) -> Array:
     """Clusters that take part; if there are none, the able cluster with the highest score.
 
-    This repairs plans in which nobody takes part, and plans that name clusters that cannot.
+    This repairs plans in which nobody takes part, and plans that name clusters unable to.
 
     Args:
         plays: Clusters that are to take part (..., N), bool.

@@ -1,4 +1,4 @@
-"""Chains of a plan, which are its elements in the order of the compiled schedules, and their local steps."""
+"""Chains of a plan: elements in slot order, as the compiled schedules read them, and their local steps."""
 
 from __future__ import annotations
 
