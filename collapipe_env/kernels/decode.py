@@ -50,7 +50,7 @@ def decode_rows(
         bandwidth: (E, N), written.
         device_power: (E, N, K), written: logarithms of the powers in W; the caller takes the exponential of
             all at once.
-        cu_power: (E, N), written: logarithms as well.
+        cu_power: (E, N), written: logarithms too.
 
     Returns:
         ``ALL_FINITE``, or the flat index of the first action that is not a finite number; the arrays are then

@@ -88,7 +88,7 @@ def write_row(
         device: Receives features of devices (N, K, 8).
         hop: Receives features of hops (N, K+1, K+1, 2).
         between: Receives features of two clusters (N, N, 1).
-        present: Receives 1 where a device is there (N, K).
+        present: Receives 1 where a device is present (N, K).
     """
     N, K = present.shape
     H, B, p = parameters.local_steps, parameters.batch_size, scales.reference_w

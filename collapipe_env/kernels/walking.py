@@ -135,8 +135,7 @@ def wander_rows(
                 at += 4
                 moved[0, r, n, k], moved[1, r, n, k] = px, py
                 moved[2, r, n, k], moved[3, r, n, k] = v, w
-                # The same function as on arrays, to the bit: the speed of a device that stands still does not
-                # change.
+                # As on arrays, to the bit: a device that stands still keeps its speed.
                 moved[4, r, n, k] = math.hypot(v, w)
 
 
@@ -244,7 +243,7 @@ def distance_rows(centre: float, x: FloatArray, y: FloatArray, distance: FloatAr
 def way_rows(
     before_x: FloatArray, before_y: FloatArray, x: FloatArray, y: FloatArray, ways: FloatArray
 ) -> None:
-    """Measure the distances that the two nodes of each pair walked, in sum; CUs stand still.
+    """Measure the total distance that the two nodes of each pair walked; CUs stand still.
 
     Args:
         before_x: Places before the walk (R, N, K) [m].

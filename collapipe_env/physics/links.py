@@ -93,7 +93,7 @@ def plan_graph(allocation: Allocation) -> PlanGraph:
     if allocation.stage is None or allocation.sample_share is None:
         return PlanGraph(active, successor, None, active, None)
     same = (device_rank[..., :, None] == device_rank[..., None, :]) & active[..., :, None]
-    # A device leads its stage when no member of the stage stands before it.
+    # A device leads its stage when no member of the stage comes before it.
     leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == xp.arange(active.shape[-1]))
     ones = xp.ones(stages.shape, dtype=allocation.sample_share.dtype)
     return PlanGraph(active, successor, same, leader, concatenate((ones, allocation.sample_share), axis=-1))

@@ -120,7 +120,7 @@ def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocit
     moves = square > 0.0
     room = at_least(radius * radius - x * x - y * y, 0.0)
     root = sqrt(along * along + square * room)
-    # Of its two forms the one without cancellation.
+    # The one of its two forms without cancellation.
     ahead = where(
         along > 0.0, room / at_least(along + root, 1e-300), (root - along) / where(moves, square, 1.0)
     )

@@ -2,7 +2,7 @@
 
 A server that costs nothing, has room for everything and serves no other tenants lets split training win on
 physics alone. Terms make it a machine like the others: other tenants take a share ``rho`` of it, the states
-and activations of the blocks that it trains must fit its memory, and what it computes draws energy. The
+and activations of the blocks that it trains must fit its memory, and its computations draw energy. The
 budgeted part of that is ``PUE e_flop`` times the encoder's FLOPs; idle power and radio are reported only, as
 no scheduler decides about them.
 """

@@ -226,7 +226,7 @@ def moved_level(
 
     Args:
         level: ``j`` (..., N, K), int, 0 for the full clock.
-        temperature: What the governor reads (..., N, K) [C].
+        temperature: Temperature that the governor reads (..., N, K) [C].
         moves: Moves that it makes (...), whole numbers >= 0.
         last: ``J``, number of the slowest level.
         set_c: ``Theta_set`` [C].

@@ -19,7 +19,7 @@ SCALE_BITS = 32
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Form in which a device keeps what it trains.
+    """Format of the numbers that a device trains.
 
     Attributes:
         train_bits: Bits of a weight and of its gradient, 16 (bfloat16) or 32.

@@ -135,7 +135,7 @@ class WorkloadCosts:
             whole block is. FLOPs are still those of training the whole block, an upper bound: adapters save
             the frozen maps' weight gradients, a third of the block's products, and add three times their own
             forward pass.
-        training_memory: Bits of what is trained, and whether activations are recomputed.
+        training_memory: Bits of trained numbers, and whether activations are recomputed.
         working_bytes: Part of a sample's activations of a single block that is not stored but recomputed
             while its backward pass runs [byte]; 0 without recomputation.
         fewest_micro_batches: Smallest number of micro-batches that is allowed; memory caps leave room for the

@@ -56,7 +56,7 @@ def load_documents(
 ) -> tuple[Documents, Documents, Documents]:
     """Read the training, dev and test documents of a file or a folder.
 
-    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
+    In a folder, a file's name gives its part; see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
     without such names every plain text file is one document, and so is every line of a file of JSON lines. A
     plain text file that is a whole part, or that ``path`` names, holds documents separated by blank lines, or
     one a line if no line is blank. A missing part is a tenth of the training documents, by a fixed random

@@ -79,7 +79,7 @@ def load_splits(
 ) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
     """Read the training, dev and test texts of a file or a folder.
 
-    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.data_parts.part_of`; a folder
+    In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
     without a training part must hold a single table. Each missing part (all of them, for a single file) is a
     tenth of the training samples, by a fixed random choice that gives every part its share of every class
     (see :func:`collapipe_env.tasks.data_parts.held_out`).

@@ -53,7 +53,7 @@ def partition(
 
 
 def iid(samples: int, clusters: int, rng: np.random.Generator) -> list[IntArray]:
-    """Deal a random permutation out in parts whose sizes differ by at most one."""
+    """Deal out a random permutation in parts whose sizes differ by at most one."""
     return [np.sort(part) for part in np.array_split(rng.permutation(samples), clusters)]
 
 
@@ -106,7 +106,7 @@ def by_length(lengths: IntArray, clusters: int, rng: np.random.Generator) -> lis
 
 
 def by_quantity(samples: int, clusters: int, alpha: float, rng: np.random.Generator) -> list[IntArray]:
-    """Deal a random permutation out in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
+    """Deal out a random permutation in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
 
     Quantity skew as in Li, Diao, Chen and He (2022, arXiv 2102.02079): clusters differ in the amount of their
     data, not in its kind. Each cluster gets one sample, and the others in the drawn proportions, so its size

@@ -51,7 +51,7 @@ FORMATS: Mapping[str, TraceFormat] = {
         {"rsrp": "RSRP", "rate": "DL_bitrate"},
         rate_unit="kbit/s",
         # Time stamps repeat, about one row in nine: rows are counted.
-        # -200 dBm is what the recorder writes where it has no measurement.
+        # The recorder writes -200 dBm where it has no measurement.
         missing=("-", "-200"),
         # On 3G the column holds another quantity, the power of a whole carrier's pilot.
         only={"rsrp": ("NetworkMode", ("5G", "LTE"))},

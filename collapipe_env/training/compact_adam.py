@@ -117,7 +117,7 @@ class CompactAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Step by the gradients at hand.
+        """Take a step with the present gradients.
 
         Args:
             closure: Not supported.

@@ -404,7 +404,7 @@ class Federation:
         Raises:
             StateError: If the state is damaged or does not fit the setup.
         """
-        run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
+        run = cls(setup, np.random.default_rng(0))  # its draws are replaced
         try:
             run._set_state(tree)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -476,7 +476,7 @@ class Federation:
             model, flat = self._models[n], self._flats[n]
             active = blocks[n] > 0
             stage_gaps = np.minimum(staleness[n][active], local_steps[n] - 1).tolist()
-            # The control unit stands in front of the first stage and waits for the same gradients.
+            # The control unit comes before the first stage and waits for the same gradients.
             gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
             for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
                 gaps.append((flat.slices(segment), gap))

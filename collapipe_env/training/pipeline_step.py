@@ -162,7 +162,7 @@ class InFlight:
         """Add ``weight`` times the gradient of the loss to the ``grad`` of a host's parameters.
 
         Args:
-            host: The host; the hosts behind it must have run theirs.
+            host: The host; the hosts after it must have run theirs.
             weight: The same for every host; it is applied to the loss.
         """
         out = self._sent.pop(host)

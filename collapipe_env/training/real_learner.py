@@ -95,7 +95,7 @@ class TorchLearner:
                 never move or lose moments.
             head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
                 averaged at the end of the round, or ``common``, one that steps with the mean gradient.
-            memory: Form in which the clusters keep what they train. With 16 bits, embedding and blocks are
+            memory: Format of the numbers that the clusters train. With 16 bits, embedding and blocks are
                 modules in bfloat16; the server's head stays in single precision.
             most_local_steps: Most local steps in an outcome; None for H.
             own_steps: Whether clusters may sit out or take different numbers of local steps.

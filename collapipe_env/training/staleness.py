@@ -107,11 +107,11 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
 
     Args:
         optimizer: AdamW or SGD; its parameters one after another are the flat vector.
-        applied: Whether the gradients at hand are those of its last step; SGD without momentum can use no
+        applied: Whether the present gradients are those of its last step; SGD without momentum can use no
             others.
 
     Returns:
-        The step without weight decay, shape (P,); None if the optimiser knows no gradient yet.
+        The step without weight decay, shape (P,); None if the optimiser has seen no gradient yet.
     """
     parts, known = [], False
     for group in optimizer.param_groups:

@@ -41,7 +41,7 @@ class TrainingSetup:
         moment_bits: Bits per number of moments that travel with their blocks; None if moments never travel
             and are never lost.
         head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
-        memory: Form in which the clusters keep what they train.
+        memory: Format of the numbers that the clusters train.
         pack: Packs documents into samples, where ``strata`` and ``lengths`` describe documents; see
             :class:`~collapipe_env.tasks.base.TaskData`.
         own_steps: Whether clusters may sit out or take different numbers of local steps.

@@ -28,8 +28,8 @@ def ordered_makespan(
         warm_ups: Forwards before the first backward of stages and server (S+1,), not increasing.
         lags: Weight gradients kept waiting (S+1,); -1 where they are part of the backward pass. Not read
             with ``fill_gaps``.
-        limits: Stored micro-batches at which a weight gradient goes before the next forward (S+1,); read
-            only with ``fill_gaps``.
+        limits: Stored micro-batches at which a weight gradient runs before the next forward (S+1,); read only
+            with ``fill_gaps``.
         fill_gaps: Run weight gradients where a stage would wait.
         M: Micro-batches.
     """

@@ -66,8 +66,8 @@ def simulate_chain(
         times: Seconds of one micro-batch.
         orders: (S+1, n, 3) operations: kind, micro-batch, chunk.
         counts: (S+1,) operations of each stage.
-        limits: (S+1,) stored micro-batches at which a weight gradient goes before the next forward; read
-            only with ``fill_gaps``.
+        limits: (S+1,) stored micro-batches at which a weight gradient runs before the next forward; read only
+            with ``fill_gaps``.
         micro_batches: ``M``.
         chunks: ``v``.
         fill_gaps: Run weight gradients, which are not in the orders, where a stage would wait.
@@ -145,7 +145,7 @@ def simulate_chain(
                 elif kind == BACKWARD:
                     there = arrived_b[position, m] <= now
                 else:
-                    there = True  # its backward stands before it on the same list
+                    there = True  # its backward comes before it on the same list
                 if there:
                     done[p] += 1
                 else:

@@ -53,9 +53,9 @@ def server_times(
 def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
     """Bits that each cluster uploads (..., N) and that the base station broadcasts (...).
 
-    Blocks that the server trains need no transfer; the broadcast carries what any cluster trains. A block
-    that the server trains for some clusters only is broadcast densely: those clusters' updates of it were
-    never compressed.
+    Blocks that the server trains need no transfer; the broadcast carries the blocks that any cluster trains.
+    A block that the server trains for some clusters only is broadcast densely: those clusters' updates of it
+    were never compressed.
     """
     N = allocation.blocks.shape[-2]
     embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)

@@ -1,8 +1,8 @@
 """Storage of activations: micro-batches that each stage keeps under a schedule, and the memory they need.
 
 One rule (`algorithms.md` section 5.2, [R], [X]): GPipe stores ``M``; 1F1B ``min(K_s, M)``; async
-``min(K_s, H M)``; ZB-H1 its limit; interleaved the chunks in flight, each counted as the stage's largest.
-What is in flight at a stage is in flight at every stage before it, so ``K_s`` is the least cap so far.
+``min(K_s, H M)``; ZB-H1 its limit; interleaved the chunks in flight, each counted as the stage's largest. A
+micro-batch in flight at a stage is in flight at every stage before it, so ``K_s`` is the least cap so far.
 """
 
 from __future__ import annotations

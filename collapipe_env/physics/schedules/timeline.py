@@ -96,7 +96,7 @@ class RoundTimeline:
 
     Attributes:
         elements: The pipeline, in forward order.
-        events: What the elements did, in order of completion, for the requested local steps.
+        events: Events of the elements in order of completion, for the requested local steps.
         phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
             local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
             After a failure come its detection, planning, moves of blocks and the replay of local steps.
