@@ -16,8 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Backend(Protocol):
     """Array library, device and real type of an environment.
 
-    Everything else is written once, for arrays of any library. Arrays that have been handed out are never
-    written to again: what changes is replaced.
+    All other code is written once, for arrays of any library. Arrays that have been handed out are replaced,
+    and never written to again.
 
     Attributes:
         name: ``"numpy"`` or ``"torch"``.
@@ -30,7 +30,7 @@ class Backend(Protocol):
 
         Args:
             values: The numbers.
-            keep: Leave real numbers in their own type as well, as :meth:`host` has returned them.
+            keep: Keep real numbers in their own type too, as :meth:`host` returned them.
         """
         ...
 
@@ -43,7 +43,7 @@ class Backend(Protocol):
         ...
 
     def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> Array:
-        """Uniform numbers in (0, 1) of some rows in their rounds, or products of them, in float64.
+        """Return uniform numbers in (0, 1) of rows in their rounds, or products of them, in float64.
 
         They are hashes of seed, round and place, the same bits on every backend.
 
@@ -60,24 +60,24 @@ class Backend(Protocol):
         ...
 
     def fuse(self, function: F) -> F:
-        """Return a function of arrays without side effects as one that runs faster, if there is a way."""
+        """Return a faster version of a function of arrays without side effects, if the backend has one."""
         ...
 
 
 class Rows:
     """Some of ``E`` environments.
 
-    All of them are the common case, when episodes of equal length end together: arrays are replaced as a
-    whole then.
+    Often these are all environments, since episodes of equal length end together; then whole arrays are
+    replaced.
 
     Args:
-        mask: True for those that are meant (E,), on the host.
-        index: Their places, as the backend's arrays are indexed.
+        mask: True for the chosen environments (E,), on the host.
+        index: Their indices, in the form that the backend's arrays take.
         here: The mask as an array of the backend.
 
     Attributes:
-        host: Their places (R,), on the host.
-        all: Whether every environment is meant.
+        host: Indices of the environments (R,), on the host.
+        all: Whether every environment is chosen.
     """
 
     def __init__(self, mask: BoolArray, index: Array, here: Array) -> None:
@@ -91,11 +91,11 @@ class Rows:
         return len(self.host)
 
     def of(self, values: Array) -> Array:
-        """These rows (R, ...) of an array (E, ...)."""
+        """Return these rows (R, ...) of an array (E, ...)."""
         return values if self.all else values[self._index]
 
     def put(self, old: Array, fresh: Array) -> Array:
-        """An array (E, ...) with fresh values (R, ...) in these rows; the old one is left as it was."""
+        """Return an array (E, ...) with fresh values (R, ...) in these rows; the old one stays unchanged."""
         if self.all:
             return fresh
         merged = namespace(old).asarray(old, copy=True)
@@ -103,7 +103,7 @@ class Rows:
         return merged
 
     def fill(self, old: Array, value: float) -> Array:
-        """An array (E, ...) with one value in these rows; the old one is left as it was."""
+        """Return an array (E, ...) with one value in these rows; the old one stays unchanged."""
         if self.all:
             return namespace(old).full_like(old, value)
         merged = namespace(old).asarray(old, copy=True)

@@ -18,7 +18,7 @@ class NumpyBackend:
     name = "numpy"
 
     def __reduce__(self) -> str:
-        # There is one: copies of environments, too, go on with the compiled loops.
+        # There is only one, so copies of environments use the compiled loops too.
         return "NUMPY"
 
     def array(self, values: npt.ArrayLike, *, keep: bool = False) -> npt.NDArray[Any]:
@@ -35,13 +35,13 @@ class NumpyBackend:
         return Rows(mask, mask, mask)
 
     def uniform(self, seeds: Array, rounds: Array, count: int, factors: int = 1) -> FloatArray:
-        """Uniform numbers by a compiled loop."""
+        """Return uniform numbers, from a compiled loop."""
         out = np.empty((len(seeds), count // factors))
         products(seeds, rounds.view(np.uint64), count, factors, out)
         return out
 
     def fuse(self, function: F) -> F:
-        """Return the function as it is: what takes long is compiled already."""
+        """Return the function as it is: the slow parts are compiled already."""
         return function
 
 

@@ -27,10 +27,10 @@ class TorchBackend:
         device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a device object.
         dtype: Type of everything that is not a whole number: ``"float64"``, ``"float32"`` or one of PyTorch's
             types of these names.
-        compiled: Let PyTorch compile what :meth:`fuse` is given.
+        compiled: Whether PyTorch compiles the functions that :meth:`fuse` is given.
 
     Raises:
-        ScenarioError: If there is no such device here, or for another type.
+        ScenarioError: If the device is not available, or the type is not supported.
     """
 
     name = "torch"
@@ -65,7 +65,7 @@ class TorchBackend:
         copied = np.array(values, order="C")
         tensor = torch.from_numpy(copied.view(np.int64) if copied.dtype == np.uint64 else copied)
         if self.device.type == "cuda":
-            # Only from pinned memory does a GPU copy by itself.
+            # A GPU copies by itself only from pinned memory.
             tensor = tensor.pin_memory()
         real = self.real if copied.dtype.kind == "f" and not keep else None
         return tensor.to(self.device, real, non_blocking=True)
@@ -76,7 +76,7 @@ class TorchBackend:
         return copied
 
     def rows(self, mask: BoolArray) -> Rows:
-        """Choose rows of a batch; where all are meant, nothing is copied to the device."""
+        """Choose rows of a batch; if all are chosen, nothing is copied to the device."""
         if mask.all():
             everyone = torch.ones(len(mask), dtype=torch.bool, device=self.device)
             return Rows(mask, None, everyone)
@@ -84,13 +84,13 @@ class TorchBackend:
         return Rows(mask, index, torch.from_numpy(mask.copy()).to(self.device))
 
     def uniform(self, seeds: Tensor, rounds: Tensor, count: int, factors: int = 1) -> Tensor:
-        """Uniform numbers, or products of them, in float64."""
+        """Return uniform numbers, or products of them, in float64."""
         first = seeds + rounds * count
         drawn = numbers(first[:, None] + torch.arange(count, device=seeds.device))
         return drawn if factors == 1 else drawn.reshape(len(seeds), factors, -1).prod(dim=1)
 
     def fuse(self, function: F) -> F:
-        """Return a function whose operations PyTorch joins into few kernels, if that is wanted.
+        """Return a function whose operations PyTorch joins into few kernels, if the backend compiles.
 
         It is compiled in the first call, which takes seconds to a minute, and again for tensors of another
         shape; results differ by rounding.
@@ -109,10 +109,10 @@ class TorchBackend:
 
 
 def numbers(words: Tensor) -> Tensor:
-    """Numbers in (0, 1) from sums of seeds and counters, as :func:`collapipe_env.kernels.numbers.number` has.
+    """Return numbers in (0, 1) from sums of seeds and counters; see :func:`~.kernels.numbers.number`.
 
-    Integers with a sign wrap around in products as those without one do, so the bits are the same. The type
-    is always float64: products of numbers would vanish in float32, and a number near 1 become 1.
+    Signed integers wrap around in products like unsigned ones, so the bits are the same. The type is always
+    float64: in float32 products of numbers would vanish, and numbers near 1 would become 1.
 
     Args:
         words: int64, any shape; the bits are those of NumPy's uint64.
@@ -125,18 +125,18 @@ def numbers(words: Tensor) -> Tensor:
 
 
 def _signed(word: int) -> int:
-    """The signed number of 64 bits that has the bits of an unsigned one."""
+    """Return the signed 64-bit number that has the bits of an unsigned one."""
     return word - 2**64 if word >= 2**63 else word
 
 
 def _shifted(words: Tensor, bits: int) -> Tensor:
-    """Shifted right with zeros from the left; PyTorch copies the sign."""
+    """Return words shifted right, with zeros from the left; PyTorch's own shift copies the sign."""
     return (words >> bits) & ((1 << (64 - bits)) - 1)
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the compiler's warnings about PyTorch's own parts and about caches of types to itself."""
+    """Silence the compiler's warnings about PyTorch's own parts and about caches of types."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""Arrivals of micro-batches, their number and which ones, from one uniform number for each local step."""
+"""Arrivals of micro-batches in each local step: their number, and the choice of those that arrive."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def arrivals(
     arrived: IntArray,
     pick: WordArray,
 ) -> None:
-    """Count what arrives: the inverse of the binomial distribution function at a uniform number.
+    """Count the arrivals: the inverse of the binomial distribution function at a uniform number.
 
     Args:
         seeds: The rows' seeds (E,).
-        rounds: How many rounds of the streams were used before (E,).
+        rounds: Rounds of the streams that were used before (E,).
         survival: Probability that a micro-batch survives (E, N).
         micro_batches: ``M`` (E, N).
         arrived: (E, N, H), written.
@@ -49,7 +49,7 @@ def arrivals(
 
 @inlined
 def _binomial(u: float, trials: int, probability: float) -> int:
-    """Smallest count whose distribution function reaches ``u``; the probability is at most one half."""
+    """Return the smallest count whose distribution function reaches ``u``; the probability is at most 0.5."""
     odds = probability / (1.0 - probability)
     log_term = trials * math.log1p(-probability)
     count = 0
@@ -61,7 +61,7 @@ def _binomial(u: float, trials: int, probability: float) -> int:
             reached += term
             count += 1
         return count
-    # The first terms are too small for a number: a thousand micro-batches and more.
+    # The first terms underflow: there are a thousand micro-batches or more.
     reached = 0.0
     while True:
         reached += math.exp(log_term)
@@ -73,10 +73,10 @@ def _binomial(u: float, trials: int, probability: float) -> int:
 
 @compiled
 def survivors(arrived: IntArray, micro_batches: IntArray, pick: WordArray, survived: BoolArray) -> None:
-    """Choose which micro-batches survive, every set of the given size being equally likely.
+    """Choose the micro-batches that survive; every set of the given size is equally likely.
 
     Args:
-        arrived: How many survive (E, N, H).
+        arrived: Number of micro-batches that survive (E, N, H).
         micro_batches: ``M`` (E, N).
         pick: Seeds of the choices (E, N, H).
         survived: (E, N, H, M_max), written; False beyond the first ``M``.

@@ -10,12 +10,12 @@ from collapipe_env.compiled import compiled
 def link_matrices(
     link_gain: FloatArray, small_scale: FloatArray, uplink_gain: FloatArray, d2d_gain: FloatArray
 ) -> None:
-    """Multiply large-scale gains of links by small-scale ones, and lay them out as the state has them.
+    """Multiply large-scale gains of links by small-scale ones, and arrange them as in the state.
 
     Args:
         link_gain: (E, N (1 + K (K+1) / 2)): uplinks, then each cluster's pairs of nodes in the order (0, 1),
             (0, 2), ..., (K-1, K).
-        small_scale: Likewise.
+        small_scale: Small-scale gains in the same order.
         uplink_gain: (E, N), written.
         d2d_gain: (E, N, K+1, K+1), written: symmetric, with a diagonal of zeros.
     """

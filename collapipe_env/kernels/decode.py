@@ -1,4 +1,4 @@
-"""Actions to allocations, row by row (the rules are those of :class:`~collapipe_env.codec.ActionCodec`)."""
+"""Decoding of actions to allocations, row by row; see :class:`~collapipe_env.codec.ActionCodec`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled, compiled_inner, inlined
 
 ALL_FINITE = -1
-"""Result of :func:`decode_rows` where it found no fault."""
+"""Result of :func:`decode_rows` if all actions are finite."""
 
 
 class DecodeLimits(NamedTuple):
@@ -43,18 +43,18 @@ def decode_rows(
         choices: Allowed numbers of micro-batches, ascending.
         actions: Clipped to [-1, 1] here.
         memory_cap: Blocks that each device can hold.
-        totals: Blocks that the devices of each cluster hold together (E, N), or nothing (0, 0) where that is
-            ``L`` everywhere.
+        totals: Blocks that the devices of each cluster hold together (E, N), or an empty array (0, 0) where
+            that is ``L`` everywhere.
         blocks: (E, N, K), written.
         micro_batches: (E, N), written.
         bandwidth: (E, N), written.
-        device_power: (E, N, K), written: logarithms of the powers in W, for the caller to take the
-            exponential of all at once.
-        cu_power: (E, N), written, likewise.
+        device_power: (E, N, K), written: logarithms of the powers in W; the caller takes the exponential of
+            all at once.
+        cu_power: (E, N), written: logarithms too.
 
     Returns:
-        ``ALL_FINITE``, or the flat place of the first action that is no finite number; what was written is of
-        no use then.
+        ``ALL_FINITE``, or the flat index of the first action that is not a finite number; the arrays are then
+        useless.
     """
     E, N, K = blocks.shape
     width = 2 * K + 3
@@ -89,7 +89,7 @@ def decode_rows(
 
 @inlined
 def _unit(action: float) -> float:
-    """From [-1, 1] to [0, 1], clipped."""
+    """Map [-1, 1] to [0, 1], clipped."""
     low = -1.0 if action < -1.0 else action
     return 0.5 * ((1.0 if low > 1.0 else low) + 1.0)
 
@@ -98,14 +98,14 @@ def _unit(action: float) -> float:
 def apportion_row(
     total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
 ) -> None:
-    """:func:`collapipe_env.apportionment.apportion` for one row, with the same result.
+    """Apportion one row, with the same result as :func:`collapipe_env.apportionment.apportion`.
 
     Args:
         total: Blocks to hand out.
-        weight: Non-negative weights (K,); used up.
-        room: Caps (K,), whole numbers; used up.
+        weight: Non-negative weights (K,); overwritten.
+        room: Caps (K,), whole numbers; only read.
         handed: (K,), written: whole numbers.
-        remainder: (K,), to work in.
+        remainder: Workspace (K,).
     """
     K = len(weight)
     preferred = wanted = 0.0
@@ -113,15 +113,15 @@ def apportion_row(
         weight[k] = weight[k] if room[k] > 0.0 else 0.0
         preferred += weight[k]
     for k in range(K):
-        # No preference at all is an even split.
+        # Without any preference the split is even.
         if preferred <= 0.0 and room[k] > 0.0:
             weight[k] = 1.0
         wanted += room[k] if weight[k] > 0.0 else 0.0
     first = min(wanted, total)
     _apportion_within(first, weight, room, handed, remainder)
     if first < total:
-        # The devices asked for cannot hold all: the rest goes evenly to those that still have room. They
-        # hold nothing yet, for those with a preference are full.
+        # The preferred devices cannot hold everything: the rest goes evenly to the others that have room.
+        # These hold nothing yet, since all preferred devices are full.
         for k in range(K):
             weight[k] = 1.0 if handed[k] == 0.0 and room[k] > 0.0 else 0.0
         spill = np.empty(K)
@@ -136,7 +136,7 @@ def _apportion_within(
 ) -> None:
     """Apportion among the devices of positive weight, which can hold the total."""
     K = len(weight)
-    # Water-filling: who would get more than fits is full, and the others share what is left, until all fit.
+    # Water-filling: a device that would get more than fits is full, and the others share the rest.
     for k in range(K):
         handed[k] = 0.0 if weight[k] > 0.0 else -1.0
     level, filling = 0.0, True
@@ -157,7 +157,7 @@ def _apportion_within(
     for k in range(K):
         quota = room[k] if handed[k] > 0.0 else level * weight[k]
         down, nearest = math.floor(quota), math.floor(quota + 0.5)
-        # A quota that is whole up to rounding is whole: encoded allocations decode to themselves.
+        # A quota that is whole apart from rounding is whole: encoded allocations decode to themselves.
         exact = abs(quota - nearest) < 1e-4
         # Remainders that differ by rounding only are ties: the lower index wins.
         part = 0.0 if exact else np.rint((quota - down) * 1e6)

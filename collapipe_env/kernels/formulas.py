@@ -69,7 +69,7 @@ def _sqrt(x: Any) -> Any:
 def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
     if not _is_number(x):
         return None
-    # Of lengths in metres: faster than the C library's, which also takes numbers whose squares overflow.
+    # For lengths in metres: faster than the C library's hypot, which also handles squares that overflow.
     return lambda x, y: math.sqrt(x * x + y * y)
 
 
@@ -86,8 +86,8 @@ def _cos_sin_of_turns(turns: Any) -> Any:
         return None
 
     def numbers(turns: float) -> tuple[float, float]:
-        # Taylor's series within an eighth of a turn, where sixteen powers leave nothing but rounding. Without
-        # branches and calls: the processor computes several at once.
+        # Taylor series within an eighth of a turn, where sixteen powers leave only rounding errors. There are
+        # no branches and calls, so the processor computes several at once.
         quarters = math.floor(4.0 * turns + 0.5)
         y = (2.0 * math.pi) * (turns - 0.25 * quarters)
         z = y * y

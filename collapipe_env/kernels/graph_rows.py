@@ -18,17 +18,18 @@ from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import downlink_rate, shannon_rate, uplink_rate, usable_snr
 
 LOG_BOUND = 80.0
-"""Bound of every logarithm, either way: a factor of 5e34, which single precision can still hold."""
+"""Bound of every logarithm, upwards and downwards: a factor of 5e34, which single precision can still
+hold."""
 
 
 class GraphScales(NamedTuple):
-    """Numbers of the observer that the scenario's parameters do not hold.
+    """Numbers of the observer that the scenario's parameters do not contain.
 
     Attributes:
-        reference_w: Power at which radio features hold [W].
-        passes: Forward and backward pass in forward passes.
+        reference_w: Transmit power that radio features assume [W].
+        passes: Cost of a forward and a backward pass together, in forward passes.
         hop_bits: Bits of a hop in a round [bit].
-        least_s: Added to times that may be zero [s].
+        least_s: Time added to times that may be zero [s].
     """
 
     reference_w: float
@@ -40,7 +41,8 @@ class GraphScales(NamedTuple):
 class GraphSystem(NamedTuple):
     """Arrays (E, ...) that are observed, as :class:`~collapipe_env.simulator.state.SystemState` names them.
 
-    ``previous_blocks`` are those that devices held in the round before, (0, 0, 0) where that costs nothing.
+    ``previous_blocks`` are the blocks that devices held in the round before; of shape (0, 0, 0) where a
+    change of holders costs nothing.
     """
 
     uplink_gain: FloatArray
@@ -86,7 +88,7 @@ def write_row(
         device: Receives features of devices (N, K, 8).
         hop: Receives features of hops (N, K+1, K+1, 2).
         between: Receives features of two clusters (N, N, 1).
-        present: Receives 1 where a device is there (N, K).
+        present: Receives 1 where a device is present (N, K).
     """
     N, K = present.shape
     H, B, p = parameters.local_steps, parameters.batch_size, scales.reference_w
@@ -139,7 +141,7 @@ def write_row(
         for i in range(K + 1):
             hop[n, i, i, 0] = hop[n, i, i, 1] = 0.0
             for j in range(i):
-                # Both ways alike: gains are symmetric, and so is the reference power.
+                # The same both ways: gains are symmetric, and all nodes send with the reference power.
                 if not system.present[e, n, i - 1] or (j > 0 and not system.present[e, n, j - 1]):
                     seconds, level = 0.0, 0.0
                 else:

@@ -9,11 +9,11 @@ from collapipe_env.physics.migration import LOST, STAY, TRAVEL
 
 @compiled
 def holder_rows(blocks: IntArray, holders: BoolArray) -> None:
-    """Say who holds which block under plans of one device a stage, in the order of the devices.
+    """Write the holder of each block under plans of one device a stage, in the order of the devices.
 
     Args:
         blocks: Consecutive blocks of each device (E, N, K).
-        holders: (E, N, L, K+1), written; the first node is the server, which holds what is left.
+        holders: (E, N, L, K+1), written; the first node is the server, which holds the remaining blocks.
     """
     E, N, L, nodes = holders.shape
     for e in range(E):
@@ -47,7 +47,7 @@ def handover_rows(
 
     Args:
         before: Holders in the round before (E, N, L, K+1).
-        present: Devices that are there (E, N, K).
+        present: Present devices (E, N, K).
         after: Holders now (E, N, L, K+1).
         moves: Whether moments travel at all.
         moved: (E, N, K, K), written.

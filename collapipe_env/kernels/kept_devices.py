@@ -10,12 +10,12 @@ from collapipe_env.compiled import compiled
 def staying_rows(
     present: BoolArray, left: BoolArray, order: FloatArray, caps: IntArray, blocks: int, stays: BoolArray
 ) -> None:
-    """Find the devices that are there: those left, and as many of the others as the encoder needs.
+    """Find the devices that stay: those that do not go, and as many of the others as the encoder needs.
 
     Args:
-        present: Devices that are there before anybody goes (R, N, K).
+        present: Devices that are present before any goes (R, N, K).
         left: Devices that do not go (R, N, K).
-        order: Of those who go the ones with the smallest numbers stay (R, N, K).
+        order: Order in which devices that would go are kept: smallest numbers first (R, N, K).
         caps: Blocks that fit the memory of each device (R, N, K).
         blocks: Encoder depth ``L``.
         stays: (R, N, K), written.
@@ -31,7 +31,7 @@ def staying_rows(
             for k in range(K):
                 if left[r, n, k] or not present[r, n, k] or room >= blocks:
                     continue
-                # Room on those left, and on those who go but stay before this one.
+                # Room on the devices that do not go, and on those that are kept before this one.
                 before = room
                 for j in range(K):
                     goes = present[r, n, j] and not left[r, n, j]

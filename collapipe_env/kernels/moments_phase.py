@@ -31,7 +31,7 @@ def phase_rows(
         radio: Noise density [W/Hz], bandwidth of a hop [Hz], largest usable SNR and waterfall threshold.
         repeat_until_success: Whether lost packets are sent again.
         block_bits: Both moments of one block [bit].
-        through_cu: Whether all goes over the CU.
+        through_cu: Whether all moments go over the CU.
         power: Transmit powers (E, N, K+1) [W].
         gain: ``G`` (E, N, K+1, K+1).
         cross_gain: ``X`` (E, N, N).

@@ -22,13 +22,13 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 
 @inlined
 def number(word: np.uint64) -> float:
-    """A number in (0, 1), both ends excluded, from the sum of a seed and a counter."""
+    """Return a number in (0, 1), both ends excluded, from the sum of a seed and a counter."""
     return number_at(word * STEP)
 
 
 @inlined
 def number_at(z: np.uint64) -> float:
-    """The number of a state of the generator, the sum of a seed and a counter times :data:`STEP`."""
+    """Return the number of a generator's state: the sum of a seed and a counter, times :data:`STEP`."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
@@ -42,14 +42,14 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out
 
     Args:
         seeds: The rows' seeds (R,).
-        rounds: How many rounds of the streams were used before (R,).
+        rounds: Rounds of the streams that were used before (R,).
         stride: Numbers that a round uses, at least ``factors`` times the columns of ``out``.
         factors: Numbers in a product, 1 for the uniform numbers themselves.
         out: (R, C), written.
     """
     R, C = out.shape
     for r in range(R):
-        # From state to state by a sum: it takes less time than a product.
+        # A sum leads from state to state: it takes less time than a product.
         state = (seeds[r] + rounds[r] * np.uint64(stride)) * STEP
         for i in range(C):
             out[r, i] = number_at(state)
@@ -63,7 +63,7 @@ def products(seeds: WordArray, rounds: WordArray, stride: int, factors: int, out
 
 @jitable
 def normal_pair(logarithm: Array, u: Array) -> tuple[Array, Array]:
-    """Two independent standard normal numbers from two uniform ones (Box and Muller).
+    """Return two independent standard normal numbers from two uniform ones (Box and Muller).
 
     Args:
         logarithm: Logarithm of the first uniform number, which is in (0, 1); an array or a number.
@@ -80,7 +80,7 @@ def normal_rows(u: FloatArray, first: int, apart: FloatArray, out: FloatArray) -
     Args:
         u: Uniform numbers (R, ...).
         first: Column of the first pair.
-        apart: Room for the pairs of a row (2, P).
+        apart: Workspace for the pairs of a row (2, P).
         out: (R, 2 P) or (R, 2 P - 1), written.
     """
     R, C = out.shape
@@ -89,7 +89,7 @@ def normal_rows(u: FloatArray, first: int, apart: FloatArray, out: FloatArray) -
         for pair in range(pairs):
             apart[0, pair] = math.log(u[r, first + 2 * pair])
             apart[1, pair] = u[r, first + 2 * pair + 1]
-        # By themselves, without a call and side by side: the processor computes several pairs at once.
+        # A loop of its own, without calls to the library: the processor computes several pairs at once.
         for pair in range(pairs):
             apart[0, pair], apart[1, pair] = normal_pair(apart[0, pair], apart[1, pair])
         for i in range(C):

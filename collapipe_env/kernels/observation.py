@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 @compiled
 def observe_rows(scales: Scales, state: Seen, out: npt.NDArray[np.float32]) -> None:
-    """Write observations, with the gains as they are: :func:`scale_gains` wants their logarithms.
+    """Write observations with the gains unscaled; :func:`scale_gains` takes their logarithms.
 
     Args:
         scales: Constants of the scenario.
@@ -83,14 +83,14 @@ def show_rows(
     first: int,
     out: npt.NDArray[np.float32],
 ) -> None:
-    """Write a feature: numbers less an offset and over a scale, within bounds.
+    """Write a feature, ``(values - offset) / scale``, clipped to bounds.
 
     Args:
         values: The numbers (E, C).
-        offset: See there.
-        scale: See there.
+        offset: Offset of the feature.
+        scale: Scale of the feature.
         bounds: Least and greatest number shown.
-        first: Column of the first of them.
+        first: Column of the first number.
         out: Observations (E, at least first + C), written.
     """
     E, C = values.shape
@@ -102,7 +102,7 @@ def show_rows(
 
 @compiled
 def scale_gains(scales: Scales, clusters: int, devices: int, out: npt.NDArray[np.float32]) -> None:
-    """Turn logarithms of gains into scaled and clipped dB, 0 for absent devices; single precision will do.
+    """Turn logarithms of gains into scaled and clipped dB, 0 for absent devices; single precision is enough.
 
     Args:
         scales: Constants of the scenario.

@@ -1,7 +1,8 @@
-"""Costs of plain plans, row by row: one device a stage, GPipe, the decoder alone on the server.
+"""Costs of plain plans, row by row: one device a stage, GPipe, only the decoder on the server.
 
-The chain of a plan is walked hop by hop, where :func:`collapipe_env.simulator.costs.round_costs` in its
-general form looks at all pairs of nodes. Both use the same formulas (:mod:`collapipe_env.kernels.formulas`).
+The loop walks a plan's chain hop by hop, whereas the general form,
+:func:`collapipe_env.simulator.costs.round_costs`, looks at all pairs of nodes. Both use the same formulas
+(:mod:`collapipe_env.kernels.formulas`).
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 class PlainPlan(NamedTuple):
     """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them.
 
-    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none where nothing is decided, the first one where
-    recomputation alone is, and else all of them.
+    ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none if no decision is open, the first one if only
+    recomputation is open, otherwise all of them.
     """
 
     blocks: IntArray
@@ -74,8 +75,8 @@ class PlainPlan(NamedTuple):
 class System(NamedTuple):
     """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
 
-    ``listener_gain`` is that of each cluster's weakest listener to the broadcast. Known gains are those by
-    which senders choose their rates where these are committed; otherwise nobody reads them.
+    ``listener_gain`` is the gain of each cluster's weakest listener to the broadcast. Senders choose
+    committed rates by the known gains; without committed rates these are not read.
     """
 
     uplink_gain: FloatArray
@@ -96,7 +97,7 @@ class OpenedRows(NamedTuple):
     """Rows of opened decisions.
 
     ``other_setting`` is 1 where a cluster takes the other setting of recomputation, ``local_steps`` is
-    ``H_n``, and ``counted`` -1 where a cluster takes part, else the ``T_n`` that it counts [s].
+    ``H_n``, and ``counted`` is -1 where a cluster takes part, otherwise the ``T_n`` that counts for it [s].
     """
 
     other_setting: int
@@ -112,7 +113,7 @@ class RoundRows(NamedTuple):
 
 
 class ClusterRows(NamedTuple):
-    """Rows that it writes for each cluster; ``allreduce`` is zero in plain plans, ``latency`` of one way."""
+    """Rows written for each cluster; ``allreduce`` is zero in plain plans, ``latency`` is that of one way."""
 
     delay: int
     local_step: int
@@ -132,7 +133,7 @@ class ClusterRows(NamedTuple):
 
 
 class NodeRows(NamedTuple):
-    """Rows that it writes for each node."""
+    """Rows that the loop writes for each node."""
 
     energy: int
     energy_ratio: int
@@ -141,14 +142,14 @@ class NodeRows(NamedTuple):
 
 
 class DeviceRows(NamedTuple):
-    """Rows that it writes for each device."""
+    """Rows that the loop writes for each device."""
 
     memory: int
     compute_forward: int
     compute_backward: int
 
 
-# Few arrays with numbered rows rather than one for each name: Numba takes each array apart in every call.
+# Few arrays with numbered rows rather than one for each name: Numba unpacks each array in every call.
 OPENED = OpenedRows(*range(3))
 ROUND = RoundRows(*range(2))
 CLUSTER = ClusterRows(*range(15))
@@ -166,7 +167,7 @@ def plain_round(
     nodes: FloatArray,
     devices: FloatArray,
 ) -> None:
-    """Cost plain plans.
+    """Compute the costs of plain plans.
 
     Args:
         c: Parameters of the scenario.
@@ -227,7 +228,7 @@ def _plays(plan: PlainPlan, e: int, n: int) -> bool:
 
 @inlined
 def _steps(c: Parameters, plan: PlainPlan, e: int, n: int) -> float:
-    """Local steps of a cluster that takes part, ``H_n``."""
+    """Return the local steps ``H_n`` of a cluster that takes part."""
     several = plan.opened.shape[0] > 2
     steps: float = plan.opened[OPENED.local_steps, e, n] if several else c.local_steps
     return steps
@@ -237,7 +238,7 @@ def _steps(c: Parameters, plan: PlainPlan, e: int, n: int) -> float:
 def _sits_out(
     plan: PlainPlan, e: int, n: int, clusters: FloatArray, nodes: FloatArray, devices: FloatArray
 ) -> None:
-    """Write the rows of a cluster that sits the round out: nothing, but for the delay that it counts."""
+    """Write the rows of a cluster that sits out: zeros, except the delay that counts and a survival of 1."""
     for row in range(clusters.shape[0]):
         clusters[row, e, n] = 0.0
     clusters[CLUSTER.delay, e, n] = plan.opened[OPENED.counted, e, n]
@@ -252,7 +253,7 @@ def _sits_out(
 
 @inlined
 def _pace_own_steps(c: Parameters, plan: PlainPlan, e: int, clusters: FloatArray) -> float:
-    """Let local steps wait for those of clusters that still take one; return the longest ``T_n`` [s]."""
+    """Let local steps wait for all clusters that still take one, and return the longest ``T_n`` [s]."""
     N = clusters.shape[2]
     most = slowest = 0.0
     for n in range(N):
@@ -311,7 +312,7 @@ def _cluster(
     received: FloatArray,
     work: FloatArray,
 ) -> None:
-    """Cost one cluster's plan, whose interference is known; the last four arrays are to work in."""
+    """Compute the costs of one cluster, whose interference is known; the last four arrays are workspace."""
     K = plan.blocks.shape[2]
     extra, radio = c.overheads, c.radio_power
     ratio, activation_bytes, working_bytes = c.backward_over_forward, c.activation_bytes, c.working_bytes
@@ -467,14 +468,14 @@ def _cluster(
 
 @inlined
 def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
-    """Seconds per bit of a device-to-device link, repeats included, and its failure exponent."""
+    """Return a device-to-device link's seconds per bit, repeats included, and its failure exponent."""
     exponent = failure_exponent(snr, c.waterfall_threshold)
     return seconds_per_bit(rate, exponent, c.repeat), exponent
 
 
 @inlined
 def _d2d_rate(c: Parameters, snr: float, known_snr: float) -> float:
-    """Rate of a device-to-device link [bit/s], of which the sender may know another SNR."""
+    """Return the rate of a device-to-device link [bit/s], whose sender may know another SNR."""
     rate: float = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
     if c.committed:
         chosen = shannon_rate(usable_snr(known_snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
@@ -484,5 +485,5 @@ def _d2d_rate(c: Parameters, snr: float, known_snr: float) -> float:
 
 @inlined
 def _message(c: Parameters, seconds_per_bit: float) -> float:
-    """Overhead of one message on a device-to-device link [s]."""
+    """Return the overhead of one message on a device-to-device link [s]."""
     return c.overheads.message_s + c.overheads.header_bits * seconds_per_bit

@@ -45,11 +45,11 @@ def queue_rows(
 
 @compiled
 def hold_rows(backlog: FloatArray, present: BoolArray, following: FloatArray, held: FloatArray) -> None:
-    """Leave the queues of devices that are away as they were, and sum up.
+    """Leave the queues of absent devices as they were, and sum up.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
-        present: Devices that are there (E, N, K).
+        present: Present devices (E, N, K).
         following: ``z(t+1)`` (E, N, K+1), changed.
         held: Sum over the nodes of ``z(t+1)`` (E,), written.
     """

@@ -46,7 +46,7 @@ def learn_rows(
         round_index: Rounds played before this one (E,).
         progress: Progress before it (E,).
         reached: Progress after it (E,), written.
-        loss: The loss there (E,), written.
+        loss: Loss after it (E,), written.
     """
     E, N, H = arrived.shape
     for e in range(E):
@@ -98,7 +98,7 @@ def learn_own_rows(
 
     Args:
         base: Constants of a local step at ``H = 0``.
-        plan: Constants of what plans decide.
+        plan: Constants of the terms that plans decide.
         curve: Constants of the loss curve.
         batch_size: Samples ``B`` of a cluster's mini-batch.
         arrived: Micro-batches whose gradients arrived (E, N, H).
@@ -108,7 +108,7 @@ def learn_own_rows(
         steps: Local steps.
         progress: Progress before the round (E,).
         reached: Progress after it (E,), written.
-        loss: The loss there (E,), written.
+        loss: Loss after it (E,), written.
     """
     E, N, H = arrived.shape
     for e in range(E):

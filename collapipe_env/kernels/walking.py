@@ -1,7 +1,7 @@
 """Devices that walk, and shadowing that walks with them, device by device and link by link.
 
-The meaning is that of :mod:`collapipe_env.dynamics.walks` and :mod:`collapipe_env.dynamics.mobility` on
-arrays.
+The counterparts on arrays are in :mod:`collapipe_env.dynamics.walks` and
+:mod:`collapipe_env.dynamics.mobility`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def pause_and_go_rows(
         side: Side of the square [m].
         pause_s: Mean of the pauses [s].
         slowest: Least speed of a leg [m/s].
-        fastest: Greatest one.
+        fastest: Greatest speed of a leg [m/s].
         x: Places (R, N, K) [m].
         y: The other coordinates.
         target_x: Ends of legs (R, N, K) [m].
         target_y: The other coordinates.
         speed: Speeds (R, N, K), 0 in a pause [m/s].
-        pause: Rests of pauses (R, N, K) [s].
+        pause: Time left of pauses (R, N, K) [s].
         there: 1 for slots of devices, 0 for others (N, K), which do not move.
         seconds: Time to move by (R,), >= 0 [s].
         u: Uniform numbers (R, at least N K MOST_LEGS NUMBERS_PER_LEG): device by device, leg by leg.
-        moved: The same six (6, R, N, K), in this order, written.
+        moved: New values of the six arrays ``x`` to ``pause`` (6, R, N, K), in this order, written.
     """
     R, N, K = x.shape
     for r in range(R):
@@ -135,7 +135,7 @@ def wander_rows(
                 at += 4
                 moved[0, r, n, k], moved[1, r, n, k] = px, py
                 moved[2, r, n, k], moved[3, r, n, k] = v, w
-                # As arrays have it, to the bit: a speed that nothing moves stays as it is.
+                # As on arrays, to the bit: a device that stands still keeps its speed.
                 moved[4, r, n, k] = math.hypot(v, w)
 
 
@@ -154,9 +154,9 @@ def leg_leaving_rows(
     """Write when devices that pause leave a circle; see :func:`collapipe_env.physics.motion.leaves_on_leg`.
 
     Args:
-        radius: Of the circle [m].
+        radius: Radius of the circle [m].
         centre: Both coordinates of its centre [m].
-        most_s: Longest time to be told [s].
+        most_s: Longest time to report [s].
         x: Places (R, N, K) [m].
         y: The other coordinates.
         target_x: Ends of legs (R, N, K) [m].
@@ -170,7 +170,7 @@ def leg_leaving_rows(
             for k in range(K):
                 px, py = x[r, n, k], y[r, n, k]
                 if speed[r, n, k] == 0.0:
-                    # Most devices stand: they leave at no time that could be told.
+                    # Most devices stand still, so they do not leave.
                     inside = hypot(px - centre, py - centre) <= radius
                     leaves_s[r, n, k] = most_s if inside else 0.0
                     continue
@@ -199,9 +199,9 @@ def course_leaving_rows(
     """Write when devices leave a circle; see :func:`collapipe_env.physics.motion.leaves_on_course`.
 
     Args:
-        radius: Of the circle [m].
+        radius: Radius of the circle [m].
         centre: Both coordinates of its centre [m].
-        most_s: Longest time to be told [s].
+        most_s: Longest time to report [s].
         x: Places (R, N, K) [m].
         y: The other coordinates.
         velocity_x: Velocities (R, N, K) [m/s].
@@ -243,7 +243,7 @@ def distance_rows(centre: float, x: FloatArray, y: FloatArray, distance: FloatAr
 def way_rows(
     before_x: FloatArray, before_y: FloatArray, x: FloatArray, y: FloatArray, ways: FloatArray
 ) -> None:
-    """Measure the ways that the two nodes of each pair went together; CUs stand still.
+    """Measure the total distance that the two nodes of each pair walked; CUs stand still.
 
     Args:
         before_x: Places before the walk (R, N, K) [m].
@@ -256,7 +256,7 @@ def way_rows(
     for r in range(R):
         at = 0
         for n in range(N):
-            # Those of pairs with the CU are the devices' own.
+            # A pair with the CU has the device's own distance.
             for k in range(K):
                 ways[r, at + k] = hypot(x[r, n, k] - before_x[r, n, k], y[r, n, k] - before_y[r, n, k])
             pair = at + K
@@ -281,8 +281,8 @@ def shadow_rows(
     Args:
         forgotten: ``1 - rho`` of each link (R, links), or of all links of a row (R, 1).
         deviation: Standard deviation of shadowing [dB].
-        u: Uniform numbers, from column ``first`` two for each two links (R, ...).
-        first: Column of the first of these.
+        u: Uniform numbers (R, ...), two for every two links, from column ``first`` on.
+        first: Column of the first number.
         before: Shadowing before (R, links) [dB].
         shadow: Shadowing after (R, links) [dB], written.
     """
@@ -308,7 +308,7 @@ def hop_rows(x: FloatArray, y: FloatArray, centre: float, hop_min_m: float, hop:
         x: Places of devices (R, N, K) [m].
         y: The other coordinates.
         centre: Both coordinates of every CU [m].
-        hop_min_m: Distance that shorter ones count as [m].
+        hop_min_m: Least distance, as which shorter ones count [m].
         hop: (R, pairs) [m], in the order of a system's ``link_gain``, written.
     """
     R, N, K = x.shape

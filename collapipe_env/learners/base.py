@@ -20,13 +20,13 @@ from collapipe_env.state_trees import Tree
 class Arrivals:
     """Number of micro-batches whose gradients arrived in each local step, and on request which ones.
 
-    The individual micro-batches are worked out only on request: only real training depends on them.
+    The individual micro-batches are worked out only on request, since only real training needs them.
 
     Attributes:
         counts: Micro-batches that arrived (E, N, H), int.
         micro_batches: Micro-batches per local step M_n (E, N).
         pick: Random words from which the arrived ones are chosen (E, N, H); every set of the counted size is
-            equally likely. ``None`` where nobody can ask which ones arrived.
+            equally likely. ``None`` where ``survived`` is not available.
         most: Largest allowed number of micro-batches M_max.
         known: True where a micro-batch arrived, if already known (E, N, H, M_max).
     """
@@ -51,7 +51,7 @@ class Arrivals:
         return cls(kept.sum(axis=-1), micro_batches, pick, survived.shape[-1], kept)
 
     def within(self, local_steps: IntArray) -> Arrivals:
-        """Return the same without arrivals in local steps that clusters do not take.
+        """Return a copy without arrivals in local steps that clusters do not take.
 
         Args:
             local_steps: Local steps that each cluster takes (E, N), int; the first ones count.
@@ -63,7 +63,7 @@ class Arrivals:
         return replace(self, counts=self.counts * taken, known=known)
 
     def only(self, clusters: BoolArray) -> Arrivals:
-        """Return the same without arrivals from the other clusters.
+        """Return a copy with the arrivals of some clusters only.
 
         Args:
             clusters: True for clusters that keep what arrived (E, N).
@@ -99,19 +99,19 @@ class RoundOutcome:
         survival: Probability that a micro-batch survives a local step, in [0, 1], shape (E, N).
         server_blocks: Number of the encoder's last blocks that the server runs, in [0, L], shape (E, N); None
             for 0 everywhere. More than 0 needs a ``server_mode`` other than ``COMMON``.
-        server_mode: Place in :data:`collapipe_env.allocation.SERVER_MODES`, shape (E,): ``COPIES`` (SplitFed
+        server_mode: Index in :data:`collapipe_env.allocation.SERVER_MODES`, shape (E,): ``COPIES`` (SplitFed
             V1) trains a server-side copy for each cluster and averages them at the end of the round,
             ``SEQUENTIAL`` (V2) has one server-side model that serves the clusters in turn, and ``COMMON``
             (-1) one head that follows the mean gradient of all clusters; None for ``COMMON`` everywhere.
         staleness: Version gap of each stage slot in optimiser steps, at least 0, shaped as ``blocks``; not
-            read in slots without blocks. A gap shows only within a round, so only with H > 1. None for 0
+            read in slots without blocks. A gap matters only within a round, so only with H > 1. None for 0
             everywhere.
         moments: Fate of the optimiser's moments of every encoder block before the round, shape (E, N, L):
             ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where all stay.
         recompute: Clusters whose devices recompute activations, shape (E, N), bool; None for the setting of
             the workload.
-        participates: Clusters that take part, shape (E, N), bool; None if all do. Nothing arrives from the
-            others, they train nothing, and the mean of the clusters' models is over those that do.
+        participates: Clusters that take part, shape (E, N), bool; None if all do. The others do not train,
+            nothing arrives from them, and the mean of the clusters' models leaves them out.
         local_steps: Local steps H_n that each cluster takes, shape (E, N), at most H; None if all take H.
     """
 
@@ -206,7 +206,7 @@ class QuickLearner(Protocol):
     """A learner that can go back at no cost, because it replaces its arrays and never writes to them."""
 
     def remember(self) -> Callable[[], None]:
-        """Remember the training so far; returns a function that puts it back."""
+        """Remember the training so far, and return a function that restores it."""
         ...
 
 
@@ -218,7 +218,7 @@ class WritesSamples(Protocol):
         """Let the model of an environment continue held-out texts; nothing of the training changes.
 
         Args:
-            count: Texts.
+            count: Number of texts.
             env: The environment.
         """
         ...
@@ -232,11 +232,11 @@ class SavesModels(Protocol):
         """Write the model of an environment; nothing of the training changes.
 
         Args:
-            folder: Folder to create; it must not exist, or be empty.
+            folder: Folder to create; it must be new or empty.
             env: The environment.
 
         Raises:
-            CheckpointError: If the model is of another kind, or the folder cannot be written.
+            CheckpointError: If a model of this kind cannot be saved, or the folder cannot be written.
         """
         ...
 
@@ -246,7 +246,7 @@ class CountsRounds(Protocol):
     """A learner whose state contains the number of rounds that each environment has played."""
 
     def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
-        """Refuse a state of other numbers of rounds.
+        """Refuse a state that contains other numbers of rounds.
 
         Args:
             tree: The learner's state, not checked yet.

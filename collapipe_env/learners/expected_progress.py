@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collapipe_env.simulator.costs import RoundCosts
 
 LEAST_PROGRESS = 1e-12
-"""Of an episode without any: its time per unit of progress is a number, and a poor one."""
+"""Progress counted for an episode that makes none: its time per unit of progress is then finite, and poor."""
 HALVINGS = 60
-"""Halvings of the search for a loss on the curve: to the last digit."""
+"""Halvings in the search for a loss on the curve; enough for the last digit."""
 
 
 @dataclass(frozen=True)
 class ExpectedProgress:
-    """Progress of rounds under a fit, of what arrives on average and at the full step size.
+    """Progress of rounds under a fit, for average arrivals and the full step size.
 
     Attributes:
         constants: Constants of the fit.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, >= 0.
         batch_size: Samples ``B`` of a cluster's mini-batch.
-        local_steps: Local steps ``H`` of rounds that do not say otherwise.
+        local_steps: Local steps ``H`` of rounds whose costs name none.
     """
 
     constants: SurrogateConstants
@@ -65,7 +65,7 @@ class ExpectedProgress:
         """
         most = max(int(steps.max()), 1)
         own = steps.astype(np.float64)
-        # The mean over arrivals stands for them: the law is nearly linear in what arrives.
+        # Mean arrivals stand in for random ones: the law is nearly linear in them.
         taken = np.arange(1, most + 1) <= steps[..., None]
         samples = self.batch_size * survival[..., None] * taken
         outcome = SurrogateOutcome(samples, mean_loss_of_packets(survival, own), own)
@@ -83,7 +83,7 @@ class ExpectedProgress:
         return self.of_round(survival, taken if costs.plays is None else np.where(costs.plays, taken, 0))
 
     def reached(self, loss: FloatArray) -> FloatArray:
-        """Return the progress after which the curve is at a loss, 0 at and above the initial one, any shape.
+        """Return the progress at which the curve reaches a loss; 0 at and above the initial loss, any shape.
 
         Infinite at the curve's floor and below it.
 
@@ -103,12 +103,12 @@ class ExpectedProgress:
 
 
 def progress_law(scenario: Scenario) -> ExpectedProgress | None:
-    """Return the law by which a scenario's rounds are compared, where their delays alone do not do.
+    """Return the law that compares a scenario's rounds, where their delays alone do not suffice.
 
     Args:
         scenario: The scenario.
 
     Returns:
-        ``None`` where all clusters take the same local steps in every round, and where the task has no fit.
+        The law; ``None`` where all clusters take the same local steps in every round, or the task has no fit.
     """
     return ExpectedProgress.of(scenario) if judged_by_target(scenario) and has_fit(scenario) else None

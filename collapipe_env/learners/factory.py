@@ -134,7 +134,7 @@ def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_e
         built = build(scenario, num_envs)
     except CollaPipeError:
         raise
-    except Exception as error:  # the user's code raises what it likes
+    except Exception as error:  # the user's code may raise anything
         raise ScenarioError(
             f"{label} cannot be built: {type(error).__name__}: {reason(error)}; it {LEARNERS.use}"
         ) from error

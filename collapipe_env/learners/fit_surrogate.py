@@ -107,9 +107,9 @@ class Options:
 def conditions_of(
     scenario: Scenario, listed: Sequence[Condition], besides: Sequence[Condition] = ()
 ) -> list[Condition]:
-    """Return the conditions that differ in this scenario, from each other and from others.
+    """Return the listed conditions that differ in this scenario, from each other and from those in use.
 
-    With a single cluster, for instance, half of the clusters are the same as all of them.
+    With a single cluster, for instance, half of the clusters and all clusters are the same.
 
     Args:
         scenario: The scenario of the fit.
@@ -147,7 +147,7 @@ def real_runs(
         runs_file: File of finished runs.
     """
     kept = RunsFile(runs_file)
-    # Seed by seed, so that an interrupted call has something of every condition.
+    # Seed by seed, so that an interrupted call has runs of every condition.
     wanted = [(condition, seed) for seed in range(options.seeds) for condition in conditions]
     keys = [run_key(scenario, condition, seed, options.rounds) for condition, seed in wanted]
     done = sum(kept.losses(key) is not None for key in keys)
@@ -170,7 +170,7 @@ def _tick(bar: tqdm[Any]) -> None:
 
 
 def fit_all(runs: Sequence[Run]) -> tuple[SurrogateConstants, list[Matched]]:
-    """Return the constants; those that pairs of runs at equal numbers of local steps tell are found there.
+    """Return the constants; those of :data:`APART` come from pairs of runs, where there are such pairs.
 
     Args:
         runs: Runs of the fit.
@@ -225,7 +225,7 @@ def entry_of(
 
 
 def _cut(options: Options, runs: Sequence[Run]) -> int:
-    """Conditions of which only the part before overfitting counts."""
+    """Return the number of conditions whose runs were cut at overfitting."""
     whole = 1 + options.rounds // EVALUATE_EVERY
     return sum(len(group[0].losses) < whole for group in by_condition(runs).values())
 
@@ -235,7 +235,7 @@ def table(constants: SurrogateConstants, fitted: Sequence[Run], held_out: Sequen
     lines = [f"{'':9} {'condition':44} {'real':>8} {'surrogate':>9} {'RMSE of mean':>12}   final loss, nat"]
     for name, runs in (("fitted", fitted), ("held out", held_out)):
         for condition, group in by_condition(runs).items():
-            # A single evaluation is noisy: the last fifth of them stands for the end.
+            # A single evaluation is noisy, so the mean of the last fifth stands for the end.
             last = -(-len(group[0].losses) // 5)
             real = np.mean([run.losses[-last:] for run in group])
             predicted = np.mean([predicted_losses(constants, run)[-last:] for run in group])
@@ -258,7 +258,7 @@ def stored_fits(path: Path) -> dict[str, Any]:
     """Return the entries of a file of fits; none if there is no file yet.
 
     Raises:
-        DataError: If it is damaged.
+        DataError: If the file is damaged.
     """
     if not path.exists():
         return {}
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.check()
         import torch
 
-        # Small models train fastest in one thread, and losses do not depend on the number of cores then.
+        # Small models train fastest in one thread, and losses then do not depend on the number of cores.
         torch.set_num_threads(1)
         base = load_scenario(options.scenario)
         task = options.task or base.workload.task

@@ -1,4 +1,4 @@
-"""The idle learner, which learns nothing; for uses in which only delays and energies matter."""
+"""The idle learner, which learns nothing; for uses where only delays and energies matter."""
 
 from __future__ import annotations
 

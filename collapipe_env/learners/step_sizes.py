@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def step_factor(schedule: str, step: int, warmup_steps: int, steps: int) -> float:
     """Return a local step's share of the full step size, in [0, 1].
 
-    Warm-up: ``(t + 1) / (W + 1)`` in the steps ``t < W``, which meets 1 at ``t = W``. From there on, with
-    ``p = (t - W) / (S - W)`` of the way gone (1 from the step ``S`` on):
+    Warm-up: ``(t + 1) / (W + 1)`` in the steps ``t < W``, which reaches 1 at ``t = W``. From there on, with
+    ``p = (t - W) / (S - W)``, the share of the way covered (1 from step ``S`` on):
 
     - ``constant``: 1
     - ``linear``: ``1 - p``
     - ``cosine``: ``(1 + cos(pi p)) / 2`` (Loshchilov and Hutter, arXiv 1608.03983, without restarts)
-    - ``inverse-sqrt``: ``sqrt((W + 1) / (t + 1))``, whatever S (Vaswani et al., 2017, arXiv 1706.03762, whose
+    - ``inverse-sqrt``: ``sqrt((W + 1) / (t + 1))``, for any S (Vaswani et al., 2017, arXiv 1706.03762, whose
       first step is step 1 and whose peak is at step ``W + 1``)
 
     Args:
@@ -29,7 +29,7 @@ def step_factor(schedule: str, step: int, warmup_steps: int, steps: int) -> floa
         step: ``t``, 0 for the first local step of the first round; with ``H`` local steps a round, step ``h``
             of round ``r`` is ``r H + h``.
         warmup_steps: ``W``, at least 0.
-        steps: ``S`` that linear and cosine are laid out for, at least 1.
+        steps: ``S``, the steps that linear and cosine span, at least 1.
 
     Raises:
         ValueError: If there is no such schedule.
@@ -50,7 +50,7 @@ class StepSizes:
     """Sets the step sizes of a run's optimisers at the start of every local step.
 
     Attributes:
-        step: Local steps that have begun, of all rounds.
+        step: Local steps begun in all rounds.
     """
 
     def __init__(self, learning: LearningSpec, steps: int) -> None:
@@ -58,7 +58,7 @@ class StepSizes:
 
         Args:
             learning: Schedule and warm-up.
-            steps: Local steps that the schedule is laid out for.
+            steps: Local steps that the schedule spans.
         """
         self._learning, self._steps = learning, steps
         self.step = 0
@@ -67,7 +67,7 @@ class StepSizes:
         """Set the local step's step sizes.
 
         Args:
-            optimizers: All that the step uses; one that is seen for the first time has its full step size.
+            optimizers: All optimisers that the step uses; a new one must have its full step size.
         """
         factor = self.next_factor()
         for optimizer in optimizers:
@@ -75,7 +75,7 @@ class StepSizes:
                 group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
 
     def next_factor(self) -> float:
-        """Begin a local step; returns its share of the full step size."""
+        """Begin a local step, and return its share of the full step size."""
         learning = self._learning
         factor = step_factor(learning.schedule, self.step, learning.warmup_steps, self._steps)
         self.step += 1

@@ -33,9 +33,9 @@ MOST_STEPS = 20_000_000
 def skew(learning: LearningSpec, clusters: int) -> float:
     """Return the skew of a partition, in [0, 1]; the bound's ``zeta^2`` is in proportion to it.
 
-    ``1 - 1 / N`` for a partition without a parameter. For the Dirichlet kinds this times
-    ``1 / (N alpha + 1)``, the variance of a cluster's share under ``Dirichlet(alpha, ..., alpha)`` over its
-    greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
+    ``1 - 1 / N`` for a partition without a parameter. The Dirichlet kinds multiply this by
+    ``1 / (N alpha + 1)``, the variance of a cluster's share under ``Dirichlet(alpha, ..., alpha)`` divided by
+    its greatest possible value. 0 for an even partition, and for a single cluster, which has all data.
 
     Args:
         learning: Settings of the partition and its concentration.
@@ -63,16 +63,16 @@ def heterogeneity_of(constants: SurrogateConstants, scenario: Scenario) -> float
 class SurrogateLearner:
     """Learner that follows the fitted bound instead of training; draws no random numbers.
 
-    It reads only how many micro-batches arrived, and their survival. Which ones arrived, and how many there
-    are, does not matter otherwise, since gradient accumulation makes any number of them one batch. Stale
-    weights and the server's mode under split training (:attr:`RoundOutcome.staleness`,
+    It reads only how many of the micro-batches arrived, and their survival. Which ones arrived, and into how
+    many a mini-batch is cut, does not matter, since gradient accumulation makes any number of them one batch.
+    Stale weights and the server's mode under split training (:attr:`RoundOutcome.staleness`,
     :attr:`RoundOutcome.server_mode`) change the mathematics of training, but no constants have been fitted
     for them, so it ignores them: such plans look as good as synchronous ones with one head. Nor does it know
     the errors of compressed updates (``workload.weight_bits``, ``workload.update_compression``), so
     compression seems to cost no progress. Compare such plans with the real learner.
 
-    Of the scenario's learning section it knows the partition and the schedule of step sizes, to which
-    progress is proportional; other fields are those of the fit.
+    From the scenario's learning section it reads the partition and the step-size schedule, to which progress
+    is proportional; for all other fields the values of the fit hold.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SurrogateLearner:
         self._factors = np.ones((0, 1))
         self._progress = backend.array(np.zeros(num_envs))
         self._round = backend.array(np.zeros(num_envs, dtype=np.int64))
-        # Local steps of all rounds, where they are not the same in each.
+        # Local steps of all rounds, where rounds may differ in them.
         self._steps: Array | None = None
         if own_steps:
             self._steps = backend.array(np.zeros(num_envs, dtype=np.int64))
@@ -195,7 +195,7 @@ class SurrogateLearner:
         return LearningReport(loss=loss, metric=self._no_metric, train_loss=loss)
 
     def _train_own_steps(self, outcome: RoundOutcome, before: Array) -> LearningReport:
-        """Move the loss one round on, in which clusters may sit out or differ in their local steps."""
+        """Move the loss on by a round in which clusters may sit out or differ in their local steps."""
         counts = outcome.arrivals.counts
         taken = steps_of(outcome, before.dtype)
         factors = self._all_factors(counts.shape[2])
@@ -265,16 +265,16 @@ class SurrogateLearner:
         return reached, loss_at(self.constants, reached)
 
     def get_state(self) -> Tree:
-        """Progress and rounds played of every environment; see :mod:`collapipe_env.state_trees`."""
+        """Return progress and rounds of every environment; see :mod:`collapipe_env.state_trees`."""
         host = self._backend.host
         state = {"progress": host(self._progress), "round": host(self._round)}
         return state if self._steps is None else {**state, "step": host(self._steps)}
 
     def set_state(self, tree: Tree) -> None:
-        """Go on from a state of :meth:`get_state`.
+        """Continue from a state of :meth:`get_state`.
 
         Raises:
-            StateError: If it is damaged or of another number of environments.
+            StateError: If the state is damaged, or has another number of environments.
         """
         require_alike(tree, self.get_state(), "learner")
         require_within(tree["round"], 0, np.inf, "learner/round")
@@ -288,11 +288,11 @@ class SurrogateLearner:
         self._longest = self._longest_run()
 
     def _longest_run(self) -> int:
-        """Most rounds that an environment has played since its reset; local steps, where these differ."""
+        """Return the most rounds of an environment since its reset; local steps where these differ."""
         return int((self._round if self._steps is None else self._steps).max())
 
     def remember(self) -> Callable[[], None]:
-        """Remember progress and rounds; returns a function that puts them back."""
+        """Remember progress and rounds, and return a function that restores them."""
         kept = self._progress, self._round, self._longest, self._steps
 
         def put_back() -> None:
@@ -307,7 +307,7 @@ class SurrogateLearner:
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
 
     def _next_factors(self, local_steps: int) -> Array:
-        """The step sizes' factors (rounds, H), in a table that grows where it is too short for a round."""
+        """Return the step-size factors (rounds, H), in a table that grows if it is too short for a round."""
         if self._longest >= len(self._factors):
             self._longest = self._longest_run()
         if self._longest >= len(self._factors):
@@ -316,7 +316,7 @@ class SurrogateLearner:
         return self._factors
 
     def _all_factors(self, most: int) -> Array:
-        """The step sizes' factors (steps,), in a table that grows where it is too short for a round.
+        """Return the step-size factors (steps,), in a table that grows if it is too short for a round.
 
         Args:
             most: Most local steps of the round.
@@ -334,7 +334,7 @@ def factor_table(step_factor: Callable[[int], float] | None, rounds: int, local_
 
     Args:
         step_factor: The share as a function of the local step, counted over all rounds; None for 1 in all.
-        rounds: Rounds from the first on.
+        rounds: Number of rounds, from the first on.
         local_steps: ``H``.
     """
     if step_factor is None:

@@ -31,9 +31,9 @@ class SurrogateConstants:
 
     Attributes:
         initial_loss: ``F_0`` [nat], above ``floor_loss``.
-        floor_loss: ``F*`` [nat], at least 0: the end of the curve if training continues for ever.
-        shape: Exponent of the curve, above 0: 1 is geometric decay, above 1 an S.
-        head_share: Share ``w`` of the way to the floor that the head makes alone, in [0, 1].
+        floor_loss: ``F*`` [nat], at least 0: the limit of the curve if training continues for ever.
+        shape: Exponent of the curve, above 0: 1 is geometric decay, above 1 the curve is an S.
+        head_share: Share ``w`` of the fall to the floor that the head makes alone, in [0, 1].
         head_speed: Speed ``v`` of the head relative to progress, at least 0.
         rate: Progress of a local step without any error, above 0.
         noise: Samples at which the gradient's noise is as strong as the gradient, above 0.
@@ -134,8 +134,8 @@ def has_fit(scenario: Scenario) -> bool:
 def fit_for(scenario: Scenario) -> SurrogateFit:
     """Return the shipped fit for the scenario's task whose blocks and clusters are nearest.
 
-    The least ``|ln(L / L_fit)| + |ln(N / N_fit)|`` decides, and the smaller system between equals; the
-    scenario's name does not count. A preset for which there is a fit thus gets its own.
+    The fit with the least ``|ln(L / L_fit)| + |ln(N / N_fit)|`` is chosen, and the smaller system among
+    equals. The scenario's name does not count, yet a preset with a fit of its own gets that one.
 
     Raises:
         ScenarioError: If no fit is shipped for the task.
@@ -190,7 +190,7 @@ def read_fits(path: Path) -> dict[str, SurrogateFit]:
         path: The file.
 
     Raises:
-        DataError: If it cannot be read or something in it is missing or out of range.
+        DataError: If the file cannot be read, or an entry is missing or out of range.
     """
     entries = read_json(path, REMEDY).get("fits")
     if not isinstance(entries, Mapping):

@@ -39,8 +39,8 @@ class SurrogateOutcome:
     def imbalance(self) -> Array:
         """Imbalance of the clusters' parts in each local step (E, H), in [0, N - 1].
 
-        ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if as much of every cluster arrived, ``N / A - 1`` if all
-        of ``A`` clusters arrived and nothing of the others.
+        ``N sum_n S_n^2 / (sum_n S_n)^2 - 1``: 0 if equally much arrived from every cluster, ``N / A - 1`` if
+        everything arrived from ``A`` clusters and nothing from the others.
         """
         squares = (self.surviving_samples**2).sum(axis=1)
         return imbalance_of(self.clusters, self.surviving_samples.sum(axis=1), squares)
@@ -112,7 +112,7 @@ def step_terms(
 
 
 def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: float) -> PlanTerms:
-    """Return the constants that count where clusters may sit out or differ in their local steps.
+    """Return the further constants for clusters that may sit out or differ in their local steps.
 
     Args:
         constants: Fitted constants.
@@ -139,14 +139,15 @@ def progress(
 
     with ``S`` the mean of ``b M_eff`` over clusters. With the first term alone this is the law of the
     critical batch size, ``S / (S + S_crit)`` (McCandlish, Kaplan and Amodei, 2018, arXiv 1812.06162). A step
-    in which nothing arrives makes no progress. The terms are the bound's, but for the one with the imbalance
-    ``I``: where the clusters' data differ, a step of a few of them pulls the model towards theirs. That all
-    of them act on the speed in this way is a model of this package [X].
+    in which nothing arrives makes no progress. The terms are the bound's, except the one with the imbalance
+    ``I``: where the clusters' data differ, a step of a few clusters pulls the model towards their data. That
+    the terms act on the speed in this way is a model of this package [X].
 
-    Where clusters sit out or take different numbers of local steps, ``S`` and ``eps`` are means over those
-    that take part, ``H^2`` is their mean of ``H_n^2``, and a local step in which only some of them are still
-    at work counts in proportion, as it does in the mean of their models; ``sitting_out (1 - A / N)`` is added
-    to ``u`` where ``A`` of ``N`` take part, as the moments of the others' optimisers grow old [X].
+    Where clusters sit out or take different numbers of local steps, ``S`` and ``eps`` are means over the
+    clusters that take part, and ``H^2`` is their mean of ``H_n^2``. A local step that only some of them still
+    take counts in proportion, as it does in the mean of their models. Where ``A`` of ``N`` take part,
+    ``sitting_out (1 - A / N)`` is added to ``u``, as the moments of the other clusters' optimisers grow stale
+    [X].
 
     Args:
         constants: Fitted constants.
@@ -166,7 +167,7 @@ def progress(
 def _progress_of_own_steps(
     constants: SurrogateConstants, outcome: SurrogateOutcome, steps: Array, heterogeneity: float
 ) -> Array:
-    """Progress of each local step of the clusters that still take one (E, H)."""
+    """Return the progress of each local step (E, H), which only some clusters may still take."""
     xp = namespace(steps)
     plays = xp.astype(steps > 0.0, steps.dtype)
     players = xp.sum(plays, axis=-1, keepdims=True)

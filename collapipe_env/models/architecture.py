@@ -21,7 +21,7 @@ Style = Literal["pre-ln", "transformer", "bert", "gpt2", "llama"]
 """
 
 CAUSAL_STYLES: tuple[Style, ...] = ("gpt2", "llama")
-"""Styles whose blocks read what came before only, whatever the task: those of language models."""
+"""Styles of language models, whose blocks read only earlier tokens, whatever the task."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Architecture:
         kv_heads: Heads of keys and values, a divisor of ``heads``, with style ``llama``; 0 for all of them.
         qkv_bias: Whether queries, keys and values have biases with style ``llama``, as Qwen2's have.
         rope_theta: Base of the rotary frequencies, style ``llama``.
-        rope_factor: Factor by which Llama 3 stretches its slow rotations; 1 for rotations as they are.
+        rope_factor: Factor by which Llama 3 stretches its slow rotations; 1 for no stretch.
         rope_original_length: Tokens that rotations were trained for before they were stretched.
         norm_epsilon: Number added to the variance in the norms of styles ``gpt2`` and ``llama``.
         tied_head: Whether a language model's head is the embedding's table, styles ``gpt2`` and ``llama``.
@@ -71,5 +71,5 @@ class Architecture:
 
     @property
     def kv_width(self) -> int:
-        """Numbers of a token's keys, and of its values: ``d`` unless groups of heads share them."""
+        """Width of a token's keys, and of its values: ``d`` unless groups of heads share them."""
         return self.width // self.heads * (self.kv_heads or self.heads)

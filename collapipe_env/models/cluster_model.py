@@ -32,7 +32,7 @@ class ClusterModel(nn.Module):
 
         Raises:
             ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens, or style
-                ``llama`` heads of an odd width.
+                ``llama`` has heads of an odd width.
         """
         super().__init__()
         self.architecture = architecture

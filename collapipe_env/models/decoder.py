@@ -24,8 +24,8 @@ class DecoderBlock(nn.Module):
     """One Transformer decoder block with 8 d^2 + 2 d d_ff + 15 d + d_ff parameters, whatever its style.
 
     Causal self-attention, attention to the memory, feed-forward layer; all maps have biases, and each branch
-    has a layer norm: before it with style ``pre-ln``, else after its sum with the branch's input. Forward it
-    takes 2 q (8 d^2 + 2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
+    has a layer norm: before it with style ``pre-ln``, otherwise after its sum with the branch's input. The
+    forward pass takes 2 q (8 d^2 + 2 d d_ff) + 8 q^2 d FLOPs per sample of q source and q target tokens.
     """
 
     def __init__(self, architecture: Architecture, blocks: int, generator: Generator) -> None:
@@ -33,7 +33,7 @@ class DecoderBlock(nn.Module):
 
         Args:
             architecture: Width, heads, style and dropout.
-            blocks: Decoder blocks L_dec that the block is one of.
+            blocks: Number of decoder blocks L_dec.
             generator: Only source of randomness.
         """
         super().__init__()
@@ -47,7 +47,7 @@ class DecoderBlock(nn.Module):
 
         def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
             if self.norm_first:
-                # The three branches start small, so that the residual stream keeps the scale of its input.
+                # The three branches start small so that the residual stream keeps the scale of its input.
                 deviation = (1 / math.sqrt(3 * blocks) if ends_branch else 1.0) / math.sqrt(columns)
                 return nn.Parameter(torch.randn(rows, columns, generator=generator) * deviation)
             bound = math.sqrt(6 / (rows + columns))  # Xavier, as in the original Transformer
@@ -139,10 +139,10 @@ class Decoder(nn.Module):
 
     Tokens enter as sqrt(d) times their row of the table, which is drawn with variance 1/d: so inputs have the
     scale of the positions, and the scores that the same table gives at the end start near 1 (Vaswani et al.,
-    2017, section 3.4). With style ``pre-ln`` nothing has normed the encoder's output, so a layer norm here
-    does, and another one norms what the last block returns.
+    2017, section 3.4). With style ``pre-ln`` the encoder's output is not normed, so a layer norm here does
+    that, and another one norms the last block's output.
 
-    Forward it takes L_dec (2 q (8 d^2 + 2 d d_ff) + 8 q^2 d) + 2 q d V_out FLOPs per sample.
+    The forward pass takes L_dec (2 q (8 d^2 + 2 d d_ff) + 8 q^2 d) + 2 q d V_out FLOPs per sample.
 
     Attributes:
         weight: Table of target tokens, shape (V_out, d).
@@ -158,7 +158,7 @@ class Decoder(nn.Module):
             generator: Only source of randomness.
 
         Raises:
-            ScenarioError: If the style is that of a language model, which has no decoder that reads another.
+            ScenarioError: If the style is a language model's, which has no decoder that reads an encoder.
         """
         super().__init__()
         if architecture.style in CAUSAL_STYLES:
@@ -183,11 +183,12 @@ class Decoder(nn.Module):
         Args:
             hidden: Encoder outputs, shape (samples, q, d).
             mask: True at real source tokens, shape (samples, q).
-            targets: Target ids from the begin token on, padded behind, shape (samples, n + 1), n at most q.
+            targets: Target ids, beginning with the begin token and padded at the end, shape (samples, n + 1),
+                n at most q.
 
         Returns:
-            Scores of what follows each of the first n tokens, shape (samples * n, V_out). On a CPU those are
-            left out that padding follows, since they are not needed: shape (tokens, V_out).
+            Scores of the token after each of the first n tokens, shape (samples * n, V_out). On a CPU, scores
+            of padding are left out, since they are not needed: shape (tokens, V_out).
         """
         read, asked = targets[:, :-1], None
         if targets.device.type == "cpu":  # a GPU would have to wait for the numbers
@@ -201,7 +202,7 @@ class Decoder(nn.Module):
         return self._score(x.flatten(end_dim=1) if asked is None else x[asked])
 
     def remember(self, hidden: Tensor, mask: Tensor) -> tuple[list[KeyValue], Tensor]:
-        """Return each block's keys and values of the encoder outputs, and the additive mask of them."""
+        """Return each block's keys and values of the encoder outputs, and their additive mask."""
         if self.norm_first:
             hidden = functional.layer_norm(hidden, hidden.shape[-1:], self.memory_gain, self.memory_bias)
         memory_mask = torch.zeros(mask.shape, dtype=hidden.dtype, device=mask.device)
@@ -216,8 +217,8 @@ class Decoder(nn.Module):
         Args:
             tokens: Ids, shape (samples,).
             memories: As :meth:`remember` returned them.
-            memory_mask: The same.
-            past: Each block's keys and values of the tokens before; empty at the first.
+            memory_mask: As :meth:`remember` returned it.
+            past: Each block's keys and values of the tokens before; empty at the first token.
 
         Returns:
             Scores, shape (samples, V_out), and the keys and values with the new token's.
@@ -245,7 +246,7 @@ class Decoder(nn.Module):
 
 
 class CachedDecoding:
-    """Decodes a batch token by token; keys and values of what was read are kept.
+    """Decodes a batch token by token, and keeps the keys and values of the tokens that it has read.
 
     It is a :class:`~collapipe_env.tasks.beam_search.Stepper`.
     """

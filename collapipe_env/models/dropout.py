@@ -1,8 +1,7 @@
 """Dropout that leaves PyTorch's global random state alone.
 
-PyTorch draws dropout masks from the global generator of a device and takes no other. So training with
-dropout runs within :func:`private_randomness`, with a seed from its own generator; modules in evaluation
-mode draw nothing.
+PyTorch can draw dropout masks only from a device's global generator. So training with dropout runs within
+:func:`private_randomness`, with a seed from its own generator; modules in evaluation mode draw nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch.nn import functional
 
 
 def drop(x: Tensor, probability: float, training: bool) -> Tensor:
-    """Zero entries at random and scale up the others, so that the mean stays.
+    """Zero entries at random and scale up the others, so that the mean is unchanged.
 
     Args:
         x: Activations of any shape.
@@ -28,7 +27,7 @@ def drop(x: Tensor, probability: float, training: bool) -> Tensor:
 
 @contextlib.contextmanager
 def private_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Let PyTorch's global generators start from a seed, and put them back afterwards.
+    """Let PyTorch's global generators start from a seed, and restore them afterwards.
 
     The generators belong to the process: no other thread may draw from them meanwhile. Takes some tens of
     microseconds, so it suits a round rather than a micro-batch.
@@ -39,7 +38,7 @@ def private_randomness(seed: int, device: torch.device | None = None) -> Iterato
     """
     gpu = None if device is None or device.type == "cpu" else device
     with torch.random.fork_rng([] if gpu is None else [gpu]):
-        # Not torch.manual_seed, which would seed all GPUs, also those that are not put back.
+        # Not torch.manual_seed, which would seed all GPUs, even those that are not restored.
         torch.default_generator.manual_seed(seed)
         if gpu is not None:
             with torch.cuda.device(gpu):

@@ -113,7 +113,7 @@ class BertEmbedding(nn.Module):
 
 
 class PlainEmbedding(nn.Module):
-    """Token embedding of GPT-2, with learned positions, or of Llama, whose blocks know the positions.
+    """Token embedding of GPT-2, with learned positions, or of Llama, whose blocks encode positions.
 
     It has (vocabulary + positions) d parameters.
 
@@ -169,7 +169,7 @@ def sinusoids(length: int, width: int) -> Tensor:
         width: Model width d.
 
     Returns:
-        Sines at even places and cosines at odd ones, of wavelengths from 2 pi to 10,000 * 2 pi; shape (q, d).
+        Sines at even places and cosines at odd ones, with wavelengths of 2 pi to 10,000 * 2 pi; shape (q, d).
     """
     frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(length)[:, None] * frequencies

@@ -49,12 +49,13 @@ class EncoderBlock(AdaptedMaps):
     """A Transformer encoder block with 4 d^2 + 2 d d_ff + 9 d + d_ff parameters, whatever its style.
 
     Query, key, value and output maps and both feed-forward maps have biases; the two layer norms have gain
-    and bias. Forward it takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, backward twice that.
+    and bias. The forward pass takes 2 q (4 d^2 + 2 d d_ff) + 4 q^2 d FLOPs per sample, the backward pass
+    twice that.
 
-    In a causal architecture no position attends to a later one; it is priced the same, as if it did.
-    With ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a
-    branch and its input. In ``training`` mode, dropout falls on attention weights and on the branches'
-    outputs. Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
+    In a causal architecture no position attends to a later one; the price is that of full attention. With
+    ``pre-ln`` and ``gpt2`` a norm opens each of the two branches, otherwise it follows the sum of a branch
+    and its input. In ``training`` mode, dropout applies to attention weights and to the branches' outputs.
+    Its masks come from PyTorch's global generator; see :mod:`collapipe_env.models.dropout`.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
@@ -86,7 +87,7 @@ class EncoderBlock(AdaptedMaps):
         Args:
             x: The block's input.
             attention_mask: 0 at real tokens and -inf at padding, shape (samples, 1, 1, q). A causal block
-                does not need it: padding stands behind the real tokens, which see nothing behind them.
+                does not need it: padding follows the real tokens, which see nothing after them.
         """
         if self.norm_first:
             x = x + self._attend(self._norm1(x), attention_mask)
@@ -101,7 +102,7 @@ class EncoderBlock(AdaptedMaps):
         return functional.layer_norm(x, x.shape[-1:], self.norm2_gain, self.norm2_bias, self.epsilon)
 
     def _attend(self, h: Tensor, attention_mask: Tensor) -> Tensor:
-        """The attention branch."""
+        """Return the output of the attention branch."""
         samples, q, d = h.shape
         by_head = self.linear("qkv", h).view(samples, q, 3, self.heads, d // self.heads)
         query, key, value = by_head.permute(2, 0, 3, 1, 4).unbind(0)
@@ -117,7 +118,7 @@ class EncoderBlock(AdaptedMaps):
         return drop(h, self.dropout, self.training)
 
     def _transform(self, h: Tensor) -> Tensor:
-        """The feed-forward branch."""
+        """Return the output of the feed-forward branch."""
         h = self.linear("down", self.activation(self.linear("up", h)))
         return drop(h, self.dropout, self.training)
 
@@ -127,8 +128,8 @@ def _initial(
 ) -> Tensor:
     """Draw a matrix, shape (rows, columns), as its style's authors do.
 
-    ``pre-ln`` keeps the variance of its input, but both branches start small, so that the residual stream of
-    L blocks keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal with a fixed
+    ``pre-ln`` keeps the variance of its input, but both branches start small so that the residual stream of L
+    blocks keeps the scale of its input. ``transformer`` is Xavier-uniform, ``bert`` normal with a fixed
     deviation, and so is ``gpt2``, whose branches start smaller by ``sqrt(2 L)`` (Radford et al., 2019).
     """
     if architecture.style == "transformer":

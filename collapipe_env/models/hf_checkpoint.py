@@ -1,8 +1,8 @@
 """Checkpoints in Hugging Face format as initial weights: their layers become the pipeline's blocks.
 
-Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but
-tensors, and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. What tasks put on top of BERT's
-encoder (pooler, classifiers, language-model heads) is left alone. Heads of GPT-2, Llama and Qwen2 are read.
+Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but tensors,
+and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. Modules on top of BERT's encoder (pooler,
+classifiers, language-model heads) are ignored. The heads of GPT-2, Llama and Qwen2 are read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ FETCH_ANEW = "fetch the checkpoint again"
 def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = None) -> None:
     """Overwrite a model's embedding and blocks with those of a checkpoint, and a language model's head.
 
-    All is read and checked before the first weight is written, so a model that was refused is as before.
-    Weights in half precision are converted to the model's.
+    Everything is read and checked before the first weight is written, so an error leaves the model unchanged.
+    Weights in half precision are converted to the model's precision.
 
     Args:
         model: A model of the checkpoint's style and sizes.
@@ -55,7 +55,7 @@ def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = 
 
     Raises:
         CheckpointError: If the folder, a file or a tensor is missing, damaged or of another shape, if the
-            checkpoint is of no family that is known, or if its sizes contradict the model's.
+            checkpoint's family is unknown, or if its sizes contradict the model's.
     """
     path = checkpoint_folder(folder)
     _check_sizes(model.architecture, read_config(path), path)
@@ -125,7 +125,7 @@ _TOKENS = "embeddings.word_embeddings.weight"
 
 
 def _places(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each of our parameters with the checkpoint's tensors that it consists of, one above the other."""
+    """Yield each of our parameters with the checkpoint's tensors whose stacked rows it consists of."""
     yield "embedding.weight", (_TOKENS,)
     yield "embedding.positions", ("embeddings.position_embeddings.weight",)
     if architecture.token_types:
@@ -150,7 +150,7 @@ def _places(architecture: Architecture) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def _check_sizes(architecture: Architecture, config: Mapping[str, object], folder: Path) -> None:
-    """Refuse a checkpoint of another size or for another style; names all differences."""
+    """Refuse a checkpoint of another size or style; the error names all differences."""
     keys = LANGUAGE_KEYS.get(str(config["style"]), KEYS)
     most = read_json(folder / CONFIG, FETCH_ANEW).get("max_position_embeddings")
     if isinstance(most, int) and architecture.sequence_length > most:
@@ -172,7 +172,7 @@ def _check_sizes(architecture: Architecture, config: Mapping[str, object], folde
 
 
 def _size(architecture: Architecture, field: str) -> object:
-    """Return a field of an architecture, heads of keys and values spelt out."""
+    """Return a field of an architecture; for ``kv_heads`` 0, the number of heads."""
     return (
         architecture.kv_heads or architecture.heads if field == "kv_heads" else getattr(architecture, field)
     )
@@ -217,11 +217,11 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             content = load_file(file)
         else:
-            if zipfile.is_zipfile(file):  # checkpoints of older versions of PyTorch are none
+            if zipfile.is_zipfile(file):  # older versions of PyTorch wrote other files
                 with open_zip(file) as archive:
                     require_tensors(archive, file.stat().st_size)
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged pickles raise whatever they like
+    except Exception as error:  # damaged pickles may raise anything
         with file.open("rb") as stream:
             pointer = stream.read(16) == b"version https://"
         cause = (
@@ -241,7 +241,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
 
 
 def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
-    """Return a tensor under its present or its former name, checked."""
+    """Return a tensor, found by its present or its former name and checked."""
     former = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
     tensor = tensors.get(name, tensors.get(former))
     if tensor is None:
@@ -252,7 +252,7 @@ def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], fi
             f"{FETCH_ANEW}"
         )
     usable = tensor.dtype in REAL and tensor.layout is torch.strided and tensor.device.type == "cpu"
-    # In the narrowest type that may be trained: what float64 holds can be beyond it.
+    # In the narrowest type that may be trained: numbers in float64 can exceed its range.
     if not usable or not tensor.to(torch.bfloat16).isfinite().all():
         raise CheckpointError(
             f"{file}: tensor {name!r} ({tensor.dtype}) must hold finite floating-point numbers of 16, 32 or "

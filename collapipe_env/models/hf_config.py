@@ -26,9 +26,9 @@ KEYS: Mapping[str, str] = MappingProxyType(
         "token_types": "type_vocab_size",
     }
 )
-"""Name in BERT's ``config.json`` of each workload field."""
+"""Key of each workload field in BERT's ``config.json``."""
 
-# Key, what it must be, the value that the format takes for granted, and what is supported, for the message.
+# Key, test of its value, the format's default, and the words of the message about what is supported.
 _REQUIRED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
     (
         "model_type",
@@ -56,16 +56,16 @@ _REQUIRED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """Return what a checkpoint's ``config.json`` says as fields of a workload.
+    """Return the sizes in a checkpoint's ``config.json`` as fields of a workload.
 
     Args:
         folder: The checkpoint's local folder.
 
     Returns:
-        ``style``, ``blocks``, ``width``, ``feedforward``, ``heads``, ``vocabulary`` and what else the style
-        has (``learned_positions`` and ``token_types`` of ``bert``; see
-        :func:`~collapipe_env.models.hf_language_config.language_fields`): fields of a workload and of an
-        :class:`~collapipe_env.models.architecture.Architecture` alike.
+        ``style``, ``blocks``, ``width``, ``feedforward``, ``heads``, ``vocabulary`` and the style's further
+        fields (``learned_positions`` and ``token_types`` of ``bert``; see
+        :func:`~collapipe_env.models.hf_language_config.language_fields`). A workload and an
+        :class:`~collapipe_env.models.architecture.Architecture` have the same fields.
 
     Raises:
         CheckpointError: If the folder or file is missing or damaged, or describes anything but a plain BERT
@@ -104,7 +104,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def checkpoint_folder(folder: str | Path) -> Path:
-    """Return a checkpoint's folder, ``~`` spelt out.
+    """Return a checkpoint's folder, with ``~`` expanded.
 
     Raises:
         CheckpointError: If there is no such folder.

@@ -10,7 +10,7 @@ from typing import Any
 from collapipe_env.errors import CheckpointError, shown
 
 FAMILIES = ("gpt2", "llama", "qwen2")
-"""Values of ``model_type``."""
+"""Supported values of ``model_type``."""
 
 _LLAMA_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -45,9 +45,9 @@ LANGUAGE_KEYS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "llama": _LLAMA_KEYS,
     }
 )
-"""Name in ``config.json`` of each workload field, by style."""
+"""Key of each workload field in ``config.json``, by style."""
 
-# Key, values that are supported (the first is what the format takes for granted), and why, for the message.
+# Key, supported values (the format's default first), and the reason, for the message.
 _GPT2_REQUIRED: tuple[tuple[str, tuple[object, ...], str], ...] = (
     (
         "activation_function",
@@ -70,7 +70,7 @@ _LLAMA3_BANDS = (("low_freq_factor", 1.0), ("high_freq_factor", 4.0))
 
 
 def language_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what a language model's ``config.json`` says as fields of a workload.
+    """Return the sizes in a language model's ``config.json`` as fields of a workload.
 
     Args:
         config: Its content; ``model_type`` is one of :data:`FAMILIES`.
@@ -83,7 +83,7 @@ def language_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         Llama and Qwen2.
 
     Raises:
-        CheckpointError: If it contradicts itself, or describes anything that the styles do not have.
+        CheckpointError: If the file contradicts itself, or describes anything that the styles do not have.
     """
     family = config["model_type"]
     required = {"gpt2": _GPT2_REQUIRED, "llama": _LLAMA_REQUIRED, "qwen2": _QWEN2_REQUIRED}[family]
@@ -143,7 +143,7 @@ def _llama_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _rotary_fields(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the fields of rotary positions, from the keys of today's or of former files."""
+    """Return the fields of rotary positions, from the keys of present or earlier files."""
     key = "rope_parameters" if config.get("rope_parameters") is not None else "rope_scaling"
     scaling = config.get(key)
     if scaling is None:

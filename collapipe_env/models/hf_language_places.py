@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from collapipe_env.models.architecture import Architecture
 
 STEMS = {"gpt2": ("transformer.", ""), "llama": ("model.", "")}
-"""Beginnings of the tensors' names, by style; the first is what is written."""
+"""Beginnings of the tensors' names, by style; the first is used in files that are written."""
 TABLES = {"gpt2": "wte.weight", "llama": "embed_tokens.weight"}
 """Table of tokens, by style, without the stem."""
 HEAD = "lm_head.weight"
-"""Matrix of a free head; it has no stem."""
+"""Matrix of a head that is not tied; its name has no stem."""
 
 _GPT2_MAPS = {"qkv": "attn.c_attn", "out": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
 
@@ -23,7 +23,8 @@ class Place:
 
     Attributes:
         ours: Name of the parameter in the cluster's model, or in the head.
-        sources: The checkpoint's tensors without the stem, one above the other, with their rows; 0 for all.
+        sources: Names of the checkpoint's tensors without the stem, stacked in this order, and their numbers
+            of rows; 0 for all rows.
         transposed: Whether the checkpoint has the matrix transposed.
     """
 
@@ -49,7 +50,7 @@ def model_places(architecture: Architecture) -> Iterator[Place]:
 
 
 def head_places(architecture: Architecture) -> Iterator[Place]:
-    """Yield the places of a language model's head but its matrix.
+    """Yield the places of a language model's head, except its matrix.
 
     Args:
         architecture: Sizes; style ``gpt2`` or ``llama``.

@@ -31,7 +31,7 @@ TOKENIZER_FILES = (
     "merges.txt",
     "generation_config.json",
 )
-"""Files that go from the folder that a model was loaded from into the one that it is saved in."""
+"""Files that are copied from the folder a model was loaded from into the folder it is saved in."""
 
 SHARD_BYTES = 4 * 1024**3
 """Most bytes of tensors in a file of weights."""
@@ -50,20 +50,20 @@ def save_checkpoint(
 ) -> None:
     """Write a language model as ``config.json`` and ``model.safetensors`` in float32, sharded if it is large.
 
-    Low-rank adapters are added into the weights that they adapt, so the folder needs nothing else.
+    Low-rank adapters are merged into the weights that they adapt, so the folder needs nothing else.
 
     Args:
-        folder: Folder to create; it must not exist, or be empty.
+        folder: Folder to create; it must be new or empty.
         model: Embedding and blocks of style ``gpt2`` or ``llama``.
         head: Its head, a :class:`~collapipe_env.models.language_head.LanguageHead`.
-        source: Folder that the model was loaded from: its tokeniser comes along, and what ``config.json``
-            says beside sizes (names of tokens, longest text).
+        source: Folder that the model was loaded from; its tokeniser is copied, and so are the entries of
+            ``config.json`` that are not sizes (names of tokens, longest text).
         shard_bytes: Most bytes of tensors in a file.
         tokenizer: Tokeniser to write, where there is no such folder.
-        end: Id in it that ends texts.
+        end: Id of its token that ends texts.
 
     Raises:
-        CheckpointError: If the folder holds something, cannot be written, or the model is of another style.
+        CheckpointError: If the folder is not empty or cannot be written, or the model has another style.
     """
     sizes = model.architecture
     if sizes.style not in CAUSAL_STYLES or not isinstance(head, LanguageHead):
@@ -92,7 +92,7 @@ def save_checkpoint(
 
 
 def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
-    """Write a tokeniser as ``transformers`` reads it."""
+    """Write a tokeniser in the form that ``transformers`` reads."""
     options = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": tokenizer.id_to_token(end),
@@ -157,7 +157,7 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor], shard_bytes: int) -> 
 
 
 def _further(origin: Path | None) -> dict[str, Any]:
-    """Return what the configuration of the source says; rotations and types of numbers are said anew."""
+    """Return the source's configuration without rotations and number types, which are written anew."""
     if origin is None:
         return {}
     try:
@@ -204,7 +204,7 @@ def _config(sizes: Architecture) -> dict[str, Any]:
         "num_key_value_heads": sizes.kv_heads or sizes.heads,
         "rms_norm_eps": sizes.norm_epsilon,
         "hidden_act": "silu",
-        # Both spellings: transformers 5 reads the second, those before it the first two.
+        # Both spellings: transformers 5 reads the last entry, earlier versions the first two.
         "rope_theta": sizes.rope_theta,
         "rope_scaling": scaling,
         "rope_parameters": {"rope_theta": sizes.rope_theta, **(scaling or {"rope_type": "default"})},

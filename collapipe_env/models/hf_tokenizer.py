@@ -1,8 +1,8 @@
 """The tokeniser of a checkpoint; free of PyTorch.
 
-Ids stay as the checkpoint has them, because rows of its embedding table are found by them. So padding is 0
-as everywhere in this package, but the unknown token is not 1 (in BERT, 1 is an unused row and ``[UNK]`` is
-100): use :func:`special_ids`, which also works for the package's own tokenisers.
+Ids stay as the checkpoint has them, because they are the rows of its embedding table. So padding is 0 as
+everywhere in this package, but the unknown token is not 1 (in BERT, 1 is an unused row and ``[UNK]`` is 100):
+use :func:`special_ids`, which also works for the package's own tokenisers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_confi
 from collapipe_env.models.tokenization import PADDING
 
 LARGEST = 64 * 1024**2
-"""Bytes of a file of tokens."""
+"""Most bytes of a tokeniser's file."""
 PAD, UNK, MASK, START, END = "[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]"
 
 
@@ -30,8 +30,8 @@ class SpecialIds:
     Attributes:
         padding: Fills rows up; always 0.
         unknown: Stands for words outside the vocabulary.
-        hidden: Replacement of dropped tokens: ``[MASK]`` where there is one, as in BERT's pre-training, else
-            the unknown token.
+        hidden: Replacement of dropped tokens: ``[MASK]`` where there is one, as in BERT's pre-training,
+            otherwise the unknown token.
         start: Opens every text; None if texts have no such token.
         end: Closes every text; None if texts have no such token.
     """
@@ -65,22 +65,22 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
 
 
 def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None) -> Tokenizer:
-    """Return a checkpoint's tokeniser, from ``tokenizer.json`` or else from ``vocab.txt``.
+    """Return a checkpoint's tokeniser, from ``tokenizer.json`` or, without that file, from ``vocab.txt``.
 
     A ``vocab.txt`` is used as BERT uses it: WordPiece between ``[CLS]`` and ``[SEP]``, lower-cased unless
     ``tokenizer_config.json`` says ``"do_lower_case": false``.
 
     Args:
         folder: The checkpoint's local folder.
-        sequence_length: Longest row of ids; the closing ``[SEP]`` is kept when a text is cut. None does not
+        sequence_length: Longest row of ids; the closing ``[SEP]`` is kept when a text is cut. None for no
             cut.
 
     Returns:
-        The tokeniser; it pads nothing.
+        The tokeniser, which does not pad.
 
     Raises:
-        CheckpointError: If a file is missing or damaged, or its ids do not fit ``config.json`` or padding
-            at 0.
+        CheckpointError: If a file is missing or damaged, its ids do not fit ``config.json``, or padding is
+            not 0.
     """
     path = checkpoint_folder(folder)
     ready = path / "tokenizer.json"
@@ -108,9 +108,9 @@ def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None)
 def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
     """Return the tokeniser of a GPT-2, Llama or Qwen2 checkpoint, and the id that ends a document.
 
-    It is read from ``tokenizer.json``, or else, for GPT-2, from ``vocab.json`` and ``merges.txt``. Ids stay
-    as the checkpoint has them, so 0 is a token like any other, and there is none for padding. The end is
-    ``eos_token_id`` of ``config.json``, the first if there are several.
+    It is read from ``tokenizer.json`` or, for GPT-2 without that file, from ``vocab.json`` and
+    ``merges.txt``. Ids stay as the checkpoint has them, so 0 is a token like any other, and there is none for
+    padding. The end is ``eos_token_id`` of ``config.json``, the first if there are several.
 
     Args:
         folder: The checkpoint's local folder.
@@ -162,7 +162,7 @@ def _end(path: Path, vocabulary: int) -> int:
 
 
 def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
-    """Return the byte-level pairs of GPT-2 as it was released."""
+    """Return the byte-level tokeniser of GPT-2 as it was released."""
     try:
         ids = read_json(vocabulary, "fetch it again")
         lines = _read(merges).decode("utf-8").splitlines()
@@ -200,7 +200,7 @@ def _read(file: Path) -> bytes:
 
 def _from_vocabulary(file: Path) -> Tokenizer:
     try:
-        # Not splitlines(): BERT's vocabularies hold tokens that it takes for ends of lines.
+        # Not splitlines(): BERT's vocabularies hold tokens that it would take for ends of lines.
         text = _read(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         tokens = text.rstrip("\n").split("\n")
     except UnicodeDecodeError as error:

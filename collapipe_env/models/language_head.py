@@ -17,14 +17,15 @@ class LanguageHead(nn.Module):
     """The last norm and scores of the next token.
 
     The norm is GPT-2's layer norm with style ``gpt2``, which makes (V_out + 2) d parameters, and Llama's RMS
-    norm with style ``llama``, (V_out + 1) d. Forward it takes 2 q d V_out FLOPs per sample of q positions.
+    norm with style ``llama``, (V_out + 1) d. The forward pass takes 2 q d V_out FLOPs per sample of q
+    positions.
 
     A tied head's matrix is the embedding's table, which is on the control units. The server keeps a copy;
-    :class:`~collapipe_env.training.tied_head.TiedHead` makes both one at the end of every round.
+    :class:`~collapipe_env.training.tied_head.TiedHead` makes both equal at the end of every round.
 
     Attributes:
         weight: Output matrix, shape (V_out, d).
-        tied: Whether it is to be the embedding's table.
+        tied: Whether it equals the embedding's table.
     """
 
     def __init__(self, architecture: Architecture, outputs: int, generator: Generator) -> None:
@@ -36,7 +37,7 @@ class LanguageHead(nn.Module):
             generator: Only source of randomness.
 
         Raises:
-            ScenarioError: If a tied head is to have other outputs than the embedding has tokens.
+            ScenarioError: If a tied head has another number of outputs than the embedding has tokens.
         """
         super().__init__()
         if architecture.tied_head and outputs != architecture.vocabulary:

@@ -17,19 +17,19 @@ from collapipe_env.scenario.style_fields import require_heads
 
 
 class LlamaBlock(AdaptedMaps):
-    """A block of Llama (Touvron et al., 2023, arXiv 2302.13971), with Qwen2's biases where asked for.
+    """A block of Llama (Touvron et al., 2023, arXiv 2302.13971), optionally with Qwen2's biases.
 
-    With d_kv numbers of keys for each token (as many of values), it has
-    2 d^2 + 2 d d_kv + 3 d d_ff + 2 d parameters, and d + 2 d_kv more with biases of queries, keys and values.
-    Forward it takes 2 q (2 d^2 + 2 d d_kv + 3 d d_ff) + 4 q^2 d FLOPs per sample, backward twice that; masked
-    scores are counted, since they are computed too.
+    With d_kv for the width of a token's keys, and of its values, it has 2 d^2 + 2 d d_kv + 3 d d_ff + 2 d
+    parameters, and d + 2 d_kv more with biases of queries, keys and values. The forward pass takes 2 q (2 d^2
+    + 2 d d_kv + 3 d d_ff) + 4 q^2 d FLOPs per sample, the backward pass twice that; masked scores are
+    counted, since they are computed too.
 
-    The rows of ``qkv_weight`` are queries, keys and values, those of ``up_weight`` the gate and then what it
-    lets through.
+    The rows of ``qkv_weight`` give queries, keys and values, those of ``up_weight`` the gate and then the
+    numbers that it scales.
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        """Draw the weights, normal with a fixed deviation, as Llama's and Qwen2's authors' code does.
+        """Draw the weights, normal with a fixed deviation, as the code of Llama's and Qwen2's authors does.
 
         Args:
             architecture: Sizes, rotations, biases, epsilon of the norms and dropout.
@@ -74,13 +74,13 @@ class LlamaBlock(AdaptedMaps):
 
         Args:
             x: The block's input; its n rows are positions 0 to n - 1, at most q of them.
-            attention_mask: Not read: padding is behind all real tokens, so that none of them ever reads it.
+            attention_mask: Not read: padding follows all real tokens, so none of them attends to it.
         """
         x = x + self._attend(rms_norm(x, self.norm1_gain, self.epsilon))
         return x + self._transform(rms_norm(x, self.norm2_gain, self.epsilon))
 
     def _attend(self, h: Tensor) -> Tensor:
-        """The attention branch."""
+        """Return the output of the attention branch."""
         samples, n, d = h.shape
         query, key, value = (
             part.view(samples, n, -1, self.head_width)
@@ -101,6 +101,6 @@ class LlamaBlock(AdaptedMaps):
         return drop(h, self.dropout, self.training)
 
     def _transform(self, h: Tensor) -> Tensor:
-        """The feed-forward branch."""
+        """Return the output of the feed-forward branch."""
         gate, through = self.linear("up", h).chunk(2, dim=-1)
         return drop(self.linear("down", functional.silu(gate) * through), self.dropout, self.training)

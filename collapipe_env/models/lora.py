@@ -43,20 +43,20 @@ class Adapter(nn.Module):
         self.scale = alpha / rank
 
     def forward(self, h: Tensor) -> Tensor:
-        """Return what is added to the map's output, shape (..., d_out)."""
+        """Return the term to add to the map's output, shape (..., d_out)."""
         return self.scale * functional.linear(functional.linear(h, self.down), self.up)
 
 
 def add_adapters(model: ClusterModel, rank: int, alpha: float, generator: Generator) -> None:
-    """Freeze a model and give every linear map of its blocks an adapter, all that is trained from now on.
+    """Freeze a model and give every linear map of its blocks an adapter; only adapters train from now on.
 
-    The clusters' ``A`` and ``B`` are averaged each for itself, as by FedIT (Zhang et al., arXiv 2305.05644).
-    The mean of products would be another thing, but of a higher rank.
+    The clusters' ``A`` and ``B`` are averaged separately, as in FedIT (Zhang et al., arXiv 2305.05644). The
+    mean of their products would differ, and would have a higher rank.
 
     Args:
         model: Embedding and blocks, with no adapters yet.
         rank: Rank of the adapters.
-        alpha: Their product counts ``alpha / rank``.
+        alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
         generator: Only source of randomness.
     """
     model.requires_grad_(False)

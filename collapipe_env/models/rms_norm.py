@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
-    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis, of the type of ``x``.
+    """Return ``gain x / sqrt(mean(x^2) + epsilon)`` over the last axis, in the type of ``x``.
 
     Args:
         x: The input, shape (..., d).
@@ -26,7 +26,7 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
 class _HalfNorm(torch.autograd.Function):
     """The norm of bfloat16, computed in float32.
 
-    PyTorch's own would keep the input and the ratio to its root mean square in float32. This one keeps the
+    PyTorch's norm would store the input and its ratio to the root mean square in float32. This one stores the
     input as it is, and one float32 number a row.
     """
 

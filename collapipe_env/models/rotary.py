@@ -10,16 +10,16 @@ from torch import Tensor
 from collapipe_env.models.architecture import Architecture
 
 LOW_FREQUENCY, HIGH_FREQUENCY = 1.0, 4.0
-"""Turns within the original length below which Llama 3 stretches a rotation in full, and above which not."""
+"""Turns within the original length below which Llama 3 fully stretches a rotation, and above which it does
+not."""
 
 
 def rotary_tables(architecture: Architecture) -> tuple[Tensor, Tensor]:
     """Return cosines and sines of every position's angles, each of shape (q, d / heads / 2).
 
-    Pair i of a head turns by ``theta^(-2 i heads / d)`` per position (Su et al., 2021). Llama 3 divides the
-    slow ones by ``rope_factor``: in full those that turn less than once within the original length, not at
-    all those that turn more than four times, and in between linearly in the number of turns (Dubey et al.,
-    2024, arXiv 2407.21783).
+    Pair i of a head turns by ``theta^(-2 i heads / d)`` per position (Su et al., 2021). Llama 3 divides slow
+    rotations by ``rope_factor``: fully if they turn less than once within the original length, not at all
+    above four turns, and in between linearly in the number of turns (Dubey et al., 2024, arXiv 2407.21783).
 
     Args:
         architecture: Sizes, base, factor and original length; heads have an even width.
@@ -42,7 +42,7 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     Args:
         x: Queries or keys, shape (samples, positions, heads, d / heads).
         cosines: From :func:`rotary_tables`, cut to these positions.
-        sines: The same.
+        sines: From :func:`rotary_tables`, cut in the same way.
 
     Returns:
         A tensor of the same shape and type.

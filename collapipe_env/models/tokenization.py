@@ -13,7 +13,7 @@ from collapipe_env.arrays import IntArray
 PADDING = 0
 """Id of the padding token; positions that hold it are masked out everywhere."""
 UNKNOWN = 1
-"""Id of the token for characters that the training split never shows."""
+"""Id of the token for characters that the training split does not contain."""
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
@@ -56,7 +56,7 @@ def learn_byte_pairs(
         alphabet: Characters that get a token of their own. The caller chooses them, since the library's own
             choice among equally frequent ones follows a hash table's order.
         normalizer: Normaliser, which texts pass through first.
-        special_tokens: Tokens that are no text, in the order of their ids: padding, unknown, others.
+        special_tokens: Tokens that stand for no text, in the order of their ids: padding, unknown, others.
         fuse_unknown: Whether neighbouring unknown characters become one token.
 
     Returns:

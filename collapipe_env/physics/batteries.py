@@ -82,7 +82,7 @@ def plugged_seconds(plugged: Array, residual: Array, seconds: Array) -> Array:
     """Seconds of a round in which devices are on their chargers, with at most one change in the round.
 
     Args:
-        plugged: Whether the charger is on at the begin of the round, bool.
+        plugged: Whether the charger is on at the beginning of the round, bool.
         residual: Time until that changes, > 0 [s].
         seconds: Length of the round, >= 0 [s].
     """
@@ -107,8 +107,8 @@ class Demand(NamedTuple):
     """Largest energy that a round may take from a device.
 
     Attributes:
-        fixed: Part that is independent of the number of blocks, if there are any: messages of activations
-            and gradients (..., N, K) [J].
+        fixed: Part that does not depend on the number of blocks, for a device with blocks: messages of
+            activations and gradients (..., N, K) [J].
         block: Part per block: passes, launches, updates, and its weights on the radio (..., N, K) [J].
     """
 
@@ -144,7 +144,7 @@ def round_demand(
     xp, costs, extra = namespace(speed), parameters.costs, parameters.overheads
     steps, most = parameters.most_local_steps, parameters.micro_batch_choices[-1]
     seconds = _seconds_per_bit(parameters, d2d_gain, cross_gain)
-    # From and to nodes that are there; a node has no link to itself.
+    # Between nodes that are present; a node has no link to itself.
     nodes = concatenate((xp.ones_like(present[..., :1]), present))
     index = xp.arange(nodes.shape[-1], device=getattr(d2d_gain, "device", None))
     used = nodes[..., None, :] & nodes[..., :, None] & (index[:, None] != index)
@@ -178,7 +178,7 @@ def _seconds_per_bit(parameters: SystemParameters, d2d_gain: Array, cross_gain: 
     power = xp.full_like(d2d_gain[..., 0], p.power_max_w)
     disturbed = interference(cross_gain, xp.full_like(d2d_gain[..., 0, 0], p.power_max_w))
     snr = d2d_snr(power, d2d_gain, d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbed))
-    snr = xp.where(snr > 0.0, snr, xp.inf)  # of pairs that are no link
+    snr = xp.where(snr > 0.0, snr, xp.inf)  # of pairs without a link
     rates = shannon_rate(usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
     exponents = failure_exponent(snr, p.waterfall_threshold)
     return seconds_per_bit(rates, exponents, p.link_errors == "arq")

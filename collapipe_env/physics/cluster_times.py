@@ -2,10 +2,10 @@
 
 Schedulers that compare many plans need all of these times, not only those of one plan. They are the same for
 every plan with the same powers, interference and share of the uplink. They refer to a whole mini-batch in
-``M`` micro-batches: every element lasts ``1 / M`` of them. Overheads count ``M`` times; with ``M = 0`` they
+``M`` micro-batches; one micro-batch takes ``1 / M`` of each. Overheads count ``M`` times; with ``M = 0`` they
 are left out, for callers that add them themselves.
 
-Only compiled functions call this module's function; they import :mod:`collapipe_env.kernels.formulas`.
+Only compiled functions may call :func:`cluster_times`; they import :mod:`collapipe_env.kernels.formulas`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class ClusterTimes(NamedTuple):
         server_forward: The server's forward pass.
         server_backward: Its backward pass, weight gradients included.
         server_weight: Its weight gradients alone.
-        block_launch: Overhead of one block's forward pass, of each micro-batch (K,); twice that backward.
+        block_launch: Overhead of one block's forward pass, for each micro-batch (K,); twice that backward.
         block_update: One block's update, once in a local step (K,).
         hop_overhead_forward: Overhead of each message on the hop from node i to node j (K+1, K+1).
-        hop_overhead_backward: The same of the gradients of that hop, sent by j (K+1, K+1).
+        hop_overhead_backward: The same for the gradients of that hop, sent by j (K+1, K+1).
     """
 
     block_forward: FloatArray

@@ -7,9 +7,10 @@ and downlink, and the server. Their times give, with one formula each,
 ``T_step``             :func:`gpipe_step`: a local step under GPipe
 ``T_col``              the largest :func:`collection_time` of a cluster's devices
 ``T_up``               :func:`upload_time`
-``T_n`` :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs forward new weights, ``T_relay`` more,
-the sum of a cluster's :func:`relay_time` ``T_bc``               :func:`broadcast_time` ``T``
-:func:`round_delay`: ``max_n T_n + T_bc``
+``T_n``                :func:`cluster_delay`: ``H T_step + T_col + T_up``; where CUs forward new weights,
+                       ``T_relay`` more, the sum of a cluster's :func:`relay_time`
+``T_bc``               :func:`broadcast_time`
+``T``                  :func:`round_delay`: ``max_n T_n + T_bc``
 =====================  ===============================================================================
 
 Each works on arrays of any library and any shapes that can be broadcast together; compiled loops call the

@@ -53,7 +53,7 @@ class PipelineElements:
     wrap_backward: Array | None = None
 
     def where(self, plays: Array) -> PipelineElements:
-        """Return the same with zero times on the elements of clusters that sit the round out.
+        """Return a copy with zero times on the elements of clusters that sit the round out.
 
         Args:
             plays: Clusters that take part (..., N), bool.

@@ -63,7 +63,7 @@ def compute_power(
 
 
 def compute_time(passes: Array, forward_time: Array, backward_over_forward: Array | float) -> Array:
-    """Compute time of a device in a round, ``(1 + rho) H M`` times its forward time [s]; updates come on top.
+    """Compute time of a device in a round, ``(1 + rho) H M`` times its forward time [s], without updates.
 
     Args:
         passes: Micro-batches that pass in a round, ``H M``.

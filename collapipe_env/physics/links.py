@@ -38,9 +38,9 @@ class PlanGraph:
     share: Array | None
 
     def wrap_around(self) -> PlanGraph:
-        """The same groups joined by one hop only, from the last stage to the first (interleaved chunks)."""
-        first = self.successor[..., 0, 1:]  # whom the CU sends to
-        last = self.successor[..., 1:, 0]  # who sends to the CU
+        """Return the same groups joined by one hop, from the last stage to the first (interleaved chunks)."""
+        first = self.successor[..., 0, 1:]  # receivers of the CU
+        last = self.successor[..., 1:, 0]  # senders to the CU
         xp = namespace(first)
         # In a chain of one stage nothing leaves the device between chunks.
         several = xp.any(first != last, axis=-1)[..., None, None]
@@ -93,7 +93,7 @@ def plan_graph(allocation: Allocation) -> PlanGraph:
     if allocation.stage is None or allocation.sample_share is None:
         return PlanGraph(active, successor, None, active, None)
     same = (device_rank[..., :, None] == device_rank[..., None, :]) & active[..., :, None]
-    # A device leads its stage when no member of the stage stands before it.
+    # A device leads its stage when no member of the stage comes before it.
     leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == xp.arange(active.shape[-1]))
     ones = xp.ones(stages.shape, dtype=allocation.sample_share.dtype)
     return PlanGraph(active, successor, same, leader, concatenate((ones, allocation.sample_share), axis=-1))
@@ -149,7 +149,7 @@ def hop_times(
         waterfall_threshold: ``m`` of the packet error.
         repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
         overheads: Overheads of the scenario: a sender pays for each of its receivers.
-        receivers: Whether to return also the times of received messages.
+        receivers: Whether to return the times of received messages too.
         crossings_between_devices: Number of times that a micro-batch passes the hops between devices
             (..., N), the number of chunks under an interleaved schedule; ``None`` for once. It enters only
             the failures: times are those of one crossing.

@@ -106,7 +106,7 @@ class PlanTerms(NamedTuple):
 
 
 def terms_of_steps(terms: StepTerms, plan: PlanTerms, players: Array, squares: Array) -> StepTerms:
-    """Return terms of a local step with the parts that plans decide: ``u``'s ``H^2``, and who sits out [X].
+    """Return terms of a local step with the parts that plans decide: ``H^2`` and absent clusters [X].
 
     Args:
         terms: Terms at ``H = 0`` of all clusters.

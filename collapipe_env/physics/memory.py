@@ -1,4 +1,4 @@
-"""Memory of a device: the need of a plan, and the blocks that fit (`system_model.md` section 6)."""
+"""Memory of a device: a plan's need, and the blocks that fit (`system_model.md` section 6)."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def samples_beside(
         activation_bytes: ``alpha`` per sample and block [byte].
 
     Returns:
-        ``(memory / delta - 16 w) / alpha``, a real number up to rounding, below 0 where not even the state
-        fits; :func:`fits` decides about a whole one.
+        ``(memory / delta - 16 w) / alpha``, a real number with rounding errors, below 0 where not even the
+        state fits; :func:`fits` decides about a whole number.
     """
     return (memory_bytes / blocks - block_state_bytes) / activation_bytes
 
 
 def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
-    """Blocks that fit memories under GPipe, of the same shape, int64: the cap in the decoding of every plan.
+    """Blocks that fit memories under GPipe, of the same shape, int64: the cap used to decode every plan.
 
     They fit with any allowed number of micro-batches: working sets are those of the largest micro-batch.
 

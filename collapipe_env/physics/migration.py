@@ -1,8 +1,8 @@
 """Migration: optimiser moments follow their blocks from one round's plan to the next ([X]).
 
-After the aggregation every owner of a block needs fresh weights anyway, so what a moved block costs on top is
-its optimiser's two moments. Holders of blocks are an array (..., N, L, K+1), bool: column 0 for the edge
-server, column ``k + 1`` for device ``k``. In a group every member holds the stage's blocks.
+After the aggregation every owner of a block needs fresh weights anyway, so a moved block costs only its
+optimiser's two moments in addition. Holders of blocks are an array (..., N, L, K+1), bool: column 0 for the
+edge server, column ``k + 1`` for device ``k``. In a group every member holds the stage's blocks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def block_holders(allocation: Allocation, blocks: int) -> Array:
         slot = xp.where(allocation.stage < 0, 0, allocation.stage)[..., None, :]
         here = xp.take_along_axis(held, xp.broadcast_to(slot, (*held.shape[:-1], slot.shape[-1])), axis=-1)
         held = here & (allocation.stage >= 0)[..., None, :]
-    # Blocks behind those of the devices are the server's; a plan without split training has none.
+    # Blocks after those of the devices are the server's; a plan without split training has none.
     server = index >= ends[..., None, -1:]
     return concatenate((server, held))
 
@@ -95,7 +95,7 @@ def handover(before: Array, present: Array, after: Array, moves: bool) -> Handov
 
     Args:
         before: Holders in the round before (..., N, L, K+1), bool; none anywhere before the first round.
-        present: Devices that are there (..., N, K), bool.
+        present: Present devices (..., N, K), bool.
         after: Holders now (..., N, L, K+1), bool.
         moves: Whether moments travel at all.
     """
@@ -129,7 +129,7 @@ def moving_times(change: Handover, seconds: Array, through_cu: bool) -> MovingTi
     Args:
         change: Blocks that change hands.
         seconds: Airtime of one block's moments from node to node (..., N, K+1, K+1) [s]; sender first.
-        through_cu: Whether all goes over the CU.
+        through_cu: Whether all moments go over the CU.
     """
     xp = namespace(seconds)
     moved, leaving = (xp.astype(array, seconds.dtype) for array in change[:2])
@@ -148,5 +148,5 @@ def moving_times(change: Handover, seconds: Array, through_cu: bool) -> MovingTi
 
 
 def _airtime(blocks: Array, seconds: Array) -> Array:
-    """Airtime of so many blocks; none at all where nothing is sent, however bad the link."""
+    """Airtime of a number of blocks; zero where nothing is sent, however bad the link."""
     return namespace(blocks).where(blocks > 0.0, blocks * seconds, 0.0)

@@ -12,13 +12,13 @@ from collapipe_env.arrays import Array, at_least, at_most, exp, expm1, hypot, sq
 MOST_LEGS = 8
 """Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
 NUMBERS_PER_LEG = 4
-"""Uniform numbers of a pause and the leg behind it: pause, target (2), speed."""
+"""Uniform numbers of a pause and the leg after it: pause, target (2), speed."""
 
 
 def walked(
     x: Array, y: Array, to_x: Array, to_y: Array, speed: Array, left: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Place after the part of some time that a device walks straight to its target.
+    """Place of a device that walks straight to its target, until it arrives or the time is over.
 
     Args:
         x: Its place, of any shape [m].
@@ -29,7 +29,7 @@ def walked(
         left: Time to move by, >= 0 [s].
 
     Returns:
-        ``x``, ``y`` [m], the time that is left then [s], and whether it has arrived with some of it left.
+        ``x``, ``y`` [m], the time that is left [s], and whether the device has arrived with time left.
     """
     walking = speed > 0.0
     away_x, away_y = to_x - x, to_y - y
@@ -42,15 +42,15 @@ def walked(
 
 
 def paused(speed: Array, pause: Array, left: Array) -> tuple[Array, Array, Array]:
-    """Pause after the part of some time that a device stands.
+    """Pause of a device that stands, until the pause ends or the time is over.
 
     Args:
         speed: Its speed, 0 where it stands, of any shape [m/s].
-        pause: Rest of its pause [s].
+        pause: Time left of its pause [s].
         left: Time to move by, >= 0 [s].
 
     Returns:
-        The rest of the pause, the time that is left then [s], and whether the device departs.
+        The time left of the pause, the time that is left after it [s], and whether the device departs.
     """
     stands = speed == 0.0
     departs, waits = stands & (pause < left), stands & (pause >= left)
@@ -71,11 +71,12 @@ def wandering(lag: Array, deviation: float, memory_s: float) -> tuple[Array, Arr
 
     Returns:
         Weights of the old velocity and of the first normal number in the new velocity, then those of the old
-        velocity, of the first and of the second normal number in the way.
+        velocity, of the first and of the second normal number in the displacement.
     """
     kept, lost = exp(-lag), -expm1(-lag)
     spread = deviation * sqrt(-expm1(-2.0 * lag))
-    # Part of the way's noise that goes with the velocity's, and the rest: (1 - a) / (1 + a) = tanh(lag / 2).
+    # The displacement's noise: the part shared with the velocity's, and the rest; (1 - a) / (1 + a) =
+    # tanh(lag / 2).
     way, half = deviation * memory_s, tanh(0.5 * lag)
     return (
         kept,
@@ -89,8 +90,8 @@ def wandering(lag: Array, deviation: float, memory_s: float) -> tuple[Array, Arr
 def reflected(place: Array, velocity: Array, side: float) -> tuple[Array, Array]:
     """Place and velocity folded at the edges of ``[0, side]``.
 
-    As ``-u`` has the law of ``u``, a walk that is folded has the law of one that is reflected whenever it
-    meets an edge.
+    As ``-u`` has the law of ``u``, a folded walk has the law of a walk that is reflected whenever it meets an
+    edge.
 
     Args:
         place: Coordinate anywhere on the line, of any shape [m].
@@ -104,12 +105,12 @@ def reflected(place: Array, velocity: Array, side: float) -> tuple[Array, Array]
 
 
 def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocity_y: Array) -> Array:
-    """Time until a straight course from inside leaves a circle [s], infinite for who stands still.
+    """Time until a straight course from inside leaves a circle [s], infinite for a device that stands still.
 
-    The greater root of ``|place + velocity t| = radius``; without meaning for places outside.
+    The greater root of ``|place + velocity t| = radius``; it is meaningless for places outside.
 
     Args:
-        radius: Of the circle around the origin [m].
+        radius: Radius of the circle around the origin [m].
         x: Place, of any shape [m].
         y: The other coordinate.
         velocity_x: Velocity [m/s].
@@ -119,7 +120,7 @@ def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocit
     moves = square > 0.0
     room = at_least(radius * radius - x * x - y * y, 0.0)
     root = sqrt(along * along + square * room)
-    # Of its two forms the one without cancellation.
+    # The one of its two forms without cancellation.
     ahead = where(
         along > 0.0, room / at_least(along + root, 1e-300), (root - along) / where(moves, square, 1.0)
     )
@@ -132,8 +133,8 @@ def leaves_on_course(
     """Time until a device leaves a circle if its velocity stays as it is [s].
 
     Args:
-        radius: Of the circle around the origin [m].
-        most_s: Longest time to be told [s].
+        radius: Radius of the circle around the origin [m].
+        most_s: Longest time to report [s].
         x: Its place, of any shape [m].
         y: The other coordinate.
         velocity_x: Its velocity [m/s].
@@ -152,8 +153,8 @@ def leaves_on_leg(
     """Time until a device that walks straight to its target leaves a circle [s].
 
     Args:
-        radius: Of the circle around the origin [m].
-        most_s: Longest time to be told [s].
+        radius: Radius of the circle around the origin [m].
+        most_s: Longest time to report [s].
         x: Its place, of any shape [m].
         y: The other coordinate.
         way_x: Way from there to its target [m].
@@ -172,7 +173,7 @@ def leaves_on_leg(
 
 
 def weights_of(forgotten: Array) -> tuple[Array, Array]:
-    """Weights ``rho`` of the past and ``sqrt(1 - rho^2)`` of what is new.
+    """Weights ``rho`` of the past and ``sqrt(1 - rho^2)`` of the new noise.
 
     Args:
         forgotten: ``1 - rho``, in [0, 1], of any shape.
@@ -185,7 +186,7 @@ def correlated(before: Array, lag: Array, noise: Array) -> Array:
 
     Args:
         before: ``S``, any shape.
-        lag: Ways or times in decorrelation lengths, >= 0, broadcast.
+        lag: Distances or times in decorrelation lengths, >= 0, broadcast.
         noise: Independent numbers of the stationary law.
     """
     kept, fresh = weights_of(-expm1(-lag))

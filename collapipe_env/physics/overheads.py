@@ -2,7 +2,7 @@
 
 An element of the chain that serves a whole mini-batch in ``A`` seconds serves one of ``M`` micro-batches in
 ``A / M + o``, where ``o`` is its overhead. A link also has a latency ``l``, which delays a message and
-occupies nobody, so that under GPipe one direction of a local step takes
+occupies no element, so that under GPipe one direction of a local step takes
 
     ``sum_i (A_i / M + o_i + l_i) + (M - 1) max_i (A_i / M + o_i)``
 
@@ -24,8 +24,8 @@ class Overheads(NamedTuple):
         block_cycles: Clock cycles that launching one block's forward pass takes; a backward pass takes twice
             as many.
         update_cycles: Clock cycles of the optimiser's update of one block, once in a local step.
-        message_s: Time for which a device-to-device message occupies its sender besides the bits [s].
-        header_bits: Bits of such a message besides its numbers [bit].
+        message_s: Time for which a device-to-device message occupies its sender in addition to its bits [s].
+        header_bits: Bits of such a message in addition to its numbers [bit].
         latency_s: Latency of a device-to-device message [s].
         edge_message_s: The same as ``message_s`` on uplink and downlink [s].
         edge_latency_s: Latency of a message on uplink and downlink [s].
@@ -43,7 +43,7 @@ class Overheads(NamedTuple):
 
 
 NO_OVERHEADS = Overheads(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of a scenario in which only FLOPs and bits cost time."""
+"""Overheads of a scenario in which only FLOPs and bits cost time."""
 
 
 def launch_time(blocks: Array, block_cycles: float, clock: Array) -> Array:

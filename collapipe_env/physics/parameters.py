@@ -1,8 +1,8 @@
 """Parameters of a scenario: :class:`SystemParameters` with names and choices, :class:`Parameters` for loops.
 
-They are two types of one content. Compiled loops take named tuples of numbers; schedulers want the priced
-workload, the name of the error mode and the allowed numbers of micro-batches, which Numba would take apart in
-every call. :attr:`SystemParameters.numbers` makes one from the other, once.
+Both describe the same scenario. Compiled loops take named tuples of numbers. Schedulers also need the priced
+workload, the name of the error mode and the allowed numbers of micro-batches, which Numba would unpack in
+every call. :attr:`SystemParameters.numbers` converts them once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Parameters(NamedTuple):
         downlink_noise_w: ``N0 W_dl + I_ext`` [W].
         downlink_bandwidth_hz: ``W_dl`` [Hz].
         bs_power_w: ``P_bs`` [W].
-        drop: Whether lost packets are missed (``drop``).
+        drop: Whether lost packets stay lost (``drop``).
         repeat: Whether lost packets are sent again (``arq``).
         half_duplex: Whether a device-to-device hop serves one direction at a time.
         waterfall_threshold: ``m`` of the packet error.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
         server_seconds: Forward time of one sample on a cluster's part of the server [s], without other
             tenants.
-        server_block_seconds: The same of an encoder block that the server runs [s].
+        server_block_seconds: The same for an encoder block that the server runs [s].
         activation_bits: Boundary activations of one sample [bit].
         gradient_bits: Boundary gradients of one sample [bit].
         block_payload_bits: Message about one block's update [bit].
@@ -59,19 +59,19 @@ class Parameters(NamedTuple):
         server_weight_seconds: The same part of the server's backward pass, per sample [s].
         d2d_snr_cap: Largest SNR that a device-to-device rate can use.
         overheads: Costs of passes and messages whatever their size.
-        radio_power: Power of radios beside what they emit.
+        radio_power: Power that radios draw in addition to the emitted power.
         moment_bits: Moments of a block that changes device [bit]; 0 where a change costs nothing.
         through_cu: Whether moments travel over the CU.
-        relay_bits: Message about one block's new state that a CU sends on; 0 where none does [bit].
+        relay_bits: Message about one block's new state that a CU forwards; 0 where none does [bit].
         barrier: Whether every local step waits for the slowest cluster's.
         backward_over_forward: ``rho``: cost of a device's backward pass over that of its forward pass.
         working_bytes: Working set of one block's backward pass, per sample of a micro-batch [byte].
-        other_backward_over_forward: ``rho`` under the other setting of recomputation; the same where that is
-            no decision, as are the next two.
+        other_backward_over_forward: ``rho`` under the other setting of recomputation. It equals ``rho`` where
+            recomputation is not a decision; the next two do so too.
         other_activation_bytes: ``alpha`` under the other setting [byte].
         other_working_bytes: The working set under the other setting [byte].
-        budget_period_s: Seconds that an energy budget is meant for [s]; 0 where it is for a round.
-        idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to.
+        budget_period_s: Period of an energy budget [s]; 0 where a budget is per round.
+        idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to take part.
         committed: Whether senders choose rates by known gains.
     """
 
@@ -126,7 +126,7 @@ class Parameters(NamedTuple):
 
 @dataclass(frozen=True)
 class SystemParameters:
-    """Parameters of a scenario, in SI units: what schedulers hold and the general form reads.
+    """Parameters of a scenario in SI units, as schedulers and the simulator's general form read them.
 
     Attributes:
         costs: Priced workload.
@@ -149,26 +149,26 @@ class SystemParameters:
             at once; other schedules do.
         d2d_snr_cap: Largest SNR that a device-to-device rate can use (modulation and coding end there).
         overheads: Costs of passes and messages whatever their size.
-        radio_power: Power of radios beside what they emit.
+        radio_power: Power that radios draw in addition to the emitted power.
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
         distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
         head: Server's head within a round, ``copies`` or ``common``.
-        other_costs: Workload with the other setting of recomputation, where schedulers decide about it; else
-            ``None``.
-        budget_period_s: Seconds that an energy budget is meant for [s]; ``None`` where it is for a round.
+        other_costs: Workload with the other setting of recomputation, where schedulers decide about it;
+            otherwise ``None``.
+        budget_period_s: Period of an energy budget [s]; ``None`` where a budget is per round.
         server: Terms on which the server is used.
         idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
             where all clusters have to take part.
-        chooses_players: Whether schedulers decide which clusters take part; else those that cannot hold the
-            encoder sit out, and all others take part.
+        chooses_players: Whether schedulers decide which clusters take part; otherwise those that cannot hold
+            the encoder sit out, and all others take part.
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             ``None`` where all clusters take the workload's.
-        committed: Whether senders choose rates by what is known of gains, and send again where these lie
-            above what the link carries; otherwise messages get the rate of the true gain.
+        committed: Whether senders choose rates by the known gains, and send again where these rates exceed
+            what the link carries; otherwise messages have the rate of the true gain.
         clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
             ``None`` where all clocks run free.
-        replication: Terms on which replicas are kept; ``None`` where nobody keeps any.
+        replication: Terms on which replicas are kept; ``None`` where there are none.
     """
 
     costs: WorkloadCosts
@@ -232,7 +232,7 @@ class SystemParameters:
 
     @property
     def barrier(self) -> bool:
-        """Whether every local step waits for the slowest cluster's: a common head with steps to follow."""
+        """Whether every local step waits for the slowest cluster's: with a common head and several steps."""
         return self.head == "common" and self.most_local_steps > 1
 
     @property
@@ -242,7 +242,7 @@ class SystemParameters:
 
     @cached_property
     def numbers(self) -> Parameters:
-        """The numbers among them, for compiled loops."""
+        """The parameters as numbers, for compiled loops."""
         costs, N, migration = self.costs, self.clusters, self.migration
         other = self.other_costs or costs
         return Parameters(

@@ -1,8 +1,8 @@
 """Participation and local steps as decisions, and the delay of the round that follows from them ([X]).
 
 A cluster that sits out takes no time and no energy, sends nothing and learns nothing; the others' round is as
-if it were not there, but for the base station's broadcast, which it hears. A round in which nobody takes part
-lasts ``T_ref``, and a cluster that cannot hold the encoder counts ``T_ref``.
+if it were not there, except for the base station's broadcast, which it hears. A round in which nobody takes
+part lasts ``T_ref``, and a cluster that cannot hold the encoder counts ``T_ref``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collapipe_env.physics.delay import round_delay
 
 
 def players(allocation: Allocation) -> Array | None:
-    """Clusters that take part (..., N), bool; ``None`` where a plan does not say, and all do.
+    """Clusters that take part (..., N), bool; ``None`` where a plan leaves this open, and all do.
 
     Args:
         allocation: Any plan.
@@ -45,7 +45,7 @@ def steps_or(allocation: Allocation, own: int) -> Array | int:
 
 
 def real_steps(allocation: Allocation, own: int, dtype: object) -> Array | int:
-    """Local steps ``H_n`` of the clusters as real numbers (..., N), or ``H`` where a plan leaves them to it.
+    """Local steps ``H_n`` of the clusters as real numbers (..., N), or ``H`` where a plan names none.
 
     Args:
         allocation: Any plan.
@@ -57,7 +57,7 @@ def real_steps(allocation: Allocation, own: int, dtype: object) -> Array | int:
 
 
 def waiting_steps(steps: Array, local_step: Array) -> Array:
-    """Mean time of a local step that ends when that of the slowest cluster still at work does (..., N) [s].
+    """Mean time of a local step that waits for the slowest cluster still at work (..., N) [s].
 
     With a common head nobody begins the next local step before all clusters that take part in this one are
     done. So cluster n's local steps take ``sum_{h <= H_n} max_{m: H_m >= h} T_step,m`` together. A round in
@@ -107,7 +107,7 @@ def delay_of_round(
     """Delay of a round, ``T = max_n T_n + T_bc``, or ``T_ref`` if nobody takes part (...) [s].
 
     Args:
-        cluster_delay: ``T_n`` (..., N) [s]; of those that sit out as :func:`counted_delay` has it.
+        cluster_delay: ``T_n`` (..., N) [s]; for clusters that sit out, that of :func:`counted_delay`.
         broadcast: ``T_bc`` (...) [s].
         plays: Clusters that take part (..., N), bool; ``None`` for all.
         idle_round_s: ``T_ref`` [s]; read only where somebody sits out.
@@ -120,9 +120,9 @@ def delay_of_round(
 
 
 def somebody(plays: Array, scores: Array, able: Array) -> Array:
-    """Clusters that take part, at least one if any is able: of the able ones that with the highest score.
+    """Clusters that take part; if there are none, the able cluster with the highest score.
 
-    The repair of plans in which nobody takes part, and of those that ask unable clusters to.
+    This repairs plans in which nobody takes part, and plans that name clusters unable to.
 
     Args:
         plays: Clusters that are to take part (..., N), bool.

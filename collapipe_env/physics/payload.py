@@ -1,17 +1,17 @@
 """Size of a model update on the air; the learner sends messages of exactly these sizes ([X]).
 
-An update is the difference of a cluster's model to the model the round began with. It is sent in *parts*:
-every encoder block is one (the devices that hold a segment compress their own blocks), the embedding is
-another. Of a part of ``size`` numbers a message carries ``entries`` numbers of ``weight_bits`` each:
+An update is the difference between a cluster's model and the model that the round began with. It is sent in
+*parts*: every encoder block is one (the devices that hold a segment compress their own blocks), the embedding
+is another. A message about a part of ``size`` numbers carries ``entries`` numbers of ``weight_bits`` each:
 
 - 32 bits: single precision as it is
 - 16 bits: half precision, after a shift of the whole part by a power of two. The shift is one signed byte per
-  part and neglected, as all control messages are.
+  part, which is neglected like all control messages.
 - 8 bits: integers in [-127, 127] with one single-precision scale for every ``SCALED_TOGETHER`` of them. The
   scales are priced.
 
-Fewer entries than the part has numbers need an index of ``ceil(log2(size))`` bits each. A sparse message that
-would be longer than the dense one is not sent: then all numbers are.
+If a message has fewer entries than the part has numbers, each entry needs an index of ``ceil(log2(size))``
+bits. If that sparse message would be longer than the dense one, all numbers are sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCALE_BITS = 32
 
 @dataclass(frozen=True)
 class UpdateFormat:
-    """Forms in which updates of the model travel.
+    """Format in which updates of the model travel.
 
     Attributes:
         weight_bits: Bits of a number, 8, 16 or 32.
@@ -38,7 +38,7 @@ class UpdateFormat:
             ``"lora"`` trains and sends low-rank adapters of the blocks only.
         top_k_share: Share of a part's entries that top-k sends, in (0, 1].
         lora_rank: Rank of the adapters.
-        lora_alpha: The adapters' product counts ``alpha / rank``.
+        lora_alpha: Scale of the adapters, whose product is multiplied by ``alpha / rank``.
     """
 
     weight_bits: int = 32
@@ -53,7 +53,7 @@ class UpdateFormat:
         return self.weight_bits == 32 and self.compression != "top-k"
 
     def entries(self, size: int) -> int:
-        """Entries of a part that one sender picks, all ``size`` where fewer would not make it shorter."""
+        """Entries of a part that one sender picks, all ``size`` where fewer would not shorten the message."""
         if self.compression != "top-k":
             return size
         # Rounded first: 0.07 * 100 is a little more than 7 in binary. Even the smallest share is an entry.
@@ -74,7 +74,7 @@ class UpdateFormat:
 
 
 def index_bits(size: int) -> int:
-    """Bits that tell apart the ``size`` places of a part, ``ceil(log2(size))``."""
+    """Bits of an index into the ``size`` places of a part, ``ceil(log2(size))``."""
     return (size - 1).bit_length()
 
 
@@ -93,7 +93,7 @@ def message_bits(size: int, entries: int, weight_bits: int) -> int:
 
 
 def worthwhile_entries(size: int, entries: int, weight_bits: int) -> int:
-    """Entries to send: as asked if that makes the message shorter, else all ``size``."""
+    """Entries to send: ``entries`` if that makes the message shorter, otherwise all ``size``."""
     dense = message_bits(size, size, weight_bits)
     return entries if entries < size and message_bits(size, entries, weight_bits) < dense else size
 

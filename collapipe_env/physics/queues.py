@@ -72,7 +72,7 @@ def participation_queue(absence: Array, plays: Array, least: float) -> Array:
     """Participation queue after a round, ``y(t+1) = max(y(t) + rho_min - in(t), 0)`` (..., N) [X].
 
     It is already normalised: it counts rounds. While it stays bounded, a cluster takes part in at least
-        ``rho_min`` of the rounds (DDSRA's participation constraint).
+    ``rho_min`` of the rounds (DDSRA's participation constraint).
 
     Args:
         absence: ``y`` (..., N), >= 0.
@@ -115,7 +115,7 @@ def drift_plus_penalty(
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
         granted: ``a`` (...); ``None`` for 1.
-        plays: Clusters that take part (..., N), bool, the others' queues being frozen; ``None`` for all.
+        plays: Clusters that take part (..., N), bool; the others' queues are frozen. ``None`` for all.
     """
     if granted is not None:
         energy_ratio = energy_ratio - per_node(granted - 1.0)
@@ -141,7 +141,7 @@ def exact_drift_plus_penalty(
         energy_ratio: ``e`` (..., N, K+1).
         tradeoff_v: ``V`` [1/s].
         granted: ``a`` (...); ``None`` for 1.
-        plays: Clusters that take part (..., N), bool, the others' queues being frozen; ``None`` for all.
+        plays: Clusters that take part (..., N), bool; the others' queues are frozen. ``None`` for all.
     """
     each = 1.0 if granted is None else per_node(granted)
     drift = lyapunov(moved_backlog(backlog, energy_ratio, each, plays)) - lyapunov(backlog)

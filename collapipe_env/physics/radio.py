@@ -186,7 +186,7 @@ def weakest_listener(uplink_gain: Array, ratio: Array | None, present: Array) ->
     if ratio is None:
         return uplink_gain
     xp = namespace(uplink_gain, ratio)
-    # The CU's own ratio is 1; those who are away do not count.
+    # The CU's own ratio is 1; absent devices do not count.
     return uplink_gain * at_most(xp.min(xp.where(present, ratio, xp.ones_like(ratio)), axis=-1), 1.0)
 
 

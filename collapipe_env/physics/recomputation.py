@@ -16,7 +16,7 @@ class RecomputationTerms(NamedTuple):
     Attributes:
         backward_over_forward: ``rho``, cost of a device's backward pass over that of its forward pass.
         activation_bytes: ``alpha`` per sample and block [byte].
-        working_bytes: ``omega``, activations of a sample in one block that are made anew [byte].
+        working_bytes: ``omega``, activations of a sample in one block that are recomputed [byte].
     """
 
     backward_over_forward: Array | float
@@ -32,7 +32,7 @@ def recomputation_terms(parameters: SystemParameters, allocation: Allocation) ->
         allocation: Any plan (...).
 
     Returns:
-        Numbers where the plan leaves recomputation to the scenario's workload, else arrays (..., N, 1).
+        Numbers where the plan leaves recomputation to the scenario's workload, otherwise arrays (..., N, 1).
     """
     if allocation.recompute is None:
         return _terms(parameters.costs)

@@ -1,13 +1,12 @@
 """Recovery of a pipeline from a device that fails inside a round (Asteroid's replay, [R], and ours, [X]).
 
-Asteroid (Ye et al., MobiCom 2024, arXiv 2408.08015) states a lightweight replay: the stages that are left
-keep their order, blocks move between them so that their work matches their speeds, and training goes on. Its
-formulas here are reconstructed. The CU of CollaPipe has the encoder with which the round began, so that no
-failure costs more than the round so far.
+Asteroid (Ye et al., MobiCom 2024, arXiv 2408.08015) states a lightweight replay: the remaining stages keep
+their order, blocks move between them so that their work matches their speeds, and training continues. Its
+formulas here are reconstructed. The CU of CollaPipe has the encoder with which the round began, so no failure
+costs more than the round so far.
 
 ``T_n = t_f + T_rec + (H - done) T'_step + T_col' + T_up`` with ``T_rec = T_det + T_plan + T_move``: ``t_f``
-is the time of the failure, ``done`` the local steps that are credited, and a prime marks the plan that is
-left.
+is the time of the failure, ``done`` the local steps that are credited, and a prime marks the remaining plan.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ RecoveryKind = Literal["light", "heavy", "drop-round"]
 PLANNING_S = {"light": 0.1, "heavy": 2.0, "drop-round": 0.0}
 """``T_plan``, constants [s]: rounding for ``light``, a dynamic programme for ``heavy``."""
 TOLERANCE = 1e-9
-"""Parts of a block by which a boundary may be off through rounding."""
+"""Part of a block by which rounding may shift a boundary."""
 
 
 class RecoveryTerms(NamedTuple):
@@ -34,7 +33,7 @@ class RecoveryTerms(NamedTuple):
     Attributes:
         kind: Way to continue.
         heartbeat_s: Period of the devices' heartbeats [s].
-        misses: Heartbeats that have to be missed before a device counts as failed.
+        misses: Missed heartbeats after which a device counts as failed.
     """
 
     kind: RecoveryKind
@@ -65,9 +64,9 @@ def credited_steps(failed_s: float, begun_s: float, step_s: float, steps: int) -
 
 
 def light_segments(blocks: int, speeds: FloatArray) -> IntArray:
-    """Blocks of the stages that are left, in their order, in proportion to their speeds.
+    """Blocks of the remaining stages, in their order, in proportion to their speeds.
 
-    Boundary ``x_p = min{l : l >= L sum_{q <= p} v_q / sum v}``, whole blocks all costing the same.
+    Boundary ``x_p = min{l : l >= L sum_{q <= p} v_q / sum v}``, for whole blocks of equal cost.
 
     Args:
         blocks: ``L`` of the devices together.
@@ -108,10 +107,10 @@ def within_memory(segments: IntArray, caps: IntArray) -> IntArray | None:
 
 
 class BlockBits(NamedTuple):
-    """Bits that a block is made of.
+    """Bits of the parts of a block.
 
     Attributes:
-        frozen: Weights that nobody trains, 0 unless adapters alone are trained [bit].
+        frozen: Weights that are not trained, 0 unless only adapters are trained [bit].
         trained: Weights that are trained [bit].
         moments: Their moments [bit].
     """
@@ -132,7 +131,7 @@ class BlockBits(NamedTuple):
 
 
 def bits_of_block(costs: WorkloadCosts) -> BlockBits:
-    """Bits of a block of a workload; with adapters these alone are trained.
+    """Bits of a workload's block; with adapters only these are trained.
 
     Args:
         costs: Sizes of the workload.
@@ -147,8 +146,8 @@ def bits_of_block(costs: WorkloadCosts) -> BlockBits:
 
 
 BlockPart = Literal["state", "weights", "replica", "frozen"]
-"""Parts of a block that travel: weights and moments, the weights of the round's begin, trained weights and
-moments out of a replica, weights that nobody trains."""
+"""Parts of a block that travel: weights and moments, the weights at the start of the round, trained weights
+and moments from a replica, weights that are not trained."""
 
 
 class Message(NamedTuple):
@@ -156,7 +155,7 @@ class Message(NamedTuple):
 
     Attributes:
         source: Node that sends, 0 for the CU.
-        target: Node that receives; the source itself where it takes the block from a replica that it keeps.
+        target: Node that receives; the source itself where it uses a replica that it keeps.
         block: Block, from 0.
         part: Part of it.
         bits: Size, 0 where source and target are one [bit].
@@ -174,9 +173,9 @@ class Transfer(NamedTuple):
 
     Attributes:
         bits: From node to node (K+1, K+1), CU first [bit].
-        kept: Whether all blocks are there as they were when the device failed, moments included.
+        kept: Whether all blocks are preserved as they were when the device failed, moments included.
         reset: Blocks whose moments start again from zero (L,), bool.
-        messages: Messages that this takes, in their order.
+        messages: Messages of the transfer, in order.
     """
 
     bits: FloatArray
@@ -188,18 +187,18 @@ class Transfer(NamedTuple):
 def replay_transfer(
     before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
 ) -> Transfer:
-    """Transfer with which the plan that is left can go on: who sends what to whom.
+    """Transfer with which the remaining plan can continue, message by message.
 
     A block that another device of its stage also holds comes from the first of these, with weights and
-    moments. One that nobody holds any more comes from the host of its replica, frozen weights from the CU.
-    Without a replica it comes from the CU with the weights of the round's start, and then all blocks go back
-    to these; its moments start again from zero.
+    moments. A block that no device holds any more comes from the host of its replica, and its frozen weights
+    from the CU. Without a replica it comes from the CU with the weights at the start of the round. Then all
+    blocks go back to those weights, and its moments start again from zero.
 
     Args:
         before: Holders of each block (L, K), bool: devices.
-        after: Holders under the plan that is left (L, K), bool.
+        after: Holders under the remaining plan (L, K), bool.
         failed: Device that failed.
-        bits_of: What a block is made of.
+        bits_of: Bits of the parts of a block.
         replicas: Node that keeps a replica of each block (L,), CU first, -1 for none; ``None`` for none at
             all.
     """
@@ -223,7 +222,7 @@ def replay_transfer(
 def rescheduling_transfer(
     before: BoolArray, after: BoolArray, failed: int, bits_of: BlockBits, replicas: IntArray | None = None
 ) -> Transfer:
-    """Transfer where all goes over the CU: it collects blocks and replicas that are left and hands out all.
+    """Transfer over the CU, which collects the remaining blocks and replicas and sends out all blocks.
 
     Arguments and result as for :func:`replay_transfer`.
     """
@@ -246,7 +245,7 @@ def rescheduling_transfer(
 
 
 def _transfer(sent: list[Message], nodes: int, lost: BoolArray) -> Transfer:
-    """Sum of messages."""
+    """Return the transfer of some messages."""
     bits = np.zeros((nodes, nodes))
     for message in sent:
         bits[message.source, message.target] += message.bits
@@ -256,7 +255,7 @@ def _transfer(sent: list[Message], nodes: int, lost: BoolArray) -> Transfer:
 def _what_is_left(
     before: BoolArray, failed: int, replicas: IntArray | None
 ) -> tuple[BoolArray, BoolArray, BoolArray, IntArray]:
-    """Holders that are left (L, K), blocks with one (L,), lost blocks (L,), hosts of replicas (L,)."""
+    """Remaining holders (L, K), blocks with one (L,), lost blocks (L,), hosts of replicas (L,)."""
     left = before.copy()
     left[:, failed] = False
     held: BoolArray = np.asarray(left.any(axis=1))
@@ -266,7 +265,7 @@ def _what_is_left(
 
 
 def moving_time(kind: RecoveryKind, bits: FloatArray, seconds_per_bit: FloatArray) -> float:
-    """``T_move`` [s]: the longest pair with all pairs in parallel, or one after another at the CU.
+    """``T_move`` [s]: the longest pair if all pairs send at once, or the sum if the CU serves them in turn.
 
     Args:
         kind: ``light`` or ``heavy``.

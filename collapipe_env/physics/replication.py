@@ -1,4 +1,4 @@
-"""Replicas of the parts that devices train, which preserve them over failures inside a round ([R] and [X]).
+"""Replicas of the parts that devices train, which preserve them in failures inside a round ([R] and [X]).
 
 After every local step each stage of a single device sends the weights and moments of its blocks to a host: a
 device of the next stage, of the previous one for the last stage (Asteroid's topology-driven replication,
@@ -16,7 +16,7 @@ from collapipe_env.physics.links import PlanGraph
 
 ReplicationKind = Literal["none", "next_stage", "cu"]
 REPLICATION_KINDS: tuple[ReplicationKind, ...] = get_args(ReplicationKind)
-"""Ways to keep replicas; allocations name them by their place here."""
+"""Ways to keep replicas; allocations name them by their index here."""
 NO_REPLICAS, NEXT_STAGE, AT_CU = range(len(REPLICATION_KINDS))
 
 
@@ -24,7 +24,7 @@ class Replication(NamedTuple):
     """Terms of a scenario on which replicas are kept.
 
     Attributes:
-        kind: Place in ``REPLICATION_KINDS`` of clusters that decide nothing themselves.
+        kind: Index in ``REPLICATION_KINDS`` for clusters that do not decide themselves.
         opened: Whether schedulers decide about it, cluster by cluster.
         block_bits: ``S``, a block's trained weights and moments [bit].
     """
@@ -56,11 +56,11 @@ class ReplicaTimes(NamedTuple):
 def replica_hosts(graph: PlanGraph, kind: Array) -> Array:
     """Hosts of the devices' replicas (..., N, K, K+1), bool, CU first: at most one for each owner.
 
-    The only stage of a cluster has no neighbour; the CU is its host.
+    A cluster's only stage has no neighbour, so the CU is its host.
 
     Args:
         graph: The plan's chain of groups.
-        kind: Place in ``REPLICATION_KINDS`` (..., N), int.
+        kind: Index in ``REPLICATION_KINDS`` (..., N), int.
     """
     xp = namespace(kind)
     alone = graph.active
@@ -80,10 +80,10 @@ def replica_hosts(graph: PlanGraph, kind: Array) -> Array:
 
 
 def hosts_with_room(hosts: Array, held_bytes: Array, used_bytes: Array, memory_bytes: Array) -> Array:
-    """Hosts where devices without room for all that they are to keep leave it to the CU (..., N, K, K+1).
+    """Hosts after devices without room for all their replicas have left them to the CU (..., N, K, K+1).
 
     Args:
-        hosts: Hosts that are asked for (..., N, K, K+1), bool, CU first.
+        hosts: Requested hosts (..., N, K, K+1), bool, CU first.
         held_bytes: Replica of each owner (..., N, K) [byte].
         used_bytes: Memory that each device needs itself (..., N, K) [byte].
         memory_bytes: Memory that each device offers (..., N, K) [byte].
@@ -117,7 +117,7 @@ def replica_times(hosts: Array, bits: Array, seconds_per_bit: Array) -> ReplicaT
     """
     xp = namespace(bits)
     airtime = bits[..., None] * seconds_per_bit[..., 1:, :]
-    each = xp.where(hosts, airtime, xp.zeros_like(airtime))  # no link where nothing is sent counts
+    each = xp.where(hosts, airtime, xp.zeros_like(airtime))  # links without messages do not count
     by_owner = xp.sum(each, axis=-1)
     nothing = xp.zeros_like(by_owner[..., :1])
     return ReplicaTimes(xp.max(by_owner, axis=-1), concatenate((nothing, by_owner)), xp.sum(each, axis=-2))

@@ -1,8 +1,8 @@
 """The edge server under the scenario's terms: its shared speed, its memory and its energy ([X]).
 
-A server that costs nothing, has room for everything and works for nobody else lets split training win on
+A server that costs nothing, has room for everything and serves no other tenants lets split training win on
 physics alone. Terms make it a machine like the others: other tenants take a share ``rho`` of it, the states
-and activations of the blocks that it trains must fit its memory, and what it computes draws energy. The
+and activations of the blocks that it trains must fit its memory, and its computations draw energy. The
 budgeted part of that is ``PUE e_flop`` times the encoder's FLOPs; idle power and radio are reported only, as
 no scheduler decides about them.
 """
@@ -25,7 +25,7 @@ class ServerTerms(NamedTuple):
     """Terms on which schedulers use the server.
 
     Attributes:
-        tenants: ``rho``, share of the server that others always use, 0 where a process moves it.
+        tenants: ``rho``, share of the server that others always use, 0 where a process varies it.
         memory_bytes: Memory for blocks of the encoder [byte].
         joules_per_flop: ``e_flop`` [J/FLOP].
         pue: Energy of the building over that of its machines, >= 1.
@@ -56,10 +56,10 @@ class ServerEnergy(NamedTuple):
     """Energy of the server in a round [J].
 
     Attributes:
-        encoder: Of encoder blocks, by cluster (..., N): what the budget counts.
-        head: Of heads, by cluster (..., N).
-        idle: Of the idle machine (...).
-        radio: Of the base station's sender (...): gradients to the CUs and the broadcast.
+        encoder: Energy of encoder blocks, by cluster (..., N), which the budget counts.
+        head: Energy of heads, by cluster (..., N).
+        idle: Energy of the idle machine (...).
+        radio: Energy of the base station's sender (...): gradients to the CUs and the broadcast.
     """
 
     encoder: Array
@@ -74,8 +74,8 @@ def shared_speed(speed_flops: float, tenants: float, users: int) -> float:
     Args:
         speed_flops: ``v_BS`` [FLOP/s].
         tenants: ``rho``, share that others use, in [0, 1).
-        users: Clusters that use the server. As each has its head there, that is all of them, also those
-            that sit a round out: what they leave is not given to the others.
+        users: Clusters that use the server: all of them, since each has its head there. The share of those
+            that sit a round out is not given to the others.
     """
     return speed_flops * (1.0 - tenants) / max(1, users)
 
@@ -124,11 +124,11 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
 def server_energy(
     terms: ServerTerms, costs: WorkloadCosts, bs_power_w: float, round_costs: RoundCosts
 ) -> ServerEnergy:
-    """All energy of the server in a round, also what no budget counts.
+    """All energy of the server in a round, including the parts that no budget counts.
 
-    The head draws as the encoder does, idling ``PUE P_idle T``, and the sender ``P_bs / eta_bs`` for as long
-    as it sends: the broadcast in the whole band, gradients in the part ``beta_n`` of band and power. Clusters
-    that sit the round out use neither.
+    The head costs as much per FLOP as the encoder, idling costs ``PUE P_idle T``, and the sender draws
+    ``P_bs / eta_bs`` while it sends: the broadcast in the whole band, gradients in the part ``beta_n`` of
+    band and power. Clusters that sit the round out use neither head nor sender.
 
     Args:
         terms: The server's terms.
@@ -174,7 +174,7 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
 def most_server_blocks(terms: ServerTerms, costs: WorkloadCosts, clusters: int) -> int:
     """Most blocks that the server can train for all clusters together, with a copy for each of them.
 
-    A sequential server, which has one model for all, can hold as many of it.
+    A sequential server, which has one model for all, can hold the same number of blocks.
 
     Args:
         terms: The server's terms.

@@ -20,7 +20,7 @@ from collapipe_env.physics.participation import real_steps
 from collapipe_env.physics.recomputation import recomputation_terms
 
 IPA_RISE = 2.0
-"""Sustainable powers that the power allocator grants beyond one at the temperature where it begins."""
+"""Power beyond the sustainable one that the allocator grants where it begins, in sustainable powers."""
 
 
 class Busy(NamedTuple):
@@ -54,7 +54,7 @@ def temperature_after(
         return ambient + 0.0 * (temperature + power + seconds)
     steady = ambient + resistance * power
     xp = namespace(seconds)
-    # Written with expm1, so that short times keep their digits, and none at all changes nothing.
+    # Written with expm1, so that short times keep their digits, and a time of 0 changes nothing.
     return temperature - (steady - temperature) * xp.expm1(-seconds / (resistance * capacity))
 
 
@@ -63,8 +63,8 @@ def ambient_after(
 ) -> Array:
     """Temperature of surroundings after some time [C]: an Ornstein-Uhlenbeck process, its exact law.
 
-    ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, in the stationary law
-    ``mu + sd n`` of which an infinite time ends. Two times one after another have the law of their sum.
+    ``Theta_a' = mu + (Theta_a - mu) exp(-t / tau) + sd sqrt(1 - exp(-2 t / tau)) n``, which ends in the
+    stationary law ``mu + sd n`` after an infinite time. Two successive times have the law of their sum.
 
     Args:
         ambient: ``Theta_a`` [C].
@@ -113,7 +113,7 @@ def computing_seconds(
 
     Args:
         parameters: Scalars of the scenario.
-        allocation: Any plan (...); clusters that sit out count as if they did not.
+        allocation: Any plan (...); clusters that sit out count as if they took part.
         speed: ``v`` (..., N, K) [FLOP/s].
         clock: ``f`` (..., N, K) [Hz].
     """
@@ -169,8 +169,8 @@ def allocated_power(
 ) -> Array:
     """Power that the intelligent power allocator of Linux grants at a temperature [W], without its integral.
 
-    Three times the sustainable power where it begins, the sustainable one at its set point, and half as steep
-    beyond.
+    It grants three times the sustainable power where it begins and the sustainable power at its set point;
+    beyond, it falls half as steeply.
 
     Args:
         temperature: ``Theta`` [C].
@@ -186,7 +186,7 @@ def allocated_power(
 
 
 def clock_share(power: Array, full_power: Array, cubic: Array) -> Array:
-    """Share of the full clock at which a device draws no more than some power, in (0, 1].
+    """Share of the full clock at which a device draws no more than a given power, in (0, 1].
 
     Args:
         power: The power [W], > 0.
@@ -204,7 +204,7 @@ def governor_moves(remainder: Array, seconds: Array, period_s: float) -> tuple[A
     """Moves that a governor makes in a round, at most one a period, and the time left over.
 
     Args:
-        remainder: Seconds that the rounds before have left (...), in [0, period).
+        remainder: Seconds left over from earlier rounds (...), in [0, period).
         seconds: ``Delta`` (...) [s].
         period_s: Seconds between two moves [s], > 0.
 
@@ -222,18 +222,18 @@ def governor_moves(remainder: Array, seconds: Array, period_s: float) -> tuple[A
 def moved_level(
     level: Array, temperature: Array, moves: Array, last: int, set_c: float, hysteresis_k: float
 ) -> Array:
-    """Level of a step governor after some moves: down the clock above the set point, up once it is cool.
+    """Level of a step governor after some moves: a slower clock above the set point, a faster one when cool.
 
     Args:
         level: ``j`` (..., N, K), int, 0 for the full clock.
-        temperature: What the governor reads (..., N, K) [C].
+        temperature: Temperature that the governor reads (..., N, K) [C].
         moves: Moves that it makes (...), whole numbers >= 0.
         last: ``J``, number of the slowest level.
         set_c: ``Theta_set`` [C].
-        hysteresis_k: ``h`` [K]: it moves back below ``Theta_set - h`` only.
+        hysteresis_k: ``h`` [K]: it moves back only below ``Theta_set - h``.
     """
     xp = namespace(temperature)
-    # More moves than levels do not count, and might not fit an integer.
+    # Moves beyond the number of levels do not count, and might not fit an integer.
     most = xp.astype(at_most(moves, float(last)), level.dtype)[..., None, None]
     hot = xp.astype(temperature > set_c, level.dtype)
     cool = xp.astype(temperature < set_c - hysteresis_k, level.dtype)

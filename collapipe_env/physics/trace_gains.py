@@ -1,4 +1,4 @@
-"""Gains of links from measured traces: of received power, of rates, and rates as capacities."""
+"""Gains of links from measured traces: from received power, from rates, and rates as capacities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rsrp_gain(rsrp_dbm: Array, epre_dbm: float, antenna_gain_db: float) -> Array
     """Path gain of a reference signal's received power ([X]), ``10^((RSRP - EPRE - G_ant) / 10)``.
 
     It also holds for the uplink, because path loss and shadowing are the same both ways. With 46 dBm on 100
-    resource blocks EPRE is 15.2 dBm; -99 dBm behind an antenna of 15 dBi are a path loss of 129.2 dB.
+    resource blocks EPRE is 15.2 dBm; -99 dBm behind an antenna of 15 dBi is a path loss of 129.2 dB.
 
     Args:
         rsrp_dbm: Reference signal received power (RSRP), any shape [dBm].
@@ -76,7 +76,7 @@ def rate_gain(
 
 
 def most_clipped_rate(full_hz: float, most_snr: float) -> float:
-    """Largest rate that :func:`rate_gain` tells apart, ``0.95 eta W_tr log2(1 + SNR_max)`` [bit/s].
+    """Largest rate that :func:`rate_gain` distinguishes, ``0.95 eta W_tr log2(1 + SNR_max)`` [bit/s].
 
     Args:
         full_hz: ``eta W_tr`` [Hz].
@@ -88,7 +88,7 @@ def most_clipped_rate(full_hz: float, most_snr: float) -> float:
 def capacity_rate(bandwidth_share: Array, scale: float, rate: Array) -> Array:
     """Uplink rate where a measured rate is the capacity of the whole band ([X]), ``R_n = beta_n s r_n``.
 
-    Linear in the share, and power has no influence. The simulator does not play it.
+    Linear in the share, and power has no influence. The simulator does not use it.
 
     Args:
         bandwidth_share: ``beta``, in (0, 1], any shape.

@@ -19,7 +19,7 @@ SCALE_BITS = 32
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Form in which a device keeps what it trains.
+    """Format of the numbers that a device trains.
 
     Attributes:
         train_bits: Bits of a weight and of its gradient, 16 (bfloat16) or 32.
@@ -27,8 +27,8 @@ class TrainingMemory:
             for every :data:`MOMENTS_TOGETHER` of them, which is counted.
         recompute: Whether only the input of each block is stored, so that a block runs forward once more in
             its backward pass.
-        start_kept: Whether trained weights of the round's start are kept beside the present ones, to go back
-            to them when a device fails.
+        start_kept: Whether trained weights of the round's start are kept beside the present ones, so that
+            training can go back to them when a device fails.
     """
 
     train_bits: int = 32
@@ -52,7 +52,7 @@ class TrainingMemory:
     def trained_bytes(self) -> float:
         """Bytes of a trained parameter: weight, gradient and moments; 16 with 32 bits everywhere.
 
-        The weight once more where that of the round's start is kept.
+        The weight counts once more where that of the round's start is kept.
         """
         weights = 3.0 if self.start_kept else 2.0
         return weights * self.weight_bytes + MOMENTS * self.kept_moment_bits / 8
@@ -64,7 +64,7 @@ class TrainingMemory:
 
         Args:
             parameters: ``w``.
-            adapter_parameters: ``w_a`` of the adapters if nothing else of the block is trained; 0 if all is.
+            adapter_parameters: ``w_a`` of the adapters if only these are trained; 0 if the whole block is.
         """
         if not adapter_parameters:
             return self.trained_bytes * parameters

@@ -31,7 +31,7 @@ def block_forward_flops(width: int, feedforward: int, sequence_length: int) -> f
 def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> float:
     """FLOPs of one block's weight gradients for one sample, ``2 q (4 d^2 + 2 d d_ff)``.
 
-    The linear maps' share of the backward pass, which schedules with a split backward pass put off; the
+    The linear maps' share of the backward pass, which schedules with a split backward pass postpone; the
     attention products have no weights (`algorithms.md` section 7).
 
     Args:
@@ -43,7 +43,7 @@ def block_weight_flops(width: int, feedforward: int, sequence_length: int) -> fl
 
 
 def block_parameters(width: int, feedforward: int) -> int:
-    """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (biases and two LayerNorms in)."""
+    """Parameters of one encoder block, ``4 d^2 + 2 d d_ff + 9 d + d_ff`` (with biases and two LayerNorms)."""
     return 4 * width * width + 2 * width * feedforward + 9 * width + feedforward
 
 
@@ -129,17 +129,17 @@ class WorkloadCosts:
         activation_bits: Boundary activation ``A`` per sample [bit].
         gradient_bits: Boundary gradient per sample [bit].
         weight_bits: Bits of one number in segment collection, upload, broadcast and all-reduce.
-        compression: What of an update is sent.
+        compression: Compression of updates.
         top_k_share: Share of a part's entries that compression ``top-k`` sends.
-        adapter_parameters: Parameters of a block's low-rank adapters if nothing else of it is trained; 0 if
-            the whole block is. FLOPs are those of the whole block's training all the same, an upper bound:
-            adapters save the frozen maps' weight gradients, a third of the block's products, and add three
-            times their own forward pass.
-        training_memory: Bits of what is trained, and whether activations are recomputed.
-        working_bytes: Part of a sample's activations of a single block that is not stored but made anew while
-            its backward pass runs [byte]; 0 without recomputation.
+        adapter_parameters: Parameters of a block's low-rank adapters if only these are trained; 0 if the
+            whole block is. FLOPs are still those of training the whole block, an upper bound: adapters save
+            the frozen maps' weight gradients, a third of the block's products, and add three times their own
+            forward pass.
+        training_memory: Bits of trained numbers, and whether activations are recomputed.
+        working_bytes: Part of a sample's activations of a single block that is not stored but recomputed
+            while its backward pass runs [byte]; 0 without recomputation.
         fewest_micro_batches: Smallest number of micro-batches that is allowed; memory caps leave room for the
-            working set of so large a micro-batch.
+            working set of a micro-batch of that size.
     """
 
     blocks: int
@@ -164,7 +164,7 @@ class WorkloadCosts:
 
     @property
     def update_format(self) -> UpdateFormat:
-        """Forms in which updates travel."""
+        """Format in which updates travel."""
         return UpdateFormat(self.weight_bits, self.compression, self.top_k_share)
 
     @property
@@ -179,12 +179,12 @@ class WorkloadCosts:
 
     @property
     def backward_over_forward(self) -> float:
-        """Cost of a device's backward pass over that of its forward pass, ``rho``: 2, or 3 recomputing."""
+        """Cost of a device's backward pass in forward passes, ``rho``: 2, or 3 with recomputation."""
         return BACKWARD_OVER_FORWARD + (1.0 if self.training_memory.recompute else 0.0)
 
     @property
     def block_copy_bytes(self) -> float:
-        """Bytes of a second copy of what is trained of one block."""
+        """Bytes of a second copy of one block's trained weights."""
         return self.training_memory.weight_bytes * self.trained_block_parameters
 
     @property
@@ -211,7 +211,7 @@ class WorkloadCosts:
         """Bits of the message about a block's new state.
 
         Args:
-            senders: Clusters whose compressed updates went into it; 0 if some went in as they were, so that
+            senders: Clusters whose compressed updates went into it; 0 if some were not compressed, so that
                 the message has to be dense.
         """
         return float(self._broadcast(self.trained_block_parameters, senders))

@@ -142,7 +142,7 @@ class TaskData:
 
     Attributes:
         train: Training samples.
-        dev: Samples to choose hyper-parameters with; neither tokeniser nor model ever learns from them.
+        dev: Samples for choosing hyper-parameters; neither tokeniser nor model ever learns from them.
         test: Samples for the reported figures; used for nothing else.
         strata: Class of every training sample for label-skewed partitions, shape (samples,).
         lengths: Real tokens of every training sample for length-skewed partitions, shape (samples,).
@@ -154,7 +154,7 @@ class TaskData:
             every sample is one document.
         end: Id that ends a text, where the task continues texts.
         unwritten: Ids that the model never writes.
-        tokenizer: Tokeniser with these ids for a saved model, where the task has learned one for itself.
+        tokenizer: Tokeniser with these ids for a saved model, where the task has learned its own.
     """
 
     train: Split
@@ -174,7 +174,7 @@ class TaskData:
 class Task(Protocol):
     """A task of the federation. Implementations keep no state: one instance serves every learner.
 
-    A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` in
+    A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` for
     which the best constant answer is right. Reports compare training with it.
 
     A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
@@ -230,7 +230,7 @@ class Task(Protocol):
         ...
 
     def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
-        """Return predicted ids, one row a sample, without use of the targets.
+        """Return predicted ids, one row a sample, without using the targets.
 
         Args:
             head: The server's module.

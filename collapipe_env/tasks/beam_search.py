@@ -12,7 +12,7 @@ from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.tasks.translation_tokenizer import BEGIN, END
 
 NEVER_WRITTEN = (PADDING, UNKNOWN, BEGIN)
-"""Ids that stand for no text, so that no search may choose them."""
+"""Ids that stand for no text; no search may choose them."""
 
 LENGTH_EXPONENT = 0.6
 """Exponent alpha of the length penalty (Wu et al., 2016, arXiv 1609.08144), as in Vaswani et al. (2017)."""
@@ -49,11 +49,11 @@ def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
     Args:
         stepper: A row for each source.
         first: The tokens that sequences begin with, shape (sources,).
-        max_length: Tokens to write at most, the end included; at least 1.
+        max_length: Most tokens to write, the end included; at least 1.
 
     Returns:
         Ids, shape (sources, max_length), without the first; padding follows the end token. A sequence that
-        did not end has none.
+        did not end has neither.
     """
     written = first.new_full((len(first), max_length), PADDING)
     rows, tokens = torch.arange(len(first), device=first.device), first
@@ -72,25 +72,25 @@ def greedy(stepper: Stepper, first: Tensor, max_length: int) -> Tensor:
 def beam_search(
     stepper: Stepper, first: Tensor, beams: int, max_length: int, exponent: float = LENGTH_EXPONENT
 ) -> Tensor:
-    """Keep the ``beams`` likeliest beginnings at every step and return the best sequence of each source.
+    """Keep the ``beams`` likeliest sequences at every step and return the best one of each source.
 
-    Sequences are compared by log-probability over :func:`length_penalty`. A beginning that ends counts as
+    Sequences are compared by log-probability over :func:`length_penalty`. A sequence that ends counts as
     finished if it is among the ``beams`` best continuations of its step; the search of a source stops when
-    ``beams`` have finished, or when no unfinished one can surpass the best finished one. Sequences that reach
-    ``max_length`` compete as they are. With one beam this is :func:`greedy`.
+    ``beams`` have finished, or when no unfinished sequence can beat the best finished one. Sequences that
+    reach ``max_length`` compete as they are. With one beam this is :func:`greedy`.
 
     Args:
         stepper: A row for each source.
         first: The tokens that sequences begin with, shape (sources,).
         beams: Beams, at least 1.
-        max_length: Tokens to write at most, the end included; at least 1.
+        max_length: Most tokens to write, the end included; at least 1.
         exponent: Exponent of the length penalty, at least 0.
 
     Returns:
         Ids as from :func:`greedy`.
     """
     result = first.new_full((len(first), max_length), PADDING)
-    sources = torch.arange(len(first), device=first.device)  # those whose search goes on
+    sources = torch.arange(len(first), device=first.device)  # sources whose search continues
     stepper.select(sources.repeat_interleave(beams))
     tokens = first.repeat_interleave(beams)
     written = result.repeat_interleave(beams, dim=0).view(len(first), beams, max_length)
@@ -102,7 +102,7 @@ def beam_search(
         scores = _without_special(stepper.step(tokens).float().log_softmax(dim=-1))
         vocabulary = scores.shape[-1]
         continued = (totals[:, :, None] + scores.view(len(sources), beams, -1)).flatten(start_dim=1)
-        # Each beam has one way to end, so twice as many as beams leave enough that go on.
+        # Each beam has one way to end, so among 2 * beams candidates enough continue.
         candidates, places = continued.topk(2 * beams)
         parents, tokens = places // vocabulary, places % vocabulary
         grown = written.gather(1, parents[:, :, None].expand(-1, -1, max_length))

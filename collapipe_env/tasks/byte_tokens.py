@@ -1,4 +1,4 @@
-"""Byte-pair tokens of language models: every text can be written with them and read back to the byte."""
+"""Byte-pair tokens of language models: they encode every text, and decode it to the same bytes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ BYTES = 256
 class ByteTokens:
     """A vocabulary of byte strings, the ids from :data:`FIRST` on.
 
-    Ids below stand outside the tokeniser, so nothing that a text says is ever read as one of them.
+    The tokeniser does not know the ids below, so nothing in a text is ever read as one of them.
 
     Attributes:
-        tokenizer: The byte-pair encoding; its ids are less by :data:`FIRST`.
+        tokenizer: The byte-pair encoding; its ids are lower by :data:`FIRST`.
         end: Id that ends every document.
         hidden: Id that stands for a hidden token in training.
-        unwritten: Ids that stand for no text, but for the end; a model that writes never chooses them.
+        unwritten: Ids that stand for no text, except the end; a model that writes never chooses them.
     """
 
     tokenizer: Tokenizer = field(repr=False)
@@ -59,7 +59,7 @@ class ByteTokens:
         ]
 
     def decode(self, rows: IntArray | Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row; ids that stand for no text add nothing, half characters a mark."""
+        """Return the text of each row; ids without text are skipped, half characters become a mark."""
         size = len(self)
         kept = [[i - FIRST for i in map(int, row) if FIRST <= i < size] for row in rows]
         return self.tokenizer.decode_batch(kept)
@@ -85,7 +85,7 @@ class ByteTokens:
 
 
 def learn_bytes(texts: Sequence[str], vocabulary: int) -> ByteTokens:
-    """Learn a byte-pair encoding over the UTF-8 bytes of words, as GPT-2 has it (Radford et al., 2019).
+    """Learn a byte-pair encoding over the UTF-8 bytes of words, as in GPT-2 (Radford et al., 2019).
 
     Nothing is normalised. The same texts give the same tokens in every process.
 
@@ -116,11 +116,11 @@ def learn_bytes(texts: Sequence[str], vocabulary: int) -> ByteTokens:
 def pack(documents: Sequence[IntArray], sequence_length: int, end: int = END) -> tuple[IntArray, IntArray]:
     """Pack documents into rows: each row continues where the one before it ends.
 
-    All documents are one stream, ``END d_1 END d_2 END ... END``, of which every token but the first is the
-    target of exactly one position. A row may hold several documents, and attention reaches over their
-    borders, which the end token marks, as in GPT-2 and GPT-3. Only the last row is padded: there targets are
-    :data:`NO_TARGET` and tokens 0, which may be a token of text elsewhere. Causal blocks need no mask for it,
-    since no real token sees what stands behind it.
+    All documents are one stream, ``END d_1 END d_2 END ... END``, in which every token except the first is
+    the target of exactly one position. A row may hold several documents, and attention crosses their borders,
+    which the end token marks, as in GPT-2 and GPT-3. Only the last row is padded: there targets are
+    :data:`NO_TARGET` and tokens 0, which may be a token of text elsewhere. Causal blocks need no mask for
+    padding, since no real token sees anything after it.
 
     Args:
         documents: Ids of each document, without end; at least one document.

@@ -1,4 +1,4 @@
-"""Tokens of a language model's checkpoint: its own tokeniser, with the ids as the checkpoint has them."""
+"""Tokens of a language model's checkpoint: its own tokeniser, with the checkpoint's ids."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from collapipe_env.models.hf_config import read_config
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 
 LEAST_KEPT = 0.5
-"""Part of a text's bytes that its ids must stand for at least."""
+"""Least share of a text's bytes that its ids must stand for."""
 WORD_MARK = "\u2581"
 """Mark that stands for a space in tokens of SentencePiece, as in the first two Llamas."""
 
 
 @dataclass(frozen=True)
 class CheckpointTokens:
-    """Vocabulary of a checkpoint, where every id may stand for text, 0 too.
+    """Vocabulary of a checkpoint, where every id may stand for text, even 0.
 
-    What a text says is never read as a special token: ``<|endoftext|>`` in a document is a few characters.
+    Nothing in a text is ever read as a special token: ``<|endoftext|>`` in a document is a few characters.
 
     Attributes:
         tokenizer: The checkpoint's tokeniser.
         end: Id that ends every document.
-        size: Ids, from 0 on; the tokeniser may have fewer than the model.
+        size: Number of ids, from 0 on; the tokeniser may have fewer than the model.
     """
 
     tokenizer: Tokenizer = field(repr=False)
@@ -50,7 +50,7 @@ class CheckpointTokens:
         """Return the ids of each text; none ends with :attr:`end`.
 
         Raises:
-            CheckpointError: If the tokeniser cannot.
+            CheckpointError: If the tokeniser fails.
         """
         try:
             found = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -62,7 +62,7 @@ class CheckpointTokens:
         return [np.array(encoding.ids, dtype=np.int64) for encoding in found]
 
     def decode(self, rows: IntArray | Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row; ids that stand for no text add nothing, half characters a mark."""
+        """Return the text of each row; ids without text are skipped, half characters become a mark."""
         kept = [[i for i in map(int, row) if 0 <= i < self.size] for row in rows]
         return self.tokenizer.decode_batch(kept, skip_special_tokens=True)
 
@@ -99,7 +99,7 @@ class CheckpointTokens:
 
     @cached_property
     def unwritten(self) -> tuple[int, ...]:
-        """Ids that stand for no text, but for the end; a model that writes never chooses them."""
+        """Ids that stand for no text, except the end; a model that writes never chooses them."""
         return tuple(i for i in np.flatnonzero(self.byte_counts == 0).tolist() if i != self.end)
 
 

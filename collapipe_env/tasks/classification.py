@@ -34,8 +34,8 @@ class PooledLinear(nn.Module):
 
     def __init__(self, width: int, outputs: int, generator: Generator) -> None:
         super().__init__()
-        # Zero weights would hand the encoder a zero gradient in the first step; small ones start at
-        # log(classes).
+        # Zero weights would give the encoder a zero gradient in the first step; with small ones the loss
+        # starts near log(classes).
         self.weight = nn.Parameter(torch.randn(outputs, width, generator=generator) * 0.5 / width**0.5)
         self.bias = nn.Parameter(torch.zeros(outputs))
 
@@ -65,8 +65,8 @@ class Classification:
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the labelled sentences as token rows; see :class:`~collapipe_env.tasks.base.Task`.
 
-        The tokeniser is the checkpoint's, if there is one, else learned from the training part. Strata are
-        the classes.
+        The tokeniser is the checkpoint's if there is one, otherwise it is learned from the training part.
+        Strata are the classes.
 
         Raises:
             DataError: If the data cannot be read or does not fit ``outputs``.
@@ -75,7 +75,7 @@ class Classification:
         return _load(spec, stamp_of(spec.dataset, spec.checkpoint))
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
-        """Return the labels of the training part: as numbers if all are, else in alphabetical order."""
+        """Return the labels of the training part, sorted as numbers if all are integers, else as text."""
         return _classes(_texts(spec, stamp_of(spec.dataset))[0].labels)
 
     def constant_answer(self, spec: TaskSpec, part: Literal["dev", "test"]) -> float:
@@ -95,7 +95,7 @@ class Classification:
         return PooledLinear(spec.architecture.width, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
-        """Return ones: every sample asks for one class."""
+        """Return ones: every sample has one prediction."""
         return torch.ones(len(targets), device=targets.device)
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -114,10 +114,10 @@ class Classification:
 
 
 def matthews_correlation(truth: IntArray, predictions: IntArray, classes: int) -> float:
-    """Return the correlation of true and predicted classes, in [-1, 1]; chance has 0.
+    """Return the correlation of true and predicted classes, in [-1, 1]; 0 for chance.
 
     Gorodkin's R_K for any number of classes (Computational Biology and Chemistry 28, 2004, 367-374), for two
-    of them Matthews' coefficient. Unlike the accuracy, it rewards no answer that is always the same.
+    of them Matthews' coefficient. Unlike the accuracy, it does not reward a constant answer.
 
     Args:
         truth: True classes, shape (samples,).
@@ -202,5 +202,5 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     distinct = sorted(set(labels))
     try:
         return tuple(sorted(distinct, key=int))
-    except ValueError:  # one is no integer
+    except ValueError:  # one is not an integer
         return tuple(distinct)

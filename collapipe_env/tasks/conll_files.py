@@ -1,13 +1,13 @@
 """CoNLL files: one word and its tag a line, blank lines between sentences.
 
-A line's columns are separated by tabs if it holds one, else by spaces. What is read:
+Tabs separate a line's columns if it holds one, otherwise spaces do. Files may hold:
 
 - two columns or more, by default the word in the first and the tag in the last; all lines of a file have
   equally many, since a word with a separator inside would otherwise shift the columns unnoticed
 - UTF-8 with or without byte order mark, any line ends, plain or gzip-compressed
 - blank lines, which may hold spaces and tabs, between sentences; ``-DOCSTART-`` lines do the same
-- words that are empty (a separator and a tag), a no-break space or other characters that do not show: they
-  stay words, so that words and tags keep step
+- words that are empty (a separator and a tag), a no-break space or other invisible characters: they stay
+  words, so that words and tags stay aligned
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def load_column_splits(
     """Read the three parts of a data set.
 
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
-    up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, told by its
-    name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; ``testa`` and ``testb`` are dev and test).
-    Dev or test sentences that have no file are a fixed random tenth of the training sentences. Sentences with
+    up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, identified by
+    its name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; ``testa`` and ``testb`` are dev and
+    test). A dev or test part without a file is a fixed random tenth of the training sentences. Sentences with
     a type of entity that would otherwise be missing in training always go there.
 
     Args:
@@ -197,7 +197,7 @@ def read_column_file(
 
     number = 0
     for number, line in enumerate(_text(path).split("\n"), 1):
-        # Spaces and tabs alone: str.strip would take a word that is a no-break space for nothing.
+        # Spaces and tabs alone: str.strip would also remove a word that is a no-break space.
         content = line.rstrip(" \t")
         if not content or content.lstrip(" \t").startswith(_DOCUMENT):
             close(number)

@@ -9,14 +9,14 @@ import torch
 from torch import Generator, Tensor
 
 TOP_P = 0.9
-"""Probability that the tokens make up together of which one is drawn."""
+"""Total probability of the tokens from which one is drawn."""
 
 Choice = Callable[[Tensor], Tensor]
 """Chooses an id for each row of scores (rows, V_out)."""
 
 
 NOT_FINITE = "(nothing: the model has diverged, its scores are not finite)"
-"""Stands where a model cannot write."""
+"""Text in place of a continuation that a model cannot write."""
 
 
 class ScoresNotFiniteError(ValueError):
@@ -29,9 +29,9 @@ class Continuation:
 
     Attributes:
         prompt: The beginning.
-        document: Its own continuation.
-        greedy: The model's, the likeliest token every time.
-        top_p: The model's, drawn token by token.
+        document: The document's own continuation.
+        greedy: The model's continuation, with the likeliest token every time.
+        top_p: The model's continuation, drawn token by token.
     """
 
     prompt: str
@@ -40,7 +40,7 @@ class Continuation:
     top_p: str
 
     def to_dict(self) -> dict[str, str]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
@@ -50,7 +50,7 @@ def likeliest(scores: Tensor) -> Tensor:
 
 
 def nucleus(probabilities: Tensor, p: float) -> Tensor:
-    """Return the distribution on the fewest likeliest tokens that have a probability of ``p`` together.
+    """Return the distribution over the fewest likeliest tokens that together have a probability of ``p``.
 
     Top-p or nucleus sampling (Holtzman et al., 2020, arXiv 1904.09751).
 
@@ -63,7 +63,7 @@ def nucleus(probabilities: Tensor, p: float) -> Tensor:
     """
     ordered, places = probabilities.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(dim=-1) - ordered
-    # The first is kept however rounding falls.
+    # The first is kept whatever the rounding.
     left_out = before >= p
     left_out[..., 0] = False
     kept = torch.zeros_like(probabilities).scatter(-1, places, ordered.masked_fill(left_out, 0.0))
@@ -74,7 +74,7 @@ def drawn(p: float, generator: Generator) -> Choice:
     """Return a choice that draws from the :func:`nucleus`.
 
     Args:
-        p: Probability that the tokens make up together of which one is drawn.
+        p: Total probability of the tokens from which one is drawn.
         generator: Only source of randomness, on the CPU.
     """
 
@@ -93,21 +93,21 @@ def continued(
     choose: Choice,
     unwritten: Sequence[int] = (),
 ) -> Tensor:
-    """Write on, token by token.
+    """Continue texts, token by token.
 
     Args:
         score: Maps ids (rows, up to ``window``) to scores of the next token, (rows, V_out).
         prompts: Ids, shape (rows, n), at least one column.
         length: Tokens to write.
-        window: Tokens that the model reads at most; older ones are forgotten.
+        window: Most tokens that the model reads; older ones are dropped.
         choose: Choice of each token.
         unwritten: Ids that are never chosen.
 
     Returns:
-        Ids of what was written, shape (rows, length).
+        Ids of the written tokens, shape (rows, length).
 
     Raises:
-        ScoresNotFiniteError: If a score is infinite or no number.
+        ScoresNotFiniteError: If a score is infinite or not a number.
     """
     text, refused = prompts, torch.tensor(list(unwritten), dtype=torch.int64, device=prompts.device)
     for _ in range(length):

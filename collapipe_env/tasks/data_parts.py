@@ -1,4 +1,4 @@
-"""Training, dev and test parts of data sets: by name, and by a fixed random choice where there is none."""
+"""Training, dev and test parts of data sets: by name, and by a fixed random choice for missing parts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PART_WORDS = {
 }
 """Words that name a part."""
 HELD_OUT_SHARE = 10
-"""A part that a data set lacks gets one in so many samples."""
+"""A part that a data set lacks gets one sample in this many."""
 
 
 def part_of(name: str) -> str | None:
-    """Return the part that the name of a file or split stands for, None if for none.
+    """Return the part that the name of a file or split stands for; None if it stands for none.
 
-    One of its words decides: ``validation``, ``in_domain_train``, ``news.test``. Where it says
-    ``out_of_domain``, the part is held out for testing whatever other word there is: that is how CoLA names
-    its two held-out parts.
+    One of its words decides: ``validation``, ``in_domain_train``, ``news.test``. If the name of a held-out
+    part also says ``out_of_domain``, it is the test part, whatever its other word: CoLA names its two
+    held-out parts so.
     """
     lowered = name.lower()
     words = set(re.split(r"[^a-z]+", lowered))
@@ -40,7 +40,7 @@ def part_of(name: str) -> str | None:
 def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") -> dict[str, str]:
     """Return the name of each part.
 
-    A name that is the part's word and nothing else goes before one with further words.
+    A name that is only the part's word takes precedence over one with further words.
 
     Args:
         names: Names of files without ending, or of splits.
@@ -48,7 +48,7 @@ def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") ->
         remedy: Advice on two of a kind, for errors.
 
     Raises:
-        DataError: If two are equally good for a part.
+        DataError: If two names fit a part equally well.
     """
     chosen: dict[str, str] = {}
     for part in PARTS:
@@ -78,7 +78,7 @@ def held_out(
 
     Returns:
         Sorted indices for the training part and for every missing part, a tenth of the samples for each of
-        the latter, one at least.
+        the latter, at least one.
 
     Raises:
         DataError: If there are too few samples, or too few for one of each class in the training part.
@@ -104,18 +104,18 @@ def held_out(
 
 
 def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> IntArray:
-    """Return ``order`` with another end: of each class its last samples, spread over ``parts`` equal parts.
+    """Return ``order`` with a new end: the last samples of each class, spread over ``parts`` equal parts.
 
     Args:
         order: All samples.
-        parts: Into how many the end is cut later.
-        taken: Samples in all of them together, a multiple of ``parts``; as many samples as there are classes
-            remain.
+        parts: Number of parts that the end is cut into later.
+        taken: Samples in all these parts together, a multiple of ``parts``; at least as many samples as there
+            are classes remain.
         kinds: Class number of every sample.
     """
     counts = np.bincount(kinds)
     wanted = taken * counts / len(order)
-    # Largest remainders: whole numbers next to what is wanted, of a class at most all but one.
+    # Largest remainders: whole numbers next to the wanted ones, at most all but one sample of a class.
     chosen = np.minimum(wanted.astype(np.int64), counts - 1)
     while (short := taken - int(chosen.sum())) > 0:
         lacking = np.where(chosen < counts - 1, wanted - chosen, -np.inf)
@@ -124,7 +124,7 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
     by_class = order[np.argsort(kinds[order], kind="stable")]
     ends = np.cumsum(counts)
     out = np.concatenate([by_class[end - n : end] for end, n in zip(ends, chosen, strict=True)])
-    # Dealt one by one, each class is in all parts alike.
+    # Dealt one by one, each class is spread evenly over the parts.
     dealt = np.concatenate([out[part::parts] for part in range(parts)])
     return np.concatenate([order[~np.isin(order, out)], dealt])
 
@@ -137,7 +137,7 @@ def move_unknown(parts: Mapping[str, IntArray], kinds: Sequence[frozenset[str]])
         kinds: Kinds in every sample, for instance its types of entities.
 
     Returns:
-        The same with sorted indices; a part may have become empty.
+        The parts with sorted indices; one may have become empty.
     """
     known = {kind for i in parts["train"].tolist() for kind in kinds[i]}
     moved: list[int] = []

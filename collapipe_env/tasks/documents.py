@@ -17,13 +17,13 @@ from collapipe_env.tasks.table_files import read_text, require_short_words
 from collapipe_env.typed_paths import why_unusable
 
 TEXT_ENDINGS = (".txt", ".md", ".rst")
-"""Endings of plain text files, each maybe followed by ``.gz``."""
+"""Endings of plain text files; each may be followed by ``.gz``."""
 ROW_ENDINGS = (".jsonl", ".ndjson")
-"""Endings of files with a JSON object a line, each maybe followed by ``.gz``."""
+"""Endings of files with a JSON object a line; each may be followed by ``.gz``."""
 TEXT_FIELD = "text"
-"""Field of the text, unless another is asked for."""
+"""Field of the text by default."""
 KIND_FIELD = "source"
-"""Field of a document's kind, where every training document has one and no other field is asked for."""
+"""Field of a document's kind by default, where every training document has it."""
 
 Field = str | int | None
 
@@ -56,10 +56,11 @@ def load_documents(
 ) -> tuple[Documents, Documents, Documents]:
     """Read the training, dev and test documents of a file or a folder.
 
-    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
-    without such names every plain text file is one document, and every line of a file of JSON lines. A plain
-    text file that is a whole part, or is named by itself, holds documents between blank lines, or one a line
-    if no line is blank. A missing part is a tenth of the training documents, by a fixed random choice.
+    In a folder, a file's name gives its part; see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
+    without such names every plain text file is one document, and so is every line of a file of JSON lines. A
+    plain text file that is a whole part, or that ``path`` names, holds documents separated by blank lines, or
+    one a line if no line is blank. A missing part is a tenth of the training documents, by a fixed random
+    choice.
 
     Args:
         path: The file or the folder.
@@ -95,10 +96,10 @@ def load_documents(
 
 
 def with_held_out(parts: Mapping[str, Documents], source: str) -> tuple[Documents, Documents, Documents]:
-    """Return the training, dev and test part, of which missing ones are taken from the first.
+    """Return the training, dev and test part; missing ones are taken from the training part.
 
     Args:
-        parts: The documents of ``"train"`` and maybe of ``"dev"`` and ``"test"``.
+        parts: The documents of ``"train"`` and possibly of ``"dev"`` and ``"test"``.
         source: Name of the data set, for errors.
     """
     missing = [part for part in ("dev", "test") if part not in parts]
@@ -163,10 +164,10 @@ def checked_text(place: str, value: Any) -> str:
 
     Args:
         place: Its place, for errors.
-        value: What should be the text.
+        value: The text, not checked yet.
 
     Raises:
-        DataError: If it is no string, empty, no proper Unicode, or holds a word beyond the limit.
+        DataError: If it is not a string, is empty, is not valid Unicode, or holds a word above the limit.
     """
     if not isinstance(value, str):
         raise DataError(f"{place}: the text is {shown(value)}; it must be a string")
@@ -198,7 +199,7 @@ def _entry(place: str, row: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def _kind(value: Any) -> str | None:
-    """Return the name of a kind: of a string, a whole number or a truth value."""
+    """Return the name of a kind that is a string, a whole number or a truth value; None for anything else."""
     return str(value) if isinstance(value, str | int) else None
 
 

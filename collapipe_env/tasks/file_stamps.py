@@ -9,10 +9,10 @@ from collapipe_env.tasks.hub import PREFIX
 from collapipe_env.typed_paths import given_path
 
 Stamp = tuple[tuple[str, int, int, int, int], ...]
-"""Name, inode, size, and times of the last change to content and to all else, of every file."""
+"""Name, inode, size, and times of the last changes of content and of metadata, for every file."""
 
 KEPT = 32
-"""Data sets that a process keeps at most, outdated ones included; the least recently used one goes first."""
+"""Most data sets that a process keeps, outdated ones included; the least recently used one goes first."""
 
 
 def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
@@ -20,7 +20,7 @@ def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
 
     Args:
         dataset: As in :class:`~collapipe_env.tasks.base.TaskSpec`. Data that the package ships does not
-            change, and of the Hugging Face hub only what lies in a local folder is looked at.
+            change, and a data set of the Hugging Face hub has a stamp only if it is a local folder.
         checkpoint: Local folder of a checkpoint, if its tokeniser is used.
 
     Raises:
@@ -34,14 +34,14 @@ def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:
 
 
 def _stamp(path: Path, *, below: bool = False) -> Stamp:
-    """Stamp a file, or the files of a folder (and of those below it); nothing if nothing is there."""
+    """Stamp a file, or the files of a folder (and of those below it); empty if nothing is there."""
     try:
         if not path.is_dir():
             return (_entry(path),)
         files = path.rglob("*") if below else path.iterdir()
         return tuple(_entry(file) for file in sorted(files) if file.is_file())
     except (OSError, ValueError):  # a null character in the name
-        return ()  # whoever reads it says what is wrong
+        return ()  # the reader reports the error
 
 
 def _entry(path: Path) -> tuple[str, int, int, int, int]:

@@ -1,9 +1,9 @@
-"""Data sets of the Hugging Face hub by name, for those who are online (extra ``hub``).
+"""Data sets of the Hugging Face hub by name, for machines that are online (extra ``hub``).
 
-``hf:NAME`` or ``hf:NAME:CONFIG`` names a data set of the hub, or a local folder that the ``datasets``
-library wrote or can read. Versions of that library from 4.0 on, which the extra asks for, run no code from
-the hub. What they return is turned into what local files give: splits by name, parts that are missing from
-the training part by a fixed random choice (see :mod:`collapipe_env.tasks.data_parts`).
+``hf:NAME`` or ``hf:NAME:CONFIG`` names a data set of the hub, or a local folder that the ``datasets`` library
+wrote or can read. Versions of that library from 4.0 on, which the extra requires, run no code from the hub.
+Their data is treated like that of local files: splits are found by name, and missing parts are taken from the
+training part by a fixed random choice (see :mod:`collapipe_env.tasks.data_parts`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HubSentences(TaggedSentences):
     """Tagged sentences that have rows instead of lines."""
 
     def place(self, sentence: int, word: int) -> str:
-        """Return data set, row and word, both from 0, for errors."""
+        """Return data set, row and word for errors; rows and words count from 0."""
         return f"{self.path} row {self.lines[sentence]}, word {word}"
 
     def subset(self, indices: Iterable[int]) -> HubSentences:
@@ -110,7 +110,7 @@ def labelled_texts_of(
         splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         text: Text column or columns as in :func:`collapipe_env.tasks.labelled_texts.load_splits`.
-        label: Label column; None takes the only column of classes, else as for files.
+        label: Label column; None takes the only column of classes, otherwise it is found as for files.
 
     Raises:
         DataError: If columns do not fit.
@@ -147,7 +147,7 @@ def pairs_of(
         splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         languages: Source and target: languages of the translations, or names of two columns. None takes the
-            two there are: English (``en``) is the source if it is one of them, else they are in alphabetical
+            only two: English (``en``) is the source if it is one of them, otherwise they are in alphabetical
             order.
 
     Raises:
@@ -205,7 +205,7 @@ def tagged_sentences_of(
     Args:
         splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
-        words: Column of the words; None takes the first of :data:`WORD_COLUMNS` that there is.
+        words: Column of the words; None takes the first of :data:`WORD_COLUMNS` that exists.
         tags: Column of the tags, strings or classes; None takes the first of :data:`TAG_COLUMNS`.
 
     Returns:
@@ -250,7 +250,7 @@ def documents_of(
     Args:
         splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
-        text: Column of the text; None takes ``text``, else the only column of strings.
+        text: Column of the text; None takes ``text``, otherwise the only column of strings.
         kind: Column of the documents' kinds; None takes ``source`` if there is one.
 
     Raises:
@@ -314,7 +314,7 @@ def _cells(data: Any, column: str) -> list[str] | None:
 
 
 def _class_names(feature: Any) -> list[str]:
-    """Return the names of a feature's classes, none if it is none of classes."""
+    """Return the names of a feature's classes; empty if it has no classes."""
     from datasets import ClassLabel
 
     return list(feature.names) if isinstance(feature, ClassLabel) else []
@@ -325,7 +325,7 @@ def _is_text(feature: Any) -> bool:
 
 
 def _column_name(data: Any, asked: Asked) -> str | None:
-    """Return the names of the columns asked for; indices count all columns."""
+    """Return the requested column's name, or several joined by plus signs; indices count all columns."""
     if asked is None:
         return None
     names = list(data.column_names)

@@ -25,14 +25,14 @@ LABEL_NAMES = frozenset(
 MAX_CLASSES = 200
 """A column with more distinct values is not a class label."""
 NAME_WORDS = 2
-"""Words that a column's name has at most; a first line with a longer text is no header."""
+"""Most words in a column's name; a first line with a longer text is no header."""
 
 Column = str | int | None
 
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Texts with the labels as written in the file, and where each came from.
+    """Texts with their labels as written in the file, and their places there.
 
     Attributes:
         texts: The texts, none empty.
@@ -79,7 +79,7 @@ def load_splits(
 ) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
     """Read the training, dev and test texts of a file or a folder.
 
-    In a folder, a file's name tells its part, see :func:`collapipe_env.tasks.data_parts.part_of`; a folder
+    In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
     without a training part must hold a single table. Each missing part (all of them, for a single file) is a
     tenth of the training samples, by a fixed random choice that gives every part its share of every class
     (see :func:`collapipe_env.tasks.data_parts.held_out`).
@@ -123,7 +123,7 @@ def labelled_parts(
     """Return the labelled texts of a data set's tables; see :func:`load_splits`.
 
     Args:
-        tables: Table of the training part (``"train"``) and maybe of ``"dev"`` and ``"test"``.
+        tables: Table of the training part (``"train"``) and possibly of ``"dev"`` and ``"test"``.
         source: Name of the data set, for errors.
         text: Column or columns of the text; None detects it.
         label: Column of the label; None detects it.
@@ -162,16 +162,16 @@ def labelled_texts(
     """Pick texts and labels out of a table, with or without a header.
 
     The first row is a header if one of its cells is a usual name of a text or label column, or if a column is
-    asked for by name.
+    requested by name.
 
     Args:
         table: The table.
-        text: Column or columns of the text; None takes the one that is named like a text, else the
-            one with the longest cells.
-        label: Column of the label; None takes the one that is named like a label, else the only
-            other one that has few distinct values, else the only one of these that holds nothing but whole
+        text: Column or columns of the text; None takes the one that is named like a text, otherwise the one
+            with the longest cells.
+        label: Column of the label; None takes the one that is named like a label, otherwise the only other
+            one with few distinct values, otherwise the only one of these that holds nothing but whole
             numbers.
-        like: Columns of another part of the same data set, to take if this one has no header or the same.
+        like: Columns of another part of the same data set, used if this table has no header or the same one.
 
     Returns:
         The labelled texts in the table's order, and the columns they are from.
@@ -236,7 +236,7 @@ def _has_header(first: list[str], text: Column, label: Column) -> bool:
 
 
 def _by_index(text: Column, label: Column) -> bool:
-    """Whether both columns are asked for by index, as only those do who know that there is no header."""
+    """Whether both columns are requested by index, as by users who know that there is no header."""
     return isinstance(label, int) and text is not None and all(isinstance(i, int) for i in _column_list(text))
 
 
@@ -268,7 +268,7 @@ def _find_columns(
 
 
 def _asked_column(source: str, field: str, asked: str | int, header: list[str] | None, count: int) -> int:
-    """Return the index of the column asked for by name or index."""
+    """Return the index of the column that was requested by name or index."""
     if isinstance(asked, int):
         if not 0 <= asked < count:
             raise DataError(f"{source}: {field} {asked} is out of range; there are columns 0 to {count - 1}")
@@ -280,14 +280,14 @@ def _asked_column(source: str, field: str, asked: str | int, header: list[str] |
 
 
 def _detect_text(rows: list[list[str]], names: list[str], label: int | None) -> int:
-    """Return the column named like a text, else the one with the longest cells."""
+    """Return the column named like a text, otherwise the one with the longest cells."""
     named = [i for i, name in enumerate(names) if name in TEXT_NAMES and i != label]
     candidates = named or [i for i in range(len(rows[0])) if i != label]
     return max(candidates, key=lambda i: sum(len(row[i]) for row in rows))
 
 
 def _detect_label(source: str, rows: list[list[str]], names: list[str], text: tuple[int, ...]) -> int:
-    """Return the column named like a label, else the one whose values look like classes."""
+    """Return the column named like a label, otherwise the one whose values look like classes."""
     others = [i for i in range(len(rows[0])) if i not in text]
     if len(others) == 1:
         return others[0]

@@ -37,13 +37,13 @@ from collapipe_env.typed_paths import given_path
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "stories"
 """Folder of the stories that the package ships."""
 LENGTH_STRATA = 5
-"""Classes of length, equally many documents in each, where documents have no kinds."""
+"""Classes of length, with equally many documents in each, for documents without kinds."""
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
 
 
 class VocabularyHead(nn.Module):
-    """A linear layer on every position, after a layer norm where the blocks leave none.
+    """A linear layer on every position, after a layer norm where the blocks do not end with one.
 
     It takes 2 q d V_out forward FLOPs per sample. Only style ``pre-ln`` has the norm: the blocks of the
     others end with one.
@@ -61,7 +61,7 @@ class VocabularyHead(nn.Module):
         self.norm_first = architecture.style == "pre-ln"
         if self.norm_first:
             self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-        # Small weights start near log(outputs) and, other than zeros, pass a gradient on in the first step.
+        # Small weights start near log(outputs) and, unlike zeros, pass a gradient on in the first step.
         self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * 0.5 / d**0.5)
         self.bias = nn.Parameter(torch.zeros(outputs))
 
@@ -84,11 +84,11 @@ class VocabularyHead(nn.Module):
 class LanguageModelling:
     """Plain text, token by token; cross-entropy of the next one, perplexity, bits per byte.
 
-    Documents are byte-pair tokens, learned from the training part or a checkpoint's, packed into rows of
-    ``sequence_length`` (see :func:`~collapipe_env.tasks.byte_tokens.pack`), each cluster's for themselves, so
-    no row holds documents of two clusters. Outputs of the trained head are the trained vocabulary, whatever
-    the priced one. Targets that ask for nothing are :data:`~collapipe_env.tasks.byte_tokens.NO_TARGET`, since
-    0 is a token of text in checkpoints.
+    Documents become byte-pair tokens, which are learned from the training part or come from a checkpoint. The
+    tokens are packed into rows of ``sequence_length`` (see :func:`~collapipe_env.tasks.byte_tokens.pack`),
+    for each cluster separately, so no row holds documents of two clusters. The outputs of the trained head
+    are the trained vocabulary, whatever the priced one is. Positions without a target hold
+    :data:`~collapipe_env.tasks.byte_tokens.NO_TARGET`, since 0 is a token of text in checkpoints.
     """
 
     name = "language-modelling"
@@ -98,13 +98,14 @@ class LanguageModelling:
     def load(self, spec: TaskSpec) -> TaskData:
         """Return the documents as packed rows; see :class:`~collapipe_env.tasks.base.Task`.
 
-        Strata are the documents' kinds in the order of their names, else classes of their lengths. References
-        of held-out rows are the bytes of text that their targets stand for.
+        Strata are the documents' kinds in the order of their names, or classes of their lengths if they have
+        none. References of held-out rows are the bytes of text that their targets stand for.
 
         Raises:
             DataError: If the data cannot be read.
             CheckpointError: If the checkpoint's tokeniser cannot be read.
-            ScenarioError: If the vocabulary is too small, or a decoder is asked for.
+            ScenarioError: If the vocabulary is too small, there are decoder blocks, or the architecture is
+                not causal.
         """
         _check(spec)
         sizes = spec.architecture
@@ -124,10 +125,10 @@ class LanguageModelling:
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
-        """Return the head over the trained vocabulary: that of its style, or a linear layer.
+        """Return the head over the trained vocabulary: the style's own, or a linear layer.
 
         Raises:
-            ScenarioError: If a decoder is asked for, or the architecture is not causal.
+            ScenarioError: If there are decoder blocks, or the architecture is not causal.
         """
         _check(spec)
         if spec.architecture.style in CAUSAL_STYLES:
@@ -135,7 +136,7 @@ class LanguageModelling:
         return VocabularyHead(spec.architecture, generator)
 
     def units(self, targets: Tensor) -> Tensor:
-        """Return the number of tokens to predict of each sample."""
+        """Return the number of tokens to predict in each sample."""
         return (targets != NO_TARGET).sum(dim=1).float()
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -163,7 +164,7 @@ class LanguageModelling:
         return nats.view(targets.shape).double().sum(dim=1)
 
     def score(self, predictions: FloatArray, split: Split, data: TaskData) -> Mapping[str, float]:  # noqa: ARG002
-        """Return the perplexity of the tokens, and bits per byte of the text; of both, less is better.
+        """Return the perplexity of the tokens, and bits per byte of the text; for both, less is better.
 
         The tokens include the ends of documents, whose bits count although they stand for no byte. Bits per
         byte can be compared between vocabularies, perplexities cannot.
@@ -187,11 +188,11 @@ class LanguageModelling:
     ) -> list[Continuation]:
         """Let a model continue the beginnings of held-out documents, the same ones every time.
 
-        A beginning is a quarter of a row, or half a shorter document; it is continued by up to a row.
+        A beginning is a quarter of a row, or half a shorter document; the model continues it by up to a row.
 
         Args:
             model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d), in evaluation mode.
-            head: The server's module, likewise.
+            head: The server's module, in evaluation mode.
             split: A held-out part.
             data: The data that it is part of.
             count: Documents, taken evenly over the part; all of them if it has fewer.
@@ -301,7 +302,7 @@ def _load(
 
 
 def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: IntArray) -> Split:
-    """Pack the documents of these numbers."""
+    """Pack the documents with these indices."""
     tokens, targets = pack([documents[i] for i in chosen.tolist()], sequence_length, end)
     for array in (tokens, targets):
         array.flags.writeable = False

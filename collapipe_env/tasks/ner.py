@@ -40,7 +40,7 @@ class TokenLinear(nn.Module):
 
     def __init__(self, width: int, outputs: int, generator: Generator) -> None:
         super().__init__()
-        # Small weights start near log(tags) and, other than zeros, pass a gradient on in the first step.
+        # Small weights start near log(tags) and, unlike zeros, pass a gradient on in the first step.
         self.weight = nn.Parameter(torch.randn(outputs, width, generator=generator) * 0.5 / width**0.5)
         self.bias = nn.Parameter(torch.zeros(outputs))
 
@@ -64,8 +64,8 @@ class EntityCorpus:
 
     Attributes:
         train: Training sentences.
-        dev: Sentences to choose hyper-parameters with.
-        test: Sentences for the figures that are reported.
+        dev: Sentences for choosing hyper-parameters.
+        test: Sentences for the reported figures.
         scheme: Tagging scheme of the files.
         repaired: Tags in the files that broke their scheme.
     """
@@ -89,8 +89,8 @@ class NamedEntities:
     A word's first piece carries its tag, the others none, as in Devlin et al. (2019, arXiv 1810.04805); the
     loss is the mean cross-entropy over tags. Metrics are computed over whole sentences: a word beyond the
     pieces that the model sees counts as predicted ``O``, so a short sequence length costs recall. An entity
-    is right if type, first and last word are; precision, recall and F1 count all types together (micro),
-    tags that break the scheme are read as conlleval reads them.
+    is right if its type, first word and last word are. Precision, recall and F1 count all types together
+    (micro); tags that break the scheme are read as conlleval reads them.
     """
 
     name = "ner"
@@ -101,7 +101,7 @@ class NamedEntities:
         """Return the tagged sentences as rows of pieces; see :class:`~collapipe_env.tasks.base.Task`.
 
         References are the tags of all words of a sentence. The stratum of a sentence is the number, from 1 in
-        the order of names, of its most frequent entity type (of equally frequent ones the first), 0 for a
+        the order of names, of its most frequent entity type (the first of equally frequent ones), 0 for a
         sentence without entities.
         """
         return _load(spec, stamp_of(spec.dataset, spec.checkpoint))
@@ -123,7 +123,7 @@ class NamedEntities:
         """Return the mean cross-entropy over tags in nats.
 
         Args:
-            outputs: Tag scores, shape (samples, n, V_out); there must be no tags behind the first n pieces.
+            outputs: Tag scores, shape (samples, n, V_out); there must be no tags after the first n pieces.
             targets: Tag numbers, shape (samples, q).
             smoothing: Label smoothing over all V_out tags.
         """
@@ -150,9 +150,9 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
         predictions: The predicted tags, as many for each sentence.
 
     Returns:
-        The metrics of :class:`NamedEntities`; 0 where nothing is predicted or nothing is to be found.
+        The metrics of :class:`NamedEntities`; 0 where nothing is predicted or there is nothing to find.
     """
-    # Here, since no other task needs it.
+    # Imported here, since no other task needs it.
     from nervaluate import Evaluator
 
     kinds = {tag[2:] for tags in [*references, *predictions] for tag in tags if tag != OUTSIDE}
@@ -178,8 +178,8 @@ def load_entities(dataset: str, words: Column = None, tags: Column = None) -> En
         dataset: ``"embedded"``, the path of a file or folder as in
             :mod:`collapipe_env.tasks.conll_files`, or the name of a data set of the Hugging Face hub as in
             :mod:`collapipe_env.tasks.hub`.
-        words: Column of the words: an index from 0, or for the hub a name. None takes a file's first.
-        tags: Column of their tags, likewise. None takes a file's last.
+        words: Column of the words: an index from 0 or, for the hub, a name. None takes a file's first.
+        tags: Column of their tags, given in the same way. None takes a file's last.
 
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.

@@ -45,18 +45,18 @@ class Pairs:
 def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
     """Read the training, development and test pairs of a folder or of a table.
 
-    A folder holds two files a part, one sentence a line, that end in the language: ``train.en`` and
-    ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and ``test``, or else the
-    first name that begins with ``test``. Without these, it holds a table a part (``train.tsv``, ``dev.tsv``,
-    ``test.tsv``; see :func:`collapipe_env.tasks.data_parts.choose_named`), or one table in all. A table is a
-    ``.tsv`` file whose lines hold sentence, tab, translation; a header ``source``/``target``, ``src``/``tgt``
-    or of ``languages`` says otherwise. All may be gzipped (``.gz``). A missing part is taken from the
-    training pairs by a fixed permutation.
+    A folder holds two files for each part, with one sentence a line, whose endings are the languages:
+    ``train.en`` and ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and
+    ``test``, otherwise the first name that begins with ``test``. Without these, it holds a table for each
+    part (``train.tsv``, ``dev.tsv``, ``test.tsv``; see :func:`collapipe_env.tasks.data_parts.choose_named`),
+    or a single table. A table is a ``.tsv`` file whose lines hold sentence, tab, translation, unless a header
+    ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All files may be gzipped
+    (``.gz``). A missing part is taken from the training pairs by a fixed permutation.
 
     Args:
         path: The folder or the file.
-        languages: Endings of source and target files. None takes the two that there are: English is the
-            source if it is one of them, else they are in alphabetical order.
+        languages: Endings of source and target files. None takes the only two: English is the source if it is
+            one of them, otherwise they are in alphabetical order.
 
     Returns:
         Training, development and test pairs, at least one each.
@@ -84,7 +84,7 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
 
 
 def read_files(source: Path, target: Path) -> Pairs:
-    """Read two files of which line i of one translates line i of the other; blank pairs are skipped.
+    """Read two files whose lines pair up as sentence and translation; blank pairs are skipped.
 
     Args:
         source: File of sentences, plain or gzipped.
@@ -118,17 +118,18 @@ def read_table(path: Path, languages: tuple[str, str] | None = None) -> Pairs:
 
     Args:
         path: A file that ends in .tsv or .tsv.gz.
-        languages: Names of the source and the target column, if it has a header of them.
+        languages: Names of the source and the target column, if its header has them.
 
     Raises:
-        DataError: If it cannot be read, or a line has not two columns with text in both.
+        DataError: If it cannot be read, or a line has a wrong number of columns or a blank sentence or
+            translation.
     """
     return _read_table(path, languages, _Columns())[0]
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns of a table that are read, and the number of all."""
+    """Indices of the columns of a table that are read, and the number of all its columns."""
 
     source: int = 0
     target: int = 1
@@ -229,7 +230,7 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _line_files(folder: Path) -> list[str]:
-    """Return the endings of the training files that are no tables."""
+    """Return the endings of the training files that are not tables."""
     endings = [name.removeprefix("train.") for name in _names(folder) if name.startswith("train.")]
     return [ending for ending in endings if not f".{ending}".lower().endswith(TABLE_ENDINGS[0])]
 
@@ -252,12 +253,12 @@ def _languages(folder: Path) -> tuple[str, str]:
 
 
 def _has_part(folder: Path, name: str, source: str, target: str) -> bool:
-    """Whether a part has a file in one language at least."""
+    """Whether a part has a file in at least one language."""
     return any(_file(folder, f"{name}.{language}") for language in (source, target))
 
 
 def _test_name(folder: Path, source: str, target: str) -> str | None:
-    """Return ``test``, else the first name with a file that begins so, else None."""
+    """Return ``test`` if it has a file, otherwise the first name with a file that begins so, or None."""
     endings = (f".{source}", f".{target}")
     names = {
         name.removesuffix(ending)

@@ -53,7 +53,7 @@ def partition(
 
 
 def iid(samples: int, clusters: int, rng: np.random.Generator) -> list[IntArray]:
-    """Deal a random permutation out in parts whose sizes differ by at most one."""
+    """Deal out a random permutation in parts whose sizes differ by at most one."""
     return [np.sort(part) for part in np.array_split(rng.permutation(samples), clusters)]
 
 
@@ -106,11 +106,11 @@ def by_length(lengths: IntArray, clusters: int, rng: np.random.Generator) -> lis
 
 
 def by_quantity(samples: int, clusters: int, alpha: float, rng: np.random.Generator) -> list[IntArray]:
-    """Deal a random permutation out in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
+    """Deal out a random permutation in parts whose sizes are drawn from Dirichlet(alpha, ..., alpha).
 
-    Quantity skew as in Li, Diao, Chen and He (2022, arXiv 2102.02079): clusters differ in how much data they
-    have, not in what it is like. Each cluster gets one sample, and the others in the drawn proportions, so
-    that its size differs from 1 + share * (samples - N) by one at most.
+    Quantity skew as in Li, Diao, Chen and He (2022, arXiv 2102.02079): clusters differ in the amount of their
+    data, not in its kind. Each cluster gets one sample, and the others in the drawn proportions, so its size
+    differs from 1 + share * (samples - N) by at most one.
 
     Args:
         samples: Number of samples.

@@ -17,18 +17,18 @@ from collapipe_env.errors import DataError
 from collapipe_env.files import read_gzip, read_regular
 
 ENDINGS = (".tsv", ".csv", ".txt")
-"""Endings of table files, each maybe followed by ``.gz``; .txt is read as .tsv."""
+"""Endings of table files; each may be followed by ``.gz``. A .txt file is read as .tsv."""
 
 LARGEST = 8 * 1024**3
-"""Bytes of a data file, also of what it unpacks to."""
+"""Most bytes of a data file, compressed or not."""
 LONGEST_LINE = 200_000
-"""Characters of a line."""
+"""Most characters of a line."""
 LONGEST_WORD = 5_000
-"""Characters of a word, between spaces and punctuation marks: the time of learning sub-words grows with the
-square of it."""
+"""Most characters of a word, between spaces and punctuation marks: the time of learning sub-words grows with
+their square."""
 
 # In AG News and its relatives a backslash, or a backslash and an n, stands for a line break. Before a small
-# letter the n is taken for the word's own, since "gave\no sign" is one of the former.
+# letter the n belongs to the word that follows: "gave\no sign" has a backslash alone.
 _LINE_BREAK = re.compile(r"(?:\\n)+(?![a-z])|\\+")
 
 
@@ -38,7 +38,7 @@ class Table:
 
     Attributes:
         source: Its name in errors.
-        rows: At least one row, all with equally many cells, two at least.
+        rows: At least one row, all with equally many cells, at least two.
         places: Place of each row, ``"file:line"``.
         header: Names of the columns, where they are known for certain; None if the first row may hold them.
     """
@@ -58,7 +58,7 @@ def table_ending(path: Path) -> str:
 def read_table(path: Path) -> Table:
     """Read one TSV (never quoted) or CSV (quoted where needed) file in UTF-8.
 
-    Blank lines are skipped. In CSV files backslashes become spaces: sets that have any write line breaks so.
+    Blank lines are skipped. In CSV files backslashes become spaces: data sets use them for line breaks.
 
     Args:
         path: A file with one of the :data:`ENDINGS`.
@@ -110,7 +110,8 @@ def read_text(path: Path) -> str:
     """Return a file's text without byte order mark, decompressed if its name ends in ``.gz``.
 
     Raises:
-        DataError: If it cannot be read, is cut short, no regular file, no UTF-8, or beyond the limits.
+        DataError: If it cannot be read, is cut short, is not a regular file, is not UTF-8, or exceeds the
+            limits.
     """
     try:
         content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
@@ -147,7 +148,7 @@ def require_short_words(place: str, text: str) -> None:
     """Refuse a text with a word that takes minutes to learn from.
 
     Args:
-        place: Where it is from, for the error.
+        place: Place of the text, for the error.
         text: The text.
 
     Raises:
@@ -165,6 +166,6 @@ def require_short_words(place: str, text: str) -> None:
 
 @cache
 def _between_words() -> re.Pattern[str]:
-    """Separators of words for the tokenisers: spaces and punctuation marks of all scripts."""
+    """Return the separators of words for the tokenisers: spaces and punctuation marks of all scripts."""
     marks = {chr(code) for code in range(0x10000) if unicodedata.category(chr(code)).startswith("P")}
     return re.compile(rf"[\s{re.escape(''.join(sorted(marks | set(string.punctuation))))}]+")

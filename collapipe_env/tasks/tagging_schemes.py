@@ -10,7 +10,7 @@ BIOES    ``B-X``, ``I-X``..., ``E-X``; ``S-X`` on an entity of one word. BILOU's
 =======  ==================================================================================
 
 Tags are read as the CoNLL-2000 script conlleval does (Tjong Kim Sang and Buchholz, 2000): a tag that cannot
-continue the entity before it begins a new one. So no sequence is refused; how many tags break the scheme is
+continue the entity before it begins a new one. So no sequence is refused; tags that break the scheme are
 counted instead.
 """
 
@@ -42,7 +42,7 @@ class Bio2Tags:
     """Tags of a data set after translation.
 
     Attributes:
-        tags: BIO2 tags, one sequence a sentence, as long as it was.
+        tags: BIO2 tags, one sequence for each sentence and one tag a word.
         scheme: Scheme that the data set was found to use.
         repaired: Tags that broke that scheme, such as an ``I-`` after ``O`` in BIO2.
     """
@@ -53,7 +53,7 @@ class Bio2Tags:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return prefix and type of a tag, ``("O", "")`` for a word outside; L and U come as E and S."""
+    """Return prefix and type of a tag, ``("O", "")`` for a word outside; L and U become E and S."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, _, kind = tag.partition("-")
@@ -64,7 +64,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the entities of one sentence, in order, whatever the scheme.
 
     Args:
-        tags: One tag a word: ``O``, or a prefix out of B, I, E, S (L, U), a hyphen and a type.
+        tags: One tag a word: ``O``, or one of the prefixes B, I, E, S (L, U), a hyphen and a type.
     """
     spans: list[Span] = []
     start, before, open_kind = 0, OUTSIDE, ""
@@ -107,9 +107,9 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "BIO2") -> list
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """Return the scheme that a data set's tags follow.
 
-    E, S, L or U anywhere mean BIOES and no B anywhere means IO. Else what decides is how entities begin that
-    do not touch another of their type before: with B in BIO2, with I in BIO1. Should a data set have both,
-    the more frequent way is the rule and the other an error in it; data without any evidence is BIO2.
+    E, S, L or U anywhere means BIOES, and no B anywhere means IO. Otherwise the entities that do not directly
+    follow another of their type decide: they begin with B in BIO2 and with I in BIO1. If a data set has both,
+    the more frequent one is the rule and the other an error. Data without any evidence is BIO2.
 
     Args:
         sentences: Tags of every sentence.

@@ -31,8 +31,8 @@ class PieceRows:
 
     Attributes:
         tokens: Token ids, shape (sentences, q); 0 is padding.
-        words: Number of the word that begins at each piece, -1 elsewhere, shape (sentences, q). Words that
-            the cut to q pieces left without their first piece do not occur.
+        words: Number of the word that begins at each piece, -1 elsewhere, shape (sentences, q). Words whose
+            first piece is beyond the q pieces do not occur.
     """
 
     tokens: IntArray
@@ -52,7 +52,7 @@ def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -
     Returns:
         The tokeniser; it is made for single words.
     """
-    # Characters that do not show (zero-width spaces and joiners, controls) would make two words of one.
+    # Invisible characters (zero-width spaces and joiners, controls) would make two words of one.
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")])
     words = [word for sentence in sentences for word in sentence]
     counts: Counter[str] = Counter()
@@ -68,8 +68,8 @@ def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], sequence_length: int) -> PieceRows:
     """Turn sentences into rows of pieces, cut or padded at the end.
 
-    Every word has at least one piece: one that the tokeniser leaves nothing of becomes an unknown token. A
-    tokeniser that has the tokens ``[CLS]`` and ``[SEP]`` (BERT) gets them around each row.
+    Every word has at least one piece: a word of which the tokeniser leaves nothing becomes an unknown token.
+    A tokeniser that has the tokens ``[CLS]`` and ``[SEP]`` (BERT) gets them around each row.
 
     Args:
         tokenizer: Tokeniser of single words.

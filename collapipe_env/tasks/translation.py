@@ -37,7 +37,7 @@ SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
 
 LENGTH_STRATA = 5
-"""Classes of source length, equally many pairs in each, for partitions that skew by class."""
+"""Classes of source length, with equally many pairs in each, for partitions that skew by class."""
 
 
 class Translation:
@@ -83,14 +83,14 @@ class Translation:
         return Decoder(spec.architecture, spec.decoder_blocks, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
-        """Return the tokens to predict: each sample's without the begin token, with the end token."""
+        """Return the number of tokens to predict in each sample, including the end token."""
         return (targets[:, 1:] != PADDING).sum(dim=1).float()
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean cross-entropy of the target tokens in nats.
 
         Args:
-            outputs: The decoder's scores of all positions, or of those with a token to predict only, shape
+            outputs: The decoder's scores of all positions, or only of those with a token to predict, shape
                 (positions, V_out).
             targets: Ids, shape (samples, q + 1).
             smoothing: Label smoothing over all V_out tokens.
@@ -101,7 +101,7 @@ class Translation:
         return functional.cross_entropy(outputs, expected, ignore_index=PADDING, label_smoothing=smoothing)
 
     def predict(self, head: nn.Module, hidden: Tensor, mask: Tensor, spec: TaskSpec) -> Tensor:
-        """Write translations, shape (samples, q), padded behind the end token."""
+        """Write translations, shape (samples, q), padded after the end token."""
         if not isinstance(head, Decoder):
             raise TypeError(f"translation writes with a Decoder, not with a {type(head).__name__}")
         stepper = CachedDecoding(head, hidden, mask)

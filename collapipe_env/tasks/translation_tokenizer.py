@@ -1,4 +1,4 @@
-"""Subword tokenisers of translation, which can be undone: case, accents and spacing are kept."""
+"""Subword tokenisers of translation, which are reversible: they keep case, accents and spacing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ BEGIN = 2
 END = 3
 """Id of the token that a source or target ends with."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
-"""Tokens that are no text, in the order of their ids."""
+"""Tokens that stand for no text, in the order of their ids."""
 MOST_CHARACTERS = 1000
 """Most characters in a vocabulary; they also take at most half of it."""
 
 
 def train_subwords(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """Learn a byte-pair encoding that can be undone but for Unicode's composition and runs of white space.
+    """Learn a byte-pair encoding that is reversible, except for Unicode composition and runs of white space.
 
     The same texts give the same tokeniser in every process. The alphabet is chosen here, because the
     library's own choice between equally frequent characters follows a hash table's order.
 
     Args:
         texts: Training texts only; held-out texts must not shape the vocabulary.
-        vocabulary: Largest number of tokens, the four special ones included; 16 at least.
+        vocabulary: Largest number of tokens, the four special ones included; at least 16.
 
     Returns:
-        The tokeniser. It knows nothing of begin and end, which :func:`encode_sources` and
-        :func:`encode_targets` add.
+        The tokeniser. It adds no begin and end tokens: :func:`encode_sources` and :func:`encode_targets` do.
     """
     normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]

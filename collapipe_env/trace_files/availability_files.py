@@ -18,7 +18,7 @@ from collapipe_env.trace_files.trace_sources import checksum, found_path
 MOST_BYTES = 1024**3
 """Largest size of a file of availability [byte]."""
 PERIODS_S = (1.0, 1e9)
-"""Shortest and longest period of a client, as of stays in ``presence`` [s]."""
+"""Shortest and longest period of a client, the same as for stays in ``presence`` [s]."""
 _REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is converted by its owner first"
 
 
@@ -28,8 +28,8 @@ class Availability:
 
     Attributes:
         client: Its key in the file.
-        begin_s: Begins of the windows (W,), ascending [s].
-        end_s: Ends of the windows (W,), none before its begin or after the next one's [s].
+        begin_s: Starts of the windows (W,), ascending [s].
+        end_s: Ends of the windows (W,), none before its own start or after the next one's [s].
         period_s: Time after which the windows repeat, ``finish_time``, 1 to 1e9 [s].
         model: Model of the device, from the file.
     """
@@ -47,7 +47,7 @@ class Availability:
 
 
 def available(trace: Availability, seconds: FloatArray | float) -> BoolArray:
-    """Whether a client is available at the given times: from a window's begin to its end, both included.
+    """Whether a client is available at the given times: from a window's start to its end, both included.
 
     Args:
         trace: The client.

@@ -18,15 +18,15 @@ class Trace:
     """A quantity measured over time. Each sample holds until the next one, the last one to the end.
 
     Attributes:
-        name: Name of the file; of a part of it with its number, ``sa.csv.gz#3``.
+        name: Name of the file; for a part of it with its number, ``sa.csv.gz#3``.
         seconds: Times of the samples from the first one on (T,), strictly ascending from 0 [s].
         values: The samples (T,), finite, in ``unit``.
         unit: ``"dBm"`` for received power, ``"bit/s"`` for rates.
         duration_s: Time from the first sample to the end of the last one [s].
-        held: Rows of the file that had no value, for which the one before holds.
+        held: Rows of the file without a value, for which the value before holds.
 
     Raises:
-        DataError: If the samples are no such trace.
+        DataError: If the samples do not form such a trace.
     """
 
     name: str

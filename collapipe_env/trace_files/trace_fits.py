@@ -1,4 +1,4 @@
-"""Fits of traces: mean, deviations and autocorrelation, and two processes in dB that have them."""
+"""Fits of traces: mean, deviations and autocorrelation, and a sum of two processes in dB that has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collapipe_env.trace_files.trace import Trace
 LAGS_S = (1, 10, 60)
 """Lags of the autocorrelations that are fitted [s]."""
 LEAST_RATE = 1e5
-"""Rate that smaller ones count as before a logarithm [bit/s]."""
+"""Least rate in a logarithm, as which smaller ones count [bit/s]."""
 _TIMES_S = np.geomspace(0.1, 3000.0, 181)
 """Time constants among which a mixture chooses [s]."""
 
@@ -24,8 +24,8 @@ class Moments(NamedTuple):
     """Moments of traces in dB: RSRP in dBm, rates in 10 log10 of Mbit/s.
 
     Attributes:
-        files: Traces.
-        seconds: Samples of a second, all traces together.
+        files: Number of traces.
+        seconds: Number of one-second samples of all traces together.
         mean_db: Mean over all seconds.
         between_db: Standard deviation of the traces' means.
         within_db: Standard deviation around a trace's own mean.
@@ -112,7 +112,7 @@ def fitted_mixture(correlation: Mapping[int, float]) -> Mixture:
     shapes = np.exp(-lags / _TIMES_S[:, None])
     first, second = np.triu_indices(len(_TIMES_S), 1)
     a, b = shapes[first], shapes[second]
-    # Of w a + (1 - w) b the best w in [0, 1].
+    # The best w in [0, 1] of w a + (1 - w) b.
     apart = a - b
     weight = np.clip(np.sum((wanted - b) * apart, axis=1) / np.sum(apart * apart, axis=1), 0.0, 1.0)
     error = np.sum((weight[:, None] * apart + b - wanted) ** 2, axis=1)

@@ -1,4 +1,4 @@
-"""Formats of trace files: which column of which public data set holds what."""
+"""Formats of trace files: the columns of public data sets and their meaning."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TraceFormat:
         rate_unit: Unit of its rates, a key of :data:`UNITS`.
         time: Column of times [s]; ``None`` where rows are numbered, one a second.
         header: Names of the columns where files have no header; empty where they have one.
-        units: Column that says the unit of a row, with its units in bit/s; ``None`` where no column does.
+        units: Column that gives the unit of a row, with its units in bit/s; ``None`` where no column does.
         missing: Cells that stand for no value.
-        only: Column and its entries at which a quantity's value counts; elsewhere there is none.
-        cut: Column of dates, ``2021-01-23 07:09:06``, at whose jumps a file falls into parts; ``None`` for
+        only: Column and its entries for which a quantity's value counts; rows with other entries have none.
+        cut: Column of dates, ``2021-01-23 07:09:06``, at whose jumps a file is cut into parts; ``None`` for
             whole files.
-        wrong: Columns that look like a quantity and are not, with the reason.
+        wrong: Columns that look like a quantity but are not, with the reason.
     """
 
     title: str
@@ -51,7 +51,7 @@ FORMATS: Mapping[str, TraceFormat] = {
         {"rsrp": "RSRP", "rate": "DL_bitrate"},
         rate_unit="kbit/s",
         # Time stamps repeat, about one row in nine: rows are counted.
-        # -200 dBm is what the recorder writes where it has no measurement.
+        # The recorder writes -200 dBm where it has no measurement.
         missing=("-", "-200"),
         # On 3G the column holds another quantity, the power of a whole carrier's pilot.
         only={"rsrp": ("NetworkMode", ("5G", "LTE"))},

@@ -1,4 +1,4 @@
-"""Manifest of known sets of traces: checksums of public data sets, which the package does not hold."""
+"""Manifest of known sets of traces: checksums of public data sets, which the package does not contain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verify_set(name: str, source: str | None = None) -> None:
 
     Args:
         name: Name of the set.
-        source: Its folder; ``None`` for where it lies below ``COLLAPIPE_DATA``.
+        source: Its folder; ``None`` for its usual place below ``COLLAPIPE_DATA``.
 
     Raises:
         DataError: If the set is not known, or a file is missing, superfluous, or has another content.

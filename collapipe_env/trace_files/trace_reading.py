@@ -22,17 +22,17 @@ from collapipe_env.trace_files.trace import LEAST_S, Trace
 from collapipe_env.trace_files.trace_formats import FORMATS, UNITS, Quantity, TraceFormat
 
 LARGEST = 256 * 1024**2
-"""Bytes of a trace file, also of what it unpacks to."""
+"""Most bytes of a trace file, compressed or not."""
 JUMP_S = 60.0
-"""Jump of a file's dates at which another part of it begins [s]."""
+"""Jump of a file's dates at which a new part begins [s]."""
 RSRP_DBM = (-160.0, -20.0)
 """Received powers that a phone may report, with some room (3GPP reports -156 to -31 dBm) [dBm]."""
 LEAST_MEASURED = 0.5
-"""Share of rows with a value below which a trace would be made of gaps."""
+"""Least share of rows with a value; below it a trace would consist mostly of gaps."""
 MOST_RATE = 1e12
-"""Largest rate that is no mistake [bit/s]."""
+"""Largest plausible rate [bit/s]."""
 LONGEST_S = 1e9
-"""Longest trace that is no mistake; sums over longer ones would lose digits [s]."""
+"""Longest plausible trace; sums over longer ones would lose digits [s]."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Columns:
         column: Column of the values; empty for that of the format. Files without a header name their columns
             ``1``, ``2``, ...
         time_column: Column of times [s], with the format ``csv``.
-        row_s: Seconds from row to row, with the format ``csv``, which are counted in place of reading times;
-            0 to read them.
+        row_s: Seconds from row to row, with the format ``csv``, to count rows instead of reading times; 0 to
+            read times.
         unit: Unit of rates, with the format ``csv``: ``bit/s``, ``kbit/s`` or ``Mbit/s``.
         delimiter: Character between columns.
     """
@@ -98,7 +98,7 @@ def known_formats() -> tuple[str, ...]:
 
 
 def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
-    """Read the traces of a file: one, or where the format cuts files one of each part.
+    """Read the traces of a file: one, or one of each part where the format cuts files.
 
     Args:
         path: A file in CSV, which may be compressed by gzip.
@@ -126,7 +126,7 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
         times = spacing * np.arange(len(values), dtype=np.float64)
     else:
         times = _times(table, layout.time)
-        # The last row ends as long after it as rows usually do.
+        # The last row lasts as long as rows usually do.
         spacing = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
     bounds = [0, *([] if layout.cut is None else _jumps(table, layout.cut)), len(values)]
     parts = [slice(a, b) for a, b in pairwise(bounds)]
@@ -141,7 +141,7 @@ def read_traces(path: Path, columns: Columns) -> list[Trace | None]:
 def _trace(
     path: Path, name: str, times: FloatArray, values: list[float | None], unit: str, spacing: float
 ) -> Trace | None:
-    """A trace of the rows that have a value; ``None`` where too few have one."""
+    """Return a trace of the rows that have a value; ``None`` where too few have one."""
     there = np.array([value is not None for value in values], dtype=np.bool_)
     if there.mean() < LEAST_MEASURED:
         return None
@@ -168,7 +168,7 @@ class _Row(NamedTuple):
     cells: Mapping[str, str]
 
     def number(self, column: str, what: str) -> float:
-        """A cell as a finite number."""
+        """Return a cell as a finite number."""
         cell = self.cells[column]
         try:
             value = float(cell)
@@ -191,7 +191,7 @@ class _Table:
 
 
 def _table(path: Path, columns: Columns) -> _Table:
-    """Rows of a file, which have equally many cells."""
+    """Return the rows of a file, which have equally many cells."""
     reader = csv.reader(_text(path).splitlines(), delimiter=columns.delimiter, strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -227,7 +227,7 @@ def _table(path: Path, columns: Columns) -> _Table:
 
 
 def _text(path: Path) -> str:
-    """Text of a file, unpacked."""
+    """Return the text of a file, decompressed."""
     try:
         content = (read_gzip if path.suffix.lower() == ".gz" else read_regular)(path, LARGEST)
         return content.decode("utf-8-sig")
@@ -249,7 +249,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _value(row: _Row, columns: Columns) -> float | None:
-    """Value of a row in dBm or bit/s; ``None`` where the format says that it has none."""
+    """Return the value of a row in dBm or bit/s; ``None`` if by the format it has none."""
     layout, quantity = columns.layout, columns.quantity
     usual = layout.columns[quantity]
     name = columns.column or usual
@@ -286,7 +286,7 @@ def _value(row: _Row, columns: Columns) -> float | None:
 
 
 def _times(table: _Table, column: str) -> FloatArray:
-    """Times of all rows, strictly ascending [s]."""
+    """Return the times of all rows, strictly ascending [s]."""
     times: list[float] = []
     for row in table:
         now = row.number(column, "a time in seconds")
@@ -300,7 +300,7 @@ def _times(table: _Table, column: str) -> FloatArray:
 
 
 def _jumps(table: _Table, column: str) -> list[int]:
-    """Rows at which another part of the file begins."""
+    """Return the rows at which a new part of the file begins."""
     found = []
     before = None
     for place, row in enumerate(table):

@@ -19,7 +19,7 @@ from collapipe_env.typed_paths import given_path, why_unusable
 ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
 """Endings of the files that are read from a folder."""
 MOST_FILES = 10_000
-"""Files of a source."""
+"""Most files of a source."""
 DATA_FOLDER = "COLLAPIPE_DATA"
 """Environment variable that names a second folder for relative paths."""
 
@@ -29,7 +29,7 @@ _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 def part_of(index: int) -> Part:
-    """Part of the split to which a file belongs: index mod 5 is 3 for dev, 4 for test, else train.
+    """Part of the split to which a file belongs: index mod 5 is 3 for dev, 4 for test, otherwise train.
 
     Args:
         index: Place of the file among all files of its source, in the order of their names.

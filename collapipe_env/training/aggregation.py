@@ -1,8 +1,8 @@
-"""Aggregation rules, mean update to next common model: FedAvg, FedAvgM, FedAdam and FedYogi.
+"""Aggregation rules, from the mean update to the next common model: FedAvg, FedAvgM, FedAdam, FedYogi.
 
-The server treats the mean of the updates as a gradient of its own (Reddi et al., 2021, arXiv 2003.00295).
-It broadcasts that mean, so every party runs the rule itself and all of them reach the same model. A
-round in which no cluster took part is no step: the rule's memory stays as it is.
+The server treats the mean of the updates as a gradient of its own (Reddi et al., 2021, arXiv 2003.00295). It
+broadcasts that mean, so every party runs the rule itself and all of them reach the same model. A round
+without participating clusters is no step and leaves the rule's memory alone.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ class Aggregation(Protocol):
     """A rule that moves the common model."""
 
     def step(self, update: Tensor) -> Tensor:
-        """Return what is added to the common model.
+        """Return the change of the common model.
 
         Args:
-            update: Weighted mean of (a cluster's model - common model) over those that took part, shape (P,).
+            update: Weighted mean of (a cluster's model - common model) over the clusters that took part,
+                shape (P,).
         """
         ...
 
     def get_state(self) -> Tree:
-        """Return the rule's memory, as copies; ``None`` for what is still empty."""
+        """Return copies of the rule's memory; ``None`` for parts that are still empty."""
         ...
 
     def set_state(self, tree: Tree, like: Tensor) -> None:
@@ -43,7 +44,7 @@ class Aggregation(Protocol):
             like: A model's parameters, shape (P,).
 
         Raises:
-            StateError: If it does not fit.
+            StateError: If the state does not fit.
         """
         ...
 
@@ -70,8 +71,8 @@ class FedAvg:
 class FedAvgM:
     """``m = beta_1 m + D``, ``x + eta m``: server momentum (Hsu et al., 2019, arXiv 1909.06335).
 
-    As there, and other than in the adaptive rules, the new update counts in full, so a steady one is
-    multiplied by ``1 / (1 - beta_1)``. Memory starts at zero.
+    As in that paper, and unlike in the adaptive rules, the new update enters at full weight, so a constant
+    update is multiplied by ``1 / (1 - beta_1)``. Memory starts at zero.
     """
 
     def __init__(self, rate: float, momentum: float) -> None:
@@ -152,7 +153,7 @@ def _tensor_or_none(tree: Tree, name: str, like: Tensor) -> Tensor | None:
 
 
 def make_aggregation(learning: LearningSpec) -> Aggregation:
-    """Return the rule that the settings ask for."""
+    """Return the rule that the settings name."""
     momentum = learning.aggregation_momentum
     rate = learning.aggregation_rate
     if rate is None:

@@ -1,4 +1,4 @@
-"""Beginning of a training run: who has which samples, and the parameters that everybody starts from."""
+"""Beginning of a training run: each cluster's samples, and the parameters that all clusters start from."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Beginning:
     """State of a training run before its first round.
 
     Attributes:
-        samples: Samples, and whose they are.
+        samples: Samples, and their split over the clusters.
         streams: Order of each cluster's samples.
         model: Embedding and encoder.
         head: The server's module.
-        noise_rng: Source of randomness of what is drawn later on.
+        noise_rng: Source of randomness for later draws.
     """
 
     samples: ClusterSamples

@@ -16,8 +16,8 @@ from collapipe_env.training.flat_parameters import FlatParameters
 class BlockMoments:
     """Memory of the clusters' optimisers, block by block.
 
-    Forgetting leaves a block as one that has never taken a step: moments of zero and no steps counted, so
-    that AdamW corrects their bias anew.
+    A forgotten block is like one that has never taken a step: its moments and its step count are zero, so
+    AdamW starts its bias correction again.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class BlockMoments:
             models: The clusters' models.
             flats: Their parameters.
             optimizers: Their optimisers, which keep the blocks' memory apart.
-            moment_bits: Bits per number of moments that travel: 32, or 16 for bfloat16, whose range is that
-                of single precision, so that no second moment vanishes.
+            moment_bits: Bits per number of moments that travel: 32, or 16 for bfloat16, which has the range
+                of single precision, so no second moment vanishes.
         """
         self._optimizers, self._rounds = optimizers, moment_bits < 32
         self._memories = [

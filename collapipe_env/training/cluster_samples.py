@@ -17,14 +17,14 @@ from collapipe_env.training.training_setup import TrainingSetup
 
 @dataclass(frozen=True)
 class ClusterSamples:
-    """Samples to train on, and whose they are.
+    """Samples to train on, and their split over the clusters.
 
     Attributes:
         tokens: Token ids, shape (samples, q).
         targets: Targets, shape (samples, ...).
-        units: Predictions that every sample asks for, shape (samples,).
-        parts: Numbers of each cluster's samples.
-        documents: Numbers of each cluster's documents, where samples are packed from documents.
+        units: Number of predictions in each sample, shape (samples,).
+        parts: Indices of each cluster's samples.
+        documents: Indices of each cluster's documents, where samples are packed from documents.
     """
 
     tokens: Tensor
@@ -35,11 +35,11 @@ class ClusterSamples:
 
     @classmethod
     def of(cls, setup: TrainingSetup, parts: Sequence[IntArray]) -> ClusterSamples:
-        """Return the samples of a partition, which is one of documents where the task packs them.
+        """Return the samples of a partition; where the task packs documents, it is a partition of documents.
 
         Args:
             setup: Setup of the training.
-            parts: Numbers of each cluster's samples, or documents.
+            parts: Indices of each cluster's samples, or documents.
         """
         tokens, targets = setup.train
         if setup.pack is None:
@@ -57,7 +57,7 @@ class ClusterSamples:
         )
 
     def get_state(self) -> Tree:
-        """Return each cluster's documents; only for packed samples, since others are all the same."""
+        """Return each cluster's documents; empty where samples are not packed from documents."""
         return {str(n): part.copy() for n, part in enumerate(self.documents or ())}
 
     @classmethod

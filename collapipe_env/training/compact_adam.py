@@ -1,8 +1,8 @@
-"""AdamW that keeps weights in bfloat16 or moments in eight bits, as ``train_bits`` and ``moment_bits`` price.
+"""AdamW with weights in bfloat16 or moments in eight bits, as ``train_bits`` and ``moment_bits`` price it.
 
 There is no second copy of the weights in single precision. A step is computed in single precision and rounded
 up or down at random such that the expectation is the exact result (stochastic rounding: Zamirai et al., 2020,
-arXiv 2010.06192). Rounded to the nearest bfloat16, of 8 significant bits, most steps would be lost.
+arXiv 2010.06192). Rounding to the nearest bfloat16, which has 8 significant bits, would lose most steps.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from collapipe_env.training.eight_bit_moments import (
 )
 
 NUMBERS_AT_ONCE = 1024 * MOMENTS_TOGETHER
-"""Parameters whose step is computed at once, so that little is ever in single precision."""
+"""Parameters that step at once; few enough that little memory is ever in single precision."""
 
 _LOST_BITS = 16
 """Bits by which bfloat16 is shorter than single precision."""
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """Return numbers of bfloat16 in single precision, and any others as they are."""
+    """Return bfloat16 numbers in single precision, and all others unchanged."""
     return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
@@ -117,7 +117,7 @@ class CompactAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Step by the gradients at hand.
+        """Take a step with the present gradients.
 
         Args:
             closure: Not supported.

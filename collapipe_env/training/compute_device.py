@@ -12,16 +12,16 @@ from collapipe_env.errors import ScenarioError
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of that name.
+    """Return the device with a name.
 
-    It asks for a GPU only if it has to, since a process that has asked CUDA cannot be forked any more.
+    CUDA is queried only if necessary, since a process that has queried it can no longer be forked.
 
     Args:
-        name: ``"auto"`` (a GPU if PyTorch can use one, else the CPU), ``"cpu"``, ``"cuda"``, or any other
-            name that PyTorch knows, such as ``"cuda:1"``.
+        name: ``"auto"`` (a GPU if PyTorch can use one, otherwise the CPU), ``"cpu"``, ``"cuda"``, or any
+            other name that PyTorch knows, such as ``"cuda:1"``.
 
     Raises:
-        ScenarioError: If a GPU is asked for and there is none, or the name is unknown.
+        ScenarioError: If the name is unknown, or names a GPU that PyTorch cannot use.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

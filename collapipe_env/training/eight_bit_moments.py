@@ -1,11 +1,11 @@
 """Moments of Adam in eight bits, block-wise, with codes that are dense near zero ([X]).
 
-As by Dettmers et al. (arXiv 2110.02861), neighbours share a scale, their largest magnitude, and codes are not
+As in Dettmers et al. (arXiv 2110.02861), neighbours share a scale, their largest magnitude, and codes are not
 linear: most moments are far smaller than the largest of their block, and a second moment that became zero
 would throw its weight off. Codes are ``sign(c) (|c| / 127)^4`` for first moments and ``(c / 255)^8`` for
 second ones, so that a first moment and the root of a second have the same relative steps. Rounding is
-stochastic, up or down such that the expectation is the number itself: to the nearest code, slow averages
-would stand still. A second moment above zero never becomes zero.
+stochastic, up or down such that the expectation is the number itself: with rounding to the nearest code, slow
+averages would stand still. A second moment above zero never becomes zero.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode_unsigned(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def scale_count(moments: int) -> int:
-    """Return the number of scales of so many moments."""
+    """Return the number of scales for a number of moments."""
     return -(-moments // MOMENTS_TOGETHER)
 
 

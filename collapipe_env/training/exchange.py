@@ -25,7 +25,7 @@ from collapipe_env.training.update_compression import UpdateCompressor
 
 
 class Exchange:
-    """Merges the clusters' models into the next common one, through messages as they are priced.
+    """Merges the clusters' models into the next common one, by messages of the sizes that are priced.
 
     The parts of an update are the embedding and the encoder blocks. Blocks that the server trains are not
     sent up, and not sent down if it trains them for all clusters. All parties apply the update as it was
@@ -44,7 +44,7 @@ class Exchange:
 
         Args:
             model: One of the clusters' models.
-            flat: Its parameters; the others lie in the same way.
+            flat: Its parameters; the other models' have the same layout.
             update_format: Format of updates on the air.
             learning: The server's aggregation rule.
             generator: Draws stochastic rounding, including that of new weights in bfloat16.
@@ -55,7 +55,7 @@ class Exchange:
         self._rounding = generator
 
     def get_state(self) -> Tree:
-        """Return what the clusters have not sent, the rule's memory, and the generator of the rounding."""
+        """Return the clusters' unsent residuals, the rule's memory, and the generator of the rounding."""
         residuals = self.compressor.residuals
         return {
             "residuals": None if residuals is None else array_of(residuals),
@@ -71,7 +71,7 @@ class Exchange:
             parameters: The clusters' parameters, shape (N, P).
 
         Raises:
-            StateError: If it does not fit.
+            StateError: If the state does not fit.
         """
         residuals = tree["residuals"]
         if residuals is not None:
@@ -94,20 +94,20 @@ class Exchange:
 
         Args:
             parameters: The clusters' parameters after their local steps, shape (N, P).
-            common: Parameters at the begin of the round, shape (P,).
+            common: Parameters at the beginning of the round, shape (P,).
             weights: Weights of the clusters, shape (N,), summing to 1; 0 where a cluster takes no part.
             server_blocks: Last blocks that the server trained, shape (N,).
             server_mode: Mode of the server. A sequential server's blocks are common already; it writes them
                 to the models afterwards.
-            of_server: Place of a tied table, and what the server's head adds to the clusters' mean update of
-                it; None without one.
+            of_server: Place of a tied table, and the server head's addition to the clusters' mean update of
+                it; None without a tied table.
         """
         blocks = len(self._places) - 1
         trained_on_devices = np.arange(-1, blocks) < blocks - server_blocks[:, None]
-        # What is computed on the way is in single precision; other parameters than bfloat16 are reused.
+        # Updates are in single precision; parameters in that precision are overwritten in place.
         updates = widened(parameters).sub_(common)
         if server_mode == SEQUENTIAL:
-            # The clusters' idle copies may have been moved by their optimisers' memories.
+            # The optimisers' moments may have moved the clusters' idle copies.
             for places in self._places[1 + blocks - int(server_blocks[0]) :]:
                 for place in places:
                     updates[:, place] = 0.0

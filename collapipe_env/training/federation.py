@@ -47,21 +47,22 @@ class Federation:
     Within a round every cluster starts from the common model and takes H local steps with its own optimiser,
     whose state lives on from round to round. With ``head`` ``copies`` each cluster has a head of its own
     within the round, with its own optimiser, averaged like the rest. With ``common``, and in rounds of one
-    local step, the server updates one head once in each local step, with the mean gradient over all that
-    arrived from all clusters. A cluster none of whose micro-batches arrive in a
-    local step makes no update in it, but its batch is used up, so the order of samples does not depend on
-    arrivals. With FedProx (Li et al., 2020, arXiv 1812.06127) ``mu (w - w_round)`` is added to the clusters'
-    gradients; then each cluster's gradient is clipped by its norm. Neither is done to the server's modules.
+    local step, the server updates one head once per local step, with the mean gradient over all arrivals from
+    all clusters. A cluster none of whose micro-batches arrive in a local step makes no update in it, but its
+    batch is used up, so the order of samples does not depend on arrivals. With FedProx (Li et al., 2020,
+    arXiv 1812.06127) ``mu (w - w_round)`` is added to the clusters' gradients; then each cluster's gradient
+    is clipped by its norm. Neither applies to the server's modules.
 
-    Under split training (SplitFed) the server trains its side in another way, and may run the encoder's last
+    Under split training (SplitFed) the server trains its side differently, and may run the encoder's last
     blocks: see :class:`~collapipe_env.training.servers.CopiesServer` (V1) and
     :class:`~collapipe_env.training.servers.SequentialServer` (V2). Every round starts from one common model
-    and ends with one, so the way may change from round to round. Under an asynchronous pipeline stages
-    compute with weights that lag behind: see :class:`~collapipe_env.training.staleness.WeightVersions`.
+    and ends with one, so the server's mode may change from round to round. Under an asynchronous pipeline
+    stages compute with weights that lag behind: see
+    :class:`~collapipe_env.training.staleness.WeightVersions`.
 
-    Clusters may sit rounds out and take local steps of their own number. A common head then steps with the
-    gradients of those that still take one, and the schedule of step sizes counts the steps of the cluster
-    that takes most.
+    Clusters may sit rounds out and take different numbers of local steps. A common head then steps with the
+    gradients of the clusters that are still training, and the step-size schedule counts the steps of the
+    cluster that takes most.
 
     At the end of the round the clusters' updates travel to the server and their mean travels back: see
     :class:`~collapipe_env.training.exchange.Exchange`. The mean is weighted by the clusters' shares of the
@@ -119,7 +120,7 @@ class Federation:
         self._exchange = Exchange(self._models[0], self._flats[0], setup.update_format, learning, rounding)
         self._servers: dict[int, Server] = {COMMON: CommonServer(self._head)}
         self._lagging: tuple[ClusterModel, FlatParameters] | None = None
-        # Where the clusters' copies of blocks lie that only a sequential server trains in the round.
+        # Places of the clusters' copies of the blocks that only a sequential server trains in the round.
         self._idle: list[slice] = []
 
     def train_round(
@@ -139,7 +140,7 @@ class Federation:
         Args:
             blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
             micro_batches: Micro-batches per local step, shape (N,).
-            survived: True for those that arrive, shape (N, H, M_max).
+            survived: True for micro-batches that arrive, shape (N, H, M_max).
             server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
                 None for 0.
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
@@ -180,7 +181,7 @@ class Federation:
     def open_round(
         self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray | None
     ) -> Server:
-        """Begin a round: blocks that change device take their moments along, all start from the common model.
+        """Begin a round: all clusters start from the common model, and moments stay, travel or are lost.
 
         Args:
             on_server: Last encoder blocks that the server runs, shape (N,).
@@ -201,7 +202,7 @@ class Federation:
         return server
 
     def close_round(self, server: Server, updated: BoolArray, on_server: IntArray, server_mode: int) -> None:
-        """End a round: the clusters' updates make the next common model, and the server's part is common.
+        """End a round: the clusters' updates and the server's part make the next common model.
 
         Args:
             server: The server's side of the round.
@@ -236,7 +237,7 @@ class Federation:
     def _train_merged(
         self, server: Server, micro_batches: IntArray, survived: BoolArray
     ) -> tuple[BoolArray, float]:
-        """Leave the mean of the clusters' models after one local step in all of them.
+        """Set all models to the mean of the clusters' models after one local step.
 
         Returns:
             Which clusters made an update, shape (N,), and the mean training loss.
@@ -281,7 +282,7 @@ class Federation:
         losses: list[Tensor] = []
         units_of_losses: list[float] = []
         for step in range(int(local_steps.max())):
-            if step:  # the first one's are set, since predictions of stale weights begin with them
+            if step:  # those of the first step are set: predictions of stale weights use them
                 self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
             for n in np.flatnonzero(local_steps > step).tolist():
@@ -313,17 +314,17 @@ class Federation:
             server.end_step()
         if not losses:
             return updated, float("nan")
-        # Fetched at the end: on a GPU every number that is asked for earlier holds the next batch up.
+        # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
         return updated, float(np.average(torch.stack(losses).tolist(), weights=units_of_losses))
 
     @torch.no_grad()
     def _update(self, cluster: int) -> None:
-        """Let a cluster's optimiser step, by the gradient of what it minimises."""
+        """Step a cluster's optimiser, after adding the proximal term to its gradient and clipping it."""
         learning = self._setup.learning
         if learning.proximal:
             pull = self._flats[cluster].values - self._common
             for place in self._idle:
-                pull[place] = 0.0  # these copies drift, but are no part of what the cluster minimises
+                pull[place] = 0.0  # these copies drift, but the cluster's objective does not contain them
             self._gradients.add_(pull, alpha=learning.proximal)
         if learning.gradient_clip:
             self._gradients.mul_((learning.gradient_clip / self._gradients.norm()).clamp(max=1.0))
@@ -336,7 +337,7 @@ class Federation:
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
 
     def replica(self, cluster: int) -> tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]:
-        """A cluster's model, its parameters and their optimiser; not copies.
+        """Return a cluster's model, its parameters and their optimiser; not copies.
 
         Args:
             cluster: The cluster.
@@ -349,7 +350,7 @@ class Federation:
         return self._samples, self._streams
 
     def begin_steps(self, local_steps: int) -> list[float]:
-        """Count local steps that are taken elsewhere; returns the share of the full step size of each.
+        """Count local steps that are taken elsewhere, and return each one's share of the full step size.
 
         Args:
             local_steps: Most local steps that a cluster takes in the round.
@@ -359,7 +360,7 @@ class Federation:
 
     @property
     def local_steps(self) -> int:
-        """Local steps that have begun, of all rounds; the schedule of step sizes goes by them."""
+        """Local steps begun in all rounds; the step-size schedule counts them."""
         return self._step_sizes.step
 
     @local_steps.setter
@@ -372,7 +373,7 @@ class Federation:
         return self._models[0], self._head.module
 
     def get_state(self) -> Tree:
-        """Return everything that decides how the run continues, as copies; between rounds only."""
+        """Return copies of everything that decides how the run continues; call it between rounds only."""
         model, head = self.common_model
         return {
             "streams": {str(n): stream.get_state() for n, stream in enumerate(self._streams)},
@@ -394,16 +395,16 @@ class Federation:
 
     @classmethod
     def from_state(cls, setup: TrainingSetup, tree: Tree) -> Federation:
-        """Return the run that :meth:`get_state` has written down.
+        """Return the run whose state :meth:`get_state` returned.
 
         Args:
             setup: Setup of the training.
             tree: The state, which is only read.
 
         Raises:
-            StateError: If it is damaged or does not fit the setup.
+            StateError: If the state is damaged or does not fit the setup.
         """
-        run = cls(setup, np.random.default_rng(0))  # what it draws is replaced
+        run = cls(setup, np.random.default_rng(0))  # its draws are replaced
         try:
             run._set_state(tree)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -448,11 +449,11 @@ class Federation:
         self.rounds, self._step_sizes.step = tree["round"], step
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies of the modules would not share their parameters with the flat vectors any more.
+        # Copies of the modules would no longer share their parameters with the flat vectors.
         return Federation.from_state, (self._setup, self.get_state())
 
     def _server(self, mode: int) -> Server:
-        """Return the server's side of that mode; its optimisers' state lives as long as the run."""
+        """Return the server's side for a mode; its optimisers' state lives as long as the run."""
         if mode not in self._servers:
             learning = self._setup.learning
             if mode == COPIES:
@@ -475,7 +476,7 @@ class Federation:
             model, flat = self._models[n], self._flats[n]
             active = blocks[n] > 0
             stage_gaps = np.minimum(staleness[n][active], local_steps[n] - 1).tolist()
-            # The control unit stands in front of the first stage and waits for the same gradients.
+            # The control unit comes before the first stage and waits for the same gradients.
             gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
             for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
                 gaps.append((flat.slices(segment), gap))
@@ -485,7 +486,7 @@ class Federation:
         return versions
 
     def _lagging_model(self, versions: WeightVersions) -> ClusterModel:
-        """Return a model of the weights that lag behind; its gradients go where all models' go."""
+        """Return a model with the stale weights; it adds to the same gradients as the other models."""
         if self._lagging is None:
             model = copy.deepcopy(self._models[0])
             values = torch.empty_like(self._parameters[0])

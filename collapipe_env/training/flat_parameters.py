@@ -17,7 +17,7 @@ class FlatParameters:
     The module's parameters become views, so that an optimiser step, an average over clusters or a reset of
     the gradients is one operation on a vector instead of one on each of hundreds of small tensors. Matrices
     come first, vectors (biases, norms) after them: only the former are decayed. Parameters that are not
-    trained (``requires_grad`` False, as of a model under low-rank adapters) stay where they are.
+    trained (``requires_grad`` False, as under low-rank adapters) stay where they are.
 
     Attributes:
         values: The parameters, shape (P,).
@@ -28,7 +28,7 @@ class FlatParameters:
         """Move the parameters into the vectors.
 
         Args:
-            module: The module; which of its parameters are trained must not change any more.
+            module: The module; the choice of its trained parameters must not change afterwards.
             values: Vector to hold them, shape (P,) with P the module's :func:`parameter_count`.
             gradients: Vector to hold their gradients, shape (P,).
         """
@@ -79,17 +79,18 @@ class FlatParameters:
         Args:
             name: ``"adamw"`` or ``"sgd"``.
             learning_rate: Step size.
-            weight_decay: Weight decay of the matrices. AdamW decays apart from its moments; SGD adds the
-                decay to the gradient, so that momentum carries it on.
+            weight_decay: Weight decay of the matrices. AdamW applies it apart from its moments; SGD adds it
+                to the gradient, so momentum accumulates it.
             momentum: Momentum of SGD, in [0, 1); AdamW does not read it.
-            apart: Parts of the module whose memory the optimiser is to keep apart, so that it can forget each
+            apart: Parts of the module whose memory the optimiser keeps apart, so that each can be forgotten
                 (:meth:`memories`).
             moment_bits: Bits of AdamW's moments, 32 or 8.
-            rounding: Draws the rounding of parameters in bfloat16 and of moments in eight bits; needed for
-                these.
+            rounding: Draws the rounding of parameters in bfloat16 and of moments in eight bits; required for
+                either.
 
         Raises:
-            ValueError: If SGD is to step parameters in bfloat16, or nothing draws their rounding.
+            ValueError: If parameters in bfloat16 or moments in eight bits come with SGD, or without
+                ``rounding``.
         """
         cuts = {0, self._matrices, len(self.values)}
         for part in apart:
@@ -114,7 +115,7 @@ class FlatParameters:
         return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
 
     def memories(self, optimizer: torch.optim.Optimizer, part: nn.Module) -> list[nn.Parameter]:
-        """Return the optimiser's parameters that are a part of the module.
+        """Return the optimiser's parameters that belong to a part of the module.
 
         Args:
             optimizer: From :meth:`optimizer`, with the part among those kept apart.

@@ -1,4 +1,4 @@
-"""Evaluation of the common model on held-out samples: figures, rounds that have one, and background work."""
+"""Evaluation of the common model on held-out samples: its figures, its schedule and background threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Evaluation:
 
     Attributes:
         loss: Mean loss over the units of the evaluated samples, in nats.
-        metrics: The task's metrics by name; None if they were not asked for.
+        metrics: The task's metrics by name; None if they were not computed.
     """
 
     loss: float
@@ -103,7 +103,7 @@ class Evaluator:
     ) -> tuple[list[float], list[float], list[Tensor]]:
         """Return losses and units of all batches, and predictions for the first ``predicted`` samples.
 
-        They are figures where the task measures the outputs in place of predicting.
+        Where the task measures outputs instead of predicting, the predictions are those measurements.
         """
         losses, units, predictions = [], [], []
         for start in range(0, len(self._tokens), self._batch):
@@ -122,15 +122,15 @@ class Evaluator:
                     )
             losses.append(self._task.loss(outputs, targets))
             units.append(self._task.units(targets).sum())
-        # Fetched at the end: on a GPU every number that is asked for earlier holds the next batch up.
+        # Fetched at the end: on a GPU, reading a number earlier would hold up the next batch.
         return torch.stack(losses).tolist(), torch.stack(units).tolist(), predictions
 
 
 def metrics_due(round_number: int, evaluate_every: int, metric_every: int) -> bool:
     """Whether metrics are computed in a round (1, 2, ...) that evaluates the loss.
 
-    They are in the first round, and whenever a multiple of ``metric_every`` has been reached since the last
-    evaluation.
+    Metrics are computed in the first round, and whenever a multiple of ``metric_every`` has been reached
+    since the last evaluation.
     """
     before = round_number - evaluate_every
     return round_number == 1 or round_number // metric_every > before // metric_every
@@ -153,13 +153,14 @@ class EvaluationDesk:
     """Schedule of the evaluations, and the figures to report for each environment.
 
     The loss is evaluated at a reset, after the first round and after every ``evaluate_every``-th; metrics at
-    a reset and in those of the rounds that :func:`metrics_due` names. In between, the last figures stay.
+    a reset and in those of these rounds for which :func:`metrics_due` holds. In between, the last figures
+    stay.
 
     With ``evaluation: background`` the model is copied and a thread evaluates the copy while later rounds
-    train. What it finds is reported at the next evaluation round, whether it was ready earlier or has to be
-    waited for, so reports do not depend on timing: they are those of ``inline``, one evaluation later. The
-    untrained model is evaluated at once, and the last evaluation of a run is never reported. One thread
-    computes at a time; it ends with its evaluation. Its errors are raised where its figures are due.
+    train. Its figures are reported at the next evaluation round, which waits for them if necessary. So
+    reports do not depend on timing: they are those of ``inline``, one evaluation later. The untrained model
+    is evaluated at once, and the last evaluation of a run is never reported. One thread computes at a time;
+    it ends with its evaluation. Its errors are raised when its figures are due.
 
     Attributes:
         loss: Loss to report, shape (E,); NaN before a reset.

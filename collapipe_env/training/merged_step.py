@@ -4,10 +4,10 @@ From a common model ``w``, one local step of cluster n without momentum makes ``
 cluster's mean gradient ``g_n``, and the round ends with ``sum_n p_n w_n = w - eta sum_n p_n g_n``. Gradients
 at the same ``w`` are sums over samples, so all clusters' batches can go through one model in joint passes,
 each sample with the weight that it has in ``sum_n p_n g_n``. That saves N - 1 optimiser steps and allows
-larger passes: those over few samples leave hardware idle, GPUs above all.
+larger passes: small passes leave hardware idle, GPUs above all.
 
-The head weighs samples otherwise: its gradient is the mean over all that arrived. So the loss is weighted as
-the head wants it, and at the boundary between encoder and server each sample's gradient is multiplied by the
+The head weights samples differently: its gradient is the mean over all arrivals. So the loss carries the
+head's weights, and at the boundary between encoder and server each sample's gradient is multiplied by the
 ratio of its two weights.
 """
 
@@ -43,15 +43,15 @@ def can_merge(
 ) -> bool:
     """Whether :func:`merged_step` may compute a round, that is, whether the round is linear in the gradients.
 
-    FedProx needs no condition, as its pull is zero in the first local step; nor does an asynchronous
-    pipeline, as no stage can lag behind in it; nor the server's aggregation, which sees only the mean.
+    FedProx is no obstacle, as its pull is zero in the first local step; nor is an asynchronous pipeline, as
+    no stage lags behind in that step; nor is the server's aggregation, which sees only the mean.
 
     Args:
         learning: The optimiser must be ``sgd`` without momentum, and gradients must not be clipped (which
             depends on each cluster's norm).
         local_steps: H, must be 1.
-        server_mode: Must be ``COMMON``: a server that steps between batches meets other gradients.
-        lossless: Whether updates travel as they are; what is rounded cluster by cluster is no sum any more.
+        server_mode: Must be ``COMMON``: a server that steps between batches changes the gradients.
+        lossless: Must be True: updates that are rounded cluster by cluster do not add up to one step.
         dropout: Must be 0: joint passes would draw other masks.
         recompute: Must be False: joint passes store activations.
     """
@@ -86,7 +86,7 @@ class ClusterBatch:
     Attributes:
         tokens: Token ids, shape (B, q).
         targets: Targets, shape (B, ...).
-        units: Predictions that each sample asks for, shape (B,).
+        units: Number of predictions in each sample, shape (B,).
         survived: True for micro-batches whose gradients arrive; at most B entries.
     """
 
@@ -101,9 +101,9 @@ class MergedResult:
     """Result of a merged step.
 
     Attributes:
-        units: Predictions that all surviving micro-batches asked for; 0 if none survived.
+        units: Number of predictions in all surviving micro-batches; 0 if none survived.
         loss: Mean loss over them, a detached scalar.
-        updated: Clusters of which something arrived, shape (N,).
+        updated: Clusters from which anything arrived, shape (N,).
     """
 
     units: float
@@ -120,17 +120,17 @@ def merged_step(
     samples_per_pass: int,
     precision: str = "float32",
 ) -> MergedResult:
-    """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all that arrived in the head.
+    """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all arrivals in the head.
 
     Args:
         model: The common model. Gradients are added to its parameters' ``grad``.
-        head: The server's module; the same.
+        head: The server's module. Gradients are added in the same way.
         loss: Mean loss of (outputs, targets).
         batches: One for each cluster.
-        data_sizes: Weights of the clusters in the average, above 0, shape (N,); those of clusters without
-            arrivals are left out and the others made to sum to 1.
+        data_sizes: Weights of the clusters in the average, above 0, shape (N,); clusters without arrivals are
+            left out, and the other weights are scaled to sum to 1.
         samples_per_pass: Most samples in a pass, at least 1.
-        precision: Of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
+        precision: Precision of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
     """
     arrived = [_arrived(batch) for batch in batches]
     units = np.array([batch.units[kept].sum() for batch, kept in zip(batches, arrived, strict=True)])
@@ -162,6 +162,6 @@ def merged_step(
 
 
 def _arrived(batch: ClusterBatch) -> IntArray:
-    """Return the places of the samples that arrive and ask for anything."""
+    """Return the indices of the samples that arrive and contain any predictions."""
     sizes = [len(part) for part in np.array_split(batch.units, len(batch.survived))]
     return np.flatnonzero(np.repeat(batch.survived, sizes) & (batch.units > 0))

@@ -20,7 +20,7 @@ class MiniBatch(NamedTuple):
     Attributes:
         tokens: Token ids (B, q), some hidden.
         targets: Targets (B, ...).
-        units: Predictions that each sample asks for (B,).
+        units: Number of predictions in each sample (B,).
     """
 
     tokens: Tensor
@@ -34,7 +34,7 @@ def next_batch(setup: TrainingSetup, samples: ClusterSamples, stream: SampleStre
     Args:
         setup: Setup of the training.
         samples: All samples.
-        stream: Order of the cluster's.
+        stream: Order of the cluster's samples.
     """
     tokens, targets = samples.tokens, samples.targets
     indices = stream.take(setup.batch_size)

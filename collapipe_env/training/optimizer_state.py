@@ -14,11 +14,11 @@ from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names
 from collapipe_env.training.compact_adam import CompactAdamW
 
 MOST_STEPS = 2.0**24
-"""Steps that an optimiser counts in single precision; it goes no further."""
+"""Most steps that an optimiser can count in single precision."""
 
 
 def array_of(tensor: Tensor) -> npt.NDArray[Any]:
-    """Return a tensor's numbers as an array, copied; those of bfloat16, which NumPy lacks, as int16."""
+    """Return a copy of a tensor as an array; the bits of bfloat16, which NumPy lacks, become int16."""
     tensor = tensor.detach().cpu()
     return np.array((tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy())
 
@@ -78,12 +78,12 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
     """Give an optimiser the memory of another; each of its groups has one parameter.
 
     Args:
-        optimizer: Of the same kind, over parameters of the same shapes.
+        optimizer: Optimiser of the same kind, over parameters of the same shapes.
         tree: State from :func:`optimizer_tree`.
         place: Its name, for errors.
 
     Raises:
-        StateError: If it does not fit.
+        StateError: If the state does not fit.
     """
     require_names(tree, map(str, range(len(optimizer.param_groups))), place)
     for i, group in enumerate(optimizer.param_groups):
@@ -93,7 +93,8 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
         if part["memory"] != {}:
             require_names(part["memory"], tuple(like), f"{where}/memory")
             memory = {n: tensor_of(part["memory"][n], like[n], f"{where}/{n}") for n in like}
-            # PyTorch divides by what it makes of the count. NaN in the others is training that diverged.
+            # PyTorch divides by a function of the count. NaN in the other entries means that training
+            # diverged.
             if "step" in memory and not 1 <= float(memory["step"]) <= MOST_STEPS:
                 raise StateError(f"{where}/step is {float(memory['step'])}, expected at least 1: {REMEDY}")
             optimizer.state[parameter] = {n: value.to(parameter.device) for n, value in memory.items()}
@@ -107,7 +108,7 @@ def set_optimizer(optimizer: torch.optim.Optimizer, tree: Tree, place: str) -> N
 
 
 def _memory_like(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """Return tensors like an optimiser's memory of a parameter, once it has stepped, by name."""
+    """Return tensors, by name, like an optimiser's memory of a parameter that has stepped."""
     if isinstance(optimizer, CompactAdamW):
         return optimizer.memory_like(parameter)
     if isinstance(optimizer, torch.optim.AdamW):
@@ -125,7 +126,7 @@ def set_generator_bytes(generator: Generator, state: Any, place: str) -> None:
     """Give a PyTorch generator a state of :func:`generator_bytes`.
 
     Raises:
-        StateError: If it does not fit.
+        StateError: If the state does not fit.
     """
     require_array(state, tuple(generator.get_state().shape), np.uint8, place)
     try:

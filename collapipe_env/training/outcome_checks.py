@@ -1,4 +1,4 @@
-"""Outcomes of rounds that real training can take, and checks of them."""
+"""Checks that real training can use the outcome of a round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AllowedOutcomes:
         blocks: ``L`` of the trained model.
         local_steps: ``H``, or the most that a cluster may take.
         batch_size: ``B``.
-        moments: Whether moments of blocks may change hands.
+        moments: Whether moments of blocks may travel or be lost.
     """
 
     num_envs: int
@@ -41,7 +41,7 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
         allowed: Sizes that fit.
 
     Raises:
-        AllocationError: Names the array, the place and what is possible.
+        AllocationError: If it does not fit; names the array, the place and the allowed values.
     """
     envs_clusters = (allowed.num_envs, allowed.clusters)
     if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:

@@ -23,7 +23,7 @@ class StepResult:
     """Result of a local step.
 
     Attributes:
-        units: Predictions that the surviving micro-batches asked for; 0 if none survived.
+        units: Number of predictions in the surviving micro-batches; 0 if none survived.
         loss: Mean loss over them, a detached scalar; 0 if there are none.
     """
 
@@ -65,8 +65,8 @@ class CutModel:
             precision: ``"bfloat16"`` runs the forward passes in mixed precision; see
                 :func:`~collapipe_env.training.compute_device.mixed_precision`. The loss is computed in
                 float32.
-            recompute: Stages keep the input of each block only, and run it forward once more in its
-                backward pass; the server keeps all.
+            recompute: Stages keep only the input of each block, and run the block forward again in its
+                backward pass; the server keeps all activations.
         """
         self.loss = loss
         self._precision, self._recompute = precision, recompute
@@ -117,8 +117,8 @@ def run_blocks(
         blocks: The blocks.
         x: Activations, shape (samples, q, d).
         attention_mask: The samples' :func:`~collapipe_env.models.cluster_model.additive_mask`.
-        recompute: Keep the input of each block only, and run it forward once more in its backward pass.
-        draws: Whether blocks draw random numbers, which have to be the same again.
+        recompute: Keep only the input of each block, and run the block forward again in its backward pass.
+        draws: Whether blocks draw random numbers, which recomputation must repeat.
     """
     for block in blocks:
         if recompute:
@@ -131,13 +131,13 @@ def run_blocks(
 class InFlight:
     """A micro-batch on its way through a cut model, one host at a time.
 
-    Every host keeps the input it received and the output it sent until its backward pass. An input is cut
-    off from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward`
-    hands it over. Micro-batches share nothing but the parameters' ``grad``, so their operations may be
-    interleaved as a schedule wants them.
+    Every host keeps the input it received and the output it sent until its backward pass. An input is cut off
+    from the graph of the host before, so the gradient crosses a boundary only where :meth:`backward` hands it
+    over. Micro-batches share nothing but the parameters' ``grad``, so a schedule may interleave their
+    operations in any order.
 
     Attributes:
-        loss: Mean loss over its predictions, detached; it is there after the last host's forward pass.
+        loss: Mean loss over its predictions, detached; set by the last host's forward pass.
     """
 
     def __init__(self, model: CutModel, tokens: Tensor, targets: Tensor) -> None:
@@ -162,13 +162,13 @@ class InFlight:
         """Add ``weight`` times the gradient of the loss to the ``grad`` of a host's parameters.
 
         Args:
-            host: The host; the hosts behind it must have run theirs.
-            weight: The same for every host; it is applied where the loss is.
+            host: The host; the hosts after it must have run theirs.
+            weight: The same for every host; it is applied to the loss.
         """
         out = self._sent.pop(host)
         if host == self._model.hosts - 1:
             torch.autograd.backward(out * weight)
-        elif out.requires_grad:  # nothing of a frozen embedding is trained
+        elif out.requires_grad:  # a frozen embedding needs no gradient
             torch.autograd.backward(out, self._received.pop(host + 1).grad)
 
 
@@ -202,7 +202,7 @@ def pipeline_step(
 
     Args:
         model: The cluster's replica. Gradients are added to its parameters' ``grad``.
-        head: The server's module; the same.
+        head: The server's module. Gradients are added in the same way.
         loss: Mean loss of (outputs, targets).
         tokens: Token ids of the mini-batch, shape (B, q).
         targets: Its targets, shape (B, ...).
@@ -213,9 +213,9 @@ def pipeline_step(
             few samples cost as much time as larger ones. 1 computes every micro-batch on its own.
         server_blocks: Encoder blocks that the server runs in place of the model's last ones. Gradients are
             added to their parameters' ``grad``.
-        units: Predictions that each sample asks for, shape (B,); None for one each.
-        precision: Of forward passes; see :class:`CutModel`.
-        recompute: Compute activations anew in the backward pass; see :class:`CutModel`.
+        units: Number of predictions in each sample, shape (B,); None for one each.
+        precision: Precision of forward passes; see :class:`CutModel`.
+        recompute: Recompute activations in the backward pass; see :class:`CutModel`.
 
     Returns:
         Units and mean loss of the surviving micro-batches.
@@ -242,7 +242,7 @@ class BatchPart:
     Attributes:
         tokens: Token ids, shape (samples, q).
         targets: Targets, shape (samples, ...).
-        units: Predictions that they ask for, more than 0.
+        units: Number of predictions in them, more than 0.
     """
 
     tokens: Tensor
@@ -253,7 +253,7 @@ class BatchPart:
 def arrived_parts(
     tokens: Tensor, targets: Tensor, survived: Sequence[bool], units: FloatArray | None = None
 ) -> list[BatchPart]:
-    """Cut a mini-batch into micro-batches and return those that arrive and ask for anything.
+    """Cut a mini-batch into micro-batches and return those that arrive and contain any predictions.
 
     Arguments are those of :func:`pipeline_step`.
     """

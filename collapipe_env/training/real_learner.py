@@ -41,17 +41,16 @@ class TorchLearner:
 
     Each environment has a training run of its own (:class:`Federation`), so environment i is the same
     whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
-    the process. PyTorch's global random state is not read, and is after every call what it was before; with
-    dropout it is borrowed during a round (:mod:`collapipe_env.models.dropout`). Small models train fastest
-    in one thread (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves
-    it alone, except in processes forked after the first reset: there only one thread works
-    (:mod:`collapipe_env.forking`). Same seeds give bit-identical losses on a CPU for the same number of
-    threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward pass, so
-    last digits may differ there.
+    the process. PyTorch's global random state is not read, and every call leaves it as it was; with dropout a
+    round borrows it (:mod:`collapipe_env.models.dropout`). Small models train fastest in one thread
+    (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves it alone,
+    except in processes forked after the first reset: these use one thread (:mod:`collapipe_env.forking`). The
+    same seeds give bit-identical losses on a CPU for the same number of threads. On a GPU, PyTorch does not
+    promise the order of the sums in the attention's backward pass, so last digits may differ there.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
-    reports in between repeat the last one. In the background it is reported one evaluation later: see
-    :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`.
+    reports in between repeat the last one. With ``evaluation: background`` each is reported one evaluation
+    later: see :class:`~collapipe_env.training.held_out_evaluation.EvaluationDesk`.
     """
 
     def __init__(
@@ -88,17 +87,17 @@ class TorchLearner:
             local_steps: Local steps per round, H.
             num_envs: Environments E.
             update_format: Format of model updates on the air; None for plain single precision.
-            schedule_steps: Local steps that the step sizes' schedule is laid out for, unless
-                ``learning.schedule_steps`` says it.
-            device: PyTorch device to train on, by name; None takes ``learning.device``. It is asked for at
-                the first reset, so that a process may be forked before.
-            moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if
-                outcomes never say that any do.
+            schedule_steps: Local steps that the step-size schedule spans, unless ``learning.schedule_steps``
+                sets them.
+            device: PyTorch device to train on, by name; None takes ``learning.device``. It is looked up at
+                the first reset, so a process may be forked before that.
+            moment_bits: Bits per number of moments that travel with their blocks, 16 or 32; None if outcomes
+                never move or lose moments.
             head: Server's head in rounds of several local steps: ``copies``, one for each cluster that is
                 averaged at the end of the round, or ``common``, one that steps with the mean gradient.
-            memory: Form in which the clusters keep what they train. With 16 bits, embedding and blocks are
+            memory: Format of the numbers that the clusters train. With 16 bits, embedding and blocks are
                 modules in bfloat16; the server's head stays in single precision.
-            most_local_steps: Most local steps that an outcome may have room for; None for H.
+            most_local_steps: Most local steps in an outcome; None for H.
             own_steps: Whether clusters may sit out or take different numbers of local steps.
 
         Raises:
@@ -124,14 +123,14 @@ class TorchLearner:
     def from_scenario(
         cls, scenario: Scenario, num_envs: int, device: str | None = None, moment_bits: int | None = None
     ) -> TorchLearner:
-        """Return the learner of a scenario: its proxy, or the priced architecture if the proxy is off.
+        """Return the learner of a scenario; it trains the proxy, or the priced architecture without one.
 
         Args:
             scenario: The scenario.
             num_envs: Environments E.
             device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
-            moment_bits: Bits of moments that travel with their blocks; None takes what the scenario's
-                processes ask for.
+            moment_bits: Bits of moments that travel with their blocks; None takes the value that the
+                scenario's processes need.
         """
         workload, learning = scenario.workload, scenario.learning
         processes = dict(scenario.dynamics.processes)
@@ -155,7 +154,7 @@ class TorchLearner:
             ),
             schedule_steps=scenario.dynamics.rounds * workload.local_steps,
             device=device,
-            # Where devices fail, moments are lost, also where plans change for free.
+            # Where devices fail, moments are lost even if plans change for free.
             moment_bits=((32 if fails else None) if migration is None else migration.moment_bits)
             if moment_bits is None
             else moment_bits,
@@ -170,7 +169,7 @@ class TorchLearner:
 
         Raises:
             DataError: If the data cannot be loaded or does not fit the workload.
-            ScenarioError: If the task cannot be built as asked, or the device is not there.
+            ScenarioError: If the task cannot be built as configured, or the device is not available.
             ValueError: If there is not one generator per environment.
         """
         if len(rngs) != self.num_envs:
@@ -222,7 +221,7 @@ class TorchLearner:
         return self._report(desk)
 
     def _steps_of(self, outcome: RoundOutcome, env: int) -> IntArray | None:
-        """Local steps of an environment's clusters (N,), 0 for those that sit out; None if all take ``H``."""
+        """Return an environment's local steps (N,), 0 for clusters that sit out; None if all take ``H``."""
         if outcome.local_steps is None and outcome.participates is None:
             return None
         steps = np.full(self._clusters, self._local_steps)
@@ -286,11 +285,11 @@ class TorchLearner:
         if checkpoint is not None:
             save_checkpoint(folder, model, head, source=checkpoint)
             return
-        data = self._task.load(self._task_spec)  # kept since the first reset
+        data = self._task.load(self._task_spec)  # cached since the first reset
         save_checkpoint(folder, model, head, tokenizer=data.tokenizer, end=data.end)
 
     def get_state(self) -> Tree:
-        """Return models, optimisers, data orders, generators and figures of every environment, as copies.
+        """Return copies of models, optimisers, data orders, generators and figures of every environment.
 
         Waits for evaluations that run in the background.
         """
@@ -306,10 +305,10 @@ class TorchLearner:
         }
 
     def set_state(self, tree: Tree) -> None:
-        """Continue from a state of :meth:`get_state`; on an error nothing has changed.
+        """Continue from a state of :meth:`get_state`; on an error nothing changes.
 
         Raises:
-            StateError: If it is damaged, of another model, or of other data.
+            StateError: If the state is damaged, or comes from another model or other data.
             DataError: If the data cannot be loaded.
         """
         if _unprepared(tree):
@@ -365,7 +364,7 @@ class TorchLearner:
                 torch.tensor(data.train.tokens, device=device),
                 torch.tensor(data.train.targets, device=device),
             ),
-            # They stay with the loop that counts, so that no GPU has to be waited for.
+            # They stay on the CPU, where they are summed, so that nothing waits for a GPU.
             units=self._task.units(torch.tensor(data.train.targets)).double().numpy(),
             hidden=data.hidden,
             update_format=self.update_format,

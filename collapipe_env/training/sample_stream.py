@@ -41,10 +41,10 @@ class SampleStream:
 
         Args:
             tree: The state.
-            samples: Samples that there are.
+            samples: Number of samples of all clusters.
 
         Raises:
-            StateError: If it is damaged.
+            StateError: If the state is damaged.
         """
         for name in ("indices", "waiting"):
             array = tree[name]

@@ -72,7 +72,7 @@ class Server(Protocol):
         ...
 
     def after_batch(self, cluster: int, units: float) -> None:
-        """Use the gradients of a batch of which ``units`` > 0 units arrived."""
+        """Use the gradients of a batch from which ``units`` > 0 units arrived."""
         ...
 
     def end_step(self) -> None:
@@ -122,7 +122,7 @@ class Server(Protocol):
 
 
 class CommonServer:
-    """One head for all: one step in each local step with the mean gradient over all that arrived.
+    """One head for all clusters; in each local step it steps with the mean gradient over all arrivals.
 
     It runs no encoder blocks.
     """
@@ -210,7 +210,7 @@ class CopiesServer:
         return [replica.optimizer for replica in self._copies]
 
     def begin_step(self) -> None:
-        """Nothing is shared between clusters."""
+        """Do nothing: nothing is shared between clusters."""
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
         """Return the cluster's own blocks and its copy of the head."""
@@ -222,7 +222,7 @@ class CopiesServer:
         self._copies[cluster].optimizer.step()
 
     def end_step(self) -> None:
-        """Nothing is shared between clusters."""
+        """Do nothing: nothing is shared between clusters."""
 
     def head_after(self, weights: Tensor) -> Tensor:
         """Return the average of the copies."""
@@ -247,11 +247,11 @@ class CopiesServer:
 class SequentialServer:
     """SplitFed V2: one server-side model that steps after each batch, the clusters in turn.
 
-    A later cluster meets weights that an earlier one has moved. The head is stepped by the common head's
-    optimiser; every block has one here that lives on over the rounds in which the server runs it, at the
-    clusters' step size. Blocks on the server are not averaged. A cluster's own copies of them are idle: they
-    see no gradients, and where its optimiser drives them all the same, by its moments or by weight decay,
-    the end of the round overwrites them.
+    A later cluster meets weights that an earlier one has moved. The common head's optimiser steps the head.
+    Each block has an optimiser of its own here, with the clusters' step size; its state lives on over the
+    rounds in which the server runs the block. Blocks on the server are not averaged. A cluster's own copies
+    of them are idle: they get no gradients, and if the optimiser's moments or weight decay move them all the
+    same, the end of the round overwrites them.
     """
 
     def __init__(self, head: Trained, learning: LearningSpec, rounding: torch.Generator) -> None:
@@ -302,7 +302,7 @@ class SequentialServer:
                 _copy_parameters(block.module, model.blocks[index])
 
     def forget(self, blocks: Sequence[int]) -> None:
-        """Forget the moments of blocks that come or go."""
+        """Forget the moments of those blocks that the server has run."""
         for index in blocks:
             if index in self._known:
                 self._known[index].optimizer.state.clear()

@@ -26,20 +26,21 @@ class WeightVersions:
 
     In an asynchronous pipeline the H mini-batches of a round overlap, so a stage meets mini-batch ``g``
     (0-based) before the gradients of the last few have been applied to it. With a version gap of ``s`` it
-    computes mini-batch ``g``, forward and backward, from version ``max(g - s, 0)``, where version ``g`` is
-    what the mini-batches before ``g`` have made; the gradient is applied to the true weights. With prediction
-    the version is first carried on by ``min(s, g)`` steps of the optimiser's own rule: AdamW
+    computes mini-batch ``g``, forward and backward, from version ``max(g - s, 0)``, where version ``g`` holds
+    the weights after all mini-batches before ``g``; the gradient is applied to the true weights. With
+    prediction the version is first carried on by ``min(s, g)`` steps of the optimiser's own rule: AdamW
     ``w - min(s, g) lr m_hat / (sqrt(v_hat) + eps)`` with PyTorch's bias correction, SGD
     ``w - min(s, g) lr (last gradient applied)``, and SGD with momentum ``w - min(s, g) lr (velocity)``. The
     learning rate is that of the local step that made the version, and of the round's first for version 0.
 
-    Of XPipe only the idea is public: mini-batches overlap, and weights predicted by the optimiser's rule mend
-    the staleness. Reconstructed [R] are the gap per stage, the rule above, that forward and backward of a
-    mini-batch use the same weights (its micro-batches share one prediction), and these choices of ours:
+    Only the idea of XPipe is public: mini-batches overlap, and weights predicted by the optimiser's rule
+    compensate for staleness. Reconstructed [R] are the gap per stage, the rule above, the use of the same
+    weights in the forward and backward passes of a mini-batch (its micro-batches share one prediction), and
+    these choices:
 
     * Decoupled weight decay is left out of the prediction, as the rule has none.
-    * A mini-batch of which nothing arrived makes no step, so its version equals the one before; a device
-      cannot know that ahead, so it predicts ``min(s, g)`` steps all the same.
+    * A mini-batch without arrivals makes no step, so its version equals the one before. A device cannot know
+      that in advance, so it still predicts ``min(s, g)`` steps.
     * A round ends with a flush, so version 0 is the common model and no gap reaches back into an earlier
       round. AdamW's moments and SGD's velocity live on over rounds, so predictions also start from version 0;
       SGD without momentum has no gradient to use before the round's first step, so there version 0 itself is
@@ -106,11 +107,11 @@ def next_step(optimizer: torch.optim.Optimizer, *, applied: bool) -> Tensor | No
 
     Args:
         optimizer: AdamW or SGD; its parameters one after another are the flat vector.
-        applied: Whether the gradients at hand are those of its last step; SGD without momentum knows no
+        applied: Whether the present gradients are those of its last step; SGD without momentum can use no
             others.
 
     Returns:
-        The step without weight decay, shape (P,); None if the optimiser knows no gradient yet.
+        The step without weight decay, shape (P,); None if the optimiser has seen no gradient yet.
     """
     parts, known = [], False
     for group in optimizer.param_groups:

@@ -1,11 +1,11 @@
 """A language model's head tied to the embedding's table: the head is on the server, the table on the CUs.
 
-The server keeps a copy of the table as its output matrix. Within a round both sides train what they hold; at
-its end the server adds what its copy has moved to the clusters' mean update of the table, broadcasts the sum,
-and takes the new table over ([X]). For one local step of plain SGD with one step size this is the step of a
-model whose two ends are one matrix, since the gradient of that matrix is the sum of both. Nothing more is
-sent than without a tie: the table goes up and down anyway. Under low-rank adapters the table is frozen, and
-so is the server's copy.
+The server keeps a copy of the table as its output matrix. Within a round both sides train their own copies;
+at its end the server adds the change of its copy to the clusters' mean update of the table, broadcasts the
+sum, and adopts the new table ([X]). For one local step of plain SGD with one step size this is the step of a
+model whose two ends are one matrix, since the gradient of that matrix is the sum of both. The tie adds no
+traffic: the table goes up and down anyway. Under low-rank adapters the table is frozen, and so is the
+server's copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TiedHead:
 
         Args:
             table: Place in the clusters' flat parameters.
-            matrix: Place in the common head's.
+            matrix: Place in the common head's flat parameters.
             head: The common head's parameters.
         """
         self._table, self._matrix, self._head = table, matrix, head

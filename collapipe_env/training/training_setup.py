@@ -34,15 +34,15 @@ class TrainingSetup:
         strata: Class of every training sample, or document.
         lengths: Real tokens of every training sample, or document.
         train: Tokens and targets to train on.
-        units: Predictions that every training sample asks for, shape (samples,).
+        units: Number of predictions in every training sample, shape (samples,).
         hidden: Token that stands for a hidden one.
         update_format: Format of model updates on the air.
-        schedule_steps: Local steps that the step sizes' schedule is laid out for.
-        moment_bits: Bits per number of moments that travel with their blocks; None where plans change
-            without that.
+        schedule_steps: Local steps that the step-size schedule spans.
+        moment_bits: Bits per number of moments that travel with their blocks; None if moments never travel
+            and are never lost.
         head: Server's head within a round: ``copies``, one for each cluster, or ``common``.
-        memory: Form in which the clusters keep what they train.
-        pack: Packs documents into samples, where ``strata`` and ``lengths`` are those of documents; see
+        memory: Format of the numbers that the clusters train.
+        pack: Packs documents into samples, where ``strata`` and ``lengths`` describe documents; see
             :class:`~collapipe_env.tasks.base.TaskData`.
         own_steps: Whether clusters may sit out or take different numbers of local steps.
     """
@@ -68,7 +68,7 @@ class TrainingSetup:
     own_steps: bool = False
 
     def head_copies(self, local_steps: int) -> bool:
-        """Whether each cluster has a head of its own within a round: with one local step none need one.
+        """Whether each cluster has a head of its own within a round; with one local step none needs it.
 
         Args:
             local_steps: Most local steps that a cluster takes in the round.

@@ -52,8 +52,8 @@ class Message:
     def pack(self, sender: int) -> bytes:
         """Return one sender's message as it is put on the air.
 
-        Values, then the scales of 8-bit integers, then the indices, most significant bit first. The one byte
-        that tells the shift of half precision is a control message and left out.
+        Values, then the scales of 8-bit integers, then the indices, most significant bit first. The byte that
+        gives the shift of half precision is a control message and is left out.
         """
         packed = self.values[sender].cpu().numpy().tobytes()
         if self.values.dtype == torch.int8:
@@ -82,7 +82,7 @@ def encode(part: Tensor, weight_bits: int, generator: Generator, indices: Tensor
         return Message(part.shape[-1], chosen.float(), part.new_ones(()), indices)
     if weight_bits == 16:
         largest = chosen.abs().amax(dim=-1, keepdim=True)
-        # A byte holds the shift, and the power of two is a normal number of single precision.
+        # The shift fits in a byte, and the power of two is a normal number in single precision.
         shift = (torch.frexp(largest).exponent - HALF_EXPONENT).clamp(-126, 127)
         scale = torch.ldexp(torch.ones_like(largest), shift)
         return Message(part.shape[-1], (chosen / scale).half(), scale, indices)
@@ -94,7 +94,7 @@ def encode(part: Tensor, weight_bits: int, generator: Generator, indices: Tensor
     scale = (padded.abs().amax(dim=-1) / LARGEST_INTEGER).float().to(part)
     steps = torch.where(scale[..., None] > 0, padded / scale[..., None], 0.0)
     up = torch.rand(steps.shape, generator=generator, device=part.device, dtype=part.dtype)
-    # The largest number is 127 steps but for rounding.
+    # Apart from rounding, the largest number is 127 steps.
     integers = (steps + up).floor().clamp(-LARGEST_INTEGER, LARGEST_INTEGER).to(torch.int8)
     return Message(part.shape[-1], integers.view(senders, -1)[:, :entries], scale, indices)
 
@@ -102,9 +102,9 @@ def encode(part: Tensor, weight_bits: int, generator: Generator, indices: Tensor
 class UpdateCompressor:
     """Encoder and decoder of a run's updates, part by part.
 
-    Under top-k every cluster remembers what it has not sent yet, for entries left out as well as for
-    rounding, and adds it to its next update (error feedback: Stich et al., 2018, arXiv 1809.07599). The
-    server broadcasts the union of the entries, so nothing is left out there.
+    Under top-k every cluster remembers what it has not sent yet (omitted entries and rounding errors) and
+    adds it to its next update (error feedback: Stich et al., 2018, arXiv 1809.07599). The server broadcasts
+    the union of the entries, so it omits nothing.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class UpdateCompressor:
 
         Args:
             update_format: Format of updates on the air.
-            parts: Places of each part in an update; none if nothing of it is trained.
+            parts: Places of each part in an update; empty for a part that is not trained.
             generator: Draws stochastic rounding.
         """
         self._format, self._parts, self._generator = update_format, parts, generator

@@ -25,13 +25,13 @@ class Condition:
     Attributes:
         survival: Probability that a micro-batch arrives, in [0, 1], for the clusters in turn: with two
             values every other cluster has the second.
-        micro_batches: Micro-batches that each mini-batch is cut into; the next smaller divisor of the
-            batch size is taken.
+        micro_batches: Micro-batches that each mini-batch is cut into; if these do not divide the batch size,
+            its next smaller divisor is used.
         local_steps: ``H``.
         clusters_share: Share of the scenario's clusters that take part, in (0, 1]; at least one does.
         partition: Spread of the training data.
         later_survival: Survival in the second half of the run; None for the same.
-        taking_part: Share of those clusters that take part in a round, drawn anew in each, in (0, 1]; at
+        taking_part: Share of these clusters that take part in a round, drawn anew every round, in (0, 1]; at
             least one does. The others sit the round out.
         head: Server's head in rounds of several local steps, ``common`` or ``copies``.
     """
@@ -47,7 +47,7 @@ class Condition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
-        """Return the condition of a dictionary from :meth:`to_dict`, in which JSON has made lists of tuples.
+        """Return the condition from a dictionary of :meth:`to_dict`; JSON may have turned tuples into lists.
 
         Raises:
             DataError: If the fields are not those of a condition.
@@ -58,7 +58,7 @@ class Condition:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; fields that earlier files lack only where they say something."""
+        """Return plain data; a field that earlier files lack is left out if it has its default."""
         plain = asdict(self)
         return {name: v for name, v in plain.items() if name not in _LATER or v != _LATER[name]}
 
@@ -112,7 +112,7 @@ class Condition:
         clusters = self.clusters(scenario)
         changes: dict[str, object] = {
             "workload.local_steps": self.local_steps,
-            # All samples go into each step of a common one, as the surrogate's law has it.
+            # A common head steps with all samples, as the surrogate's law assumes.
             "workload.head": self.head,
             "learning.partition": self.partition,
             "learning.dirichlet_alpha": ALPHA,
@@ -129,7 +129,7 @@ def _percent(survival: tuple[float, ...]) -> str:
 
 
 _LATER: Mapping[str, Any] = {"taking_part": 1.0, "head": "common"}
-"""Fields that files of earlier versions lack, with what they stand for there."""
+"""Fields that files of earlier versions lack, with their values there."""
 
 FITTED = (
     Condition(),
@@ -165,7 +165,7 @@ HELD_OUT = (
     Condition((0.4,), micro_batches=4, partition="dirichlet"),
     Condition((0.7,), micro_batches=4, partition="quantity"),
 )
-"""Conditions, all unseen by the fit, of the runs that it is tested with."""
+"""Conditions of the runs that test the fit, which has seen none of them."""
 
 FITTED_OPENED = (
     Condition(local_steps=4, head="copies"),
@@ -177,7 +177,7 @@ FITTED_OPENED = (
     Condition(taking_part=0.5, local_steps=4, head="copies"),
     Condition(taking_part=0.5, partition="dirichlet"),
 )
-"""Conditions beside :data:`FITTED` for scenarios that open local steps and participation."""
+"""Conditions in addition to :data:`FITTED` for scenarios that open local steps and participation."""
 
 HELD_OUT_OPENED = (
     Condition(local_steps=8, head="copies"),
@@ -186,4 +186,4 @@ HELD_OUT_OPENED = (
     Condition(taking_part=0.5, local_steps=8, head="copies"),
     Condition(taking_part=0.5, local_steps=4, partition="dirichlet", head="copies"),
 )
-"""Conditions beside :data:`HELD_OUT` for such scenarios."""
+"""Conditions in addition to :data:`HELD_OUT` for such scenarios."""

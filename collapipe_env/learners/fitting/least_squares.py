@@ -20,18 +20,18 @@ from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateCo
 from collapipe_env.physics.loss_curve import loss_at
 
 LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
-"""Constants that are searched on a logarithmic scale, those that must be above 0."""
+"""Constants that must be above 0; they are searched on a logarithmic scale."""
 LINEAR = ("floor_loss", "head_share", "drift", "error", "participation", "sitting_out")
 HIGHEST = {"head_share": 1.0, "drift": 1e2, "error": 1e2, "participation": 1e5, "sitting_out": 1e2}
-"""Upper bounds; that of the floor is just below the initial loss."""
+"""Upper bounds; the bound of ``floor_loss`` is just below the initial loss."""
 OVERFITTING = 0.1
 """Share of the fall by which the loss may rise again before a run counts as overfitted."""
 LEAST_EVALUATIONS = 6
 """Evaluations that are kept of every run."""
 DESCENTS = 4
-"""Descents of the search: it begins at so many of the start values with the lowest cost."""
+"""Descents of the search, one from each of the start values with the lowest costs."""
 OUTLIER = 0.3
-"""Residuals of more than this share of the losses' standard deviation count less: real losses have spikes."""
+"""Residuals above this share of the losses' standard deviation count less: real losses have spikes."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ def residuals(constants: SurrogateConstants, runs: Sequence[Run]) -> FloatArray:
 
 
 def before_overfitting(runs: Sequence[Run]) -> list[Run]:
-    """Return runs without what comes after the lowest loss, under conditions where it rises much again.
+    """Return runs, cut at the lowest loss under conditions where the loss rises much again.
 
-    The law is of learning, not of learning by heart: where the mean loss over seeds of the last fifth is
-    above the lowest by more than a tenth of the fall, the runs end there. Training would also stop there.
+    The law describes learning, not memorising: where the mean loss over seeds in the last fifth exceeds the
+    lowest by more than a tenth of the fall, the runs end at the lowest. Training would stop there too.
 
     Args:
         runs: Whole runs.
@@ -123,12 +123,12 @@ def before_overfitting(runs: Sequence[Run]) -> list[Run]:
 def fit(runs: Sequence[Run], known: Mapping[str, float] | None = None) -> SurrogateConstants:
     """Return the constants that follow the runs best.
 
-    The initial loss is the mean of the runs'. The others minimise a sum of squares in which residuals far
-    outside the usual count linearly (soft L1). The sum has several minima: a slow start and a low floor trade
-    against a fast one and a high floor. The search therefore begins at several places.
+    The initial loss is the mean over the runs. The other constants minimise a sum of squares in which
+    outliers count linearly (soft L1). The sum has several minima, since a slow start and a low floor fit
+    about as well as a fast start and a high floor. The search therefore begins at several points.
 
     Args:
-        runs: At least one.
+        runs: The runs, at least one.
         known: Constants that were found before, ``drift`` or ``sitting_out``; the others are fitted.
     """
     search = _Search(runs, {} if known is None else known)
@@ -137,7 +137,7 @@ def fit(runs: Sequence[Run], known: Mapping[str, float] | None = None) -> Surrog
 
 
 def _rounded(constants: SurrogateConstants) -> SurrogateConstants:
-    """Round to six significant digits, and to 0 just above the bound."""
+    """Round to six significant digits, and tiny values to 0."""
     values = {name: _round(value) for name, value in vars(constants).items() if isinstance(value, float)}
     zeta = {kind: _round(value) for kind, value in constants.heterogeneity.items()}
     return replace(constants, **values, heterogeneity=zeta)
@@ -152,7 +152,7 @@ class _Search:
 
     def __init__(self, runs: Sequence[Run], known: Mapping[str, float]) -> None:
         sat_out = any(run.condition.taking_part < 1.0 for run in runs)
-        # What no run tells anything about is not searched either.
+        # A constant that no run depends on is not searched.
         self._known = known if sat_out else {"sitting_out": 0.0, **known}
         self._linear = [name for name in LINEAR if name not in self._known]
         self._batches = _batches(runs)
@@ -162,7 +162,7 @@ class _Search:
         self._scale = OUTLIER * max(float(losses.std()), 1e-6)
         self._steps = float(np.median([run.factors.sum() for run in runs]))
         self._samples = float(max(run.outcome.surviving_samples.sum(axis=1).max() for run in runs))
-        # A partition that was never run has no constant to be found.
+        # A partition without runs has no constant to fit.
         made = {run.condition.partition for run in runs}
         self._skewed = [kind for kind in SKEWED_PARTITIONS if kind in made]
 
@@ -189,7 +189,7 @@ class _Search:
         ]
 
     def residuals(self, constants: SurrogateConstants) -> FloatArray:
-        """Return predicted less real losses in units of an outlier's residual, in any order."""
+        """Return predicted less real losses in units of an outlier's least residual, in any order."""
         errors = [(batch.predicted(constants) - batch.losses).ravel() for batch in self._batches]
         return np.concatenate(errors) / self._scale
 
@@ -243,8 +243,8 @@ class Agreement:
         rmse: Root mean square error over all evaluations [nat].
         r2: Share of the losses' variance over runs and rounds that the surrogate explains; NaN if there is no
             variance.
-        mean_rmse: Root mean square error against each condition's mean over seeds [nat]: without most of the
-            seeds' noise, which no surrogate can foresee.
+        mean_rmse: Root mean square error against each condition's mean over seeds [nat]. The mean removes
+            most of the seeds' noise, which no surrogate can foresee.
     """
 
     rmse: float
@@ -271,8 +271,8 @@ def agreement(constants: SurrogateConstants, runs: Sequence[Run]) -> Agreement:
 def ranking(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
     """Return Spearman's rank correlation of predicted and real losses at the end, over conditions.
 
-    The end is the last fifth of the evaluations, each condition the mean over its seeds. NaN for fewer than
-    three conditions, or without differences.
+    Losses at the end are means over the last fifth of the evaluations and a condition's seeds. NaN for fewer
+    than three conditions, or if all losses are equal.
 
     Args:
         constants: Constants of a fit.
@@ -292,8 +292,9 @@ def ranking(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
 def ranking_of_times(constants: SurrogateConstants, runs: Sequence[Run]) -> float:
     """Return Spearman's rank correlation of predicted and real rounds to a target, over conditions.
 
-    The target is the loss that the median condition has really reached half-way; a condition that does not
-    reach it counts with its whole length, and then by its last loss. NaN for fewer than three conditions.
+    The target is the median over conditions of the real loss half-way. A condition that never reaches it
+    counts with its whole length plus the gap between its last loss and the target. NaN for fewer than three
+    conditions.
 
     Args:
         constants: Constants of a fit.
@@ -312,7 +313,7 @@ def ranking_of_times(constants: SurrogateConstants, runs: Sequence[Run]) -> floa
 
 
 def _time_to(losses: FloatArray, target: float) -> float:
-    """Evaluations until a loss, between two of them by interpolation."""
+    """Return the number of evaluations until a loss, interpolated between two of them."""
     below = np.flatnonzero(losses <= target)
     if not below.size:
         return len(losses) + float(losses[-1]) - target
@@ -326,7 +327,7 @@ def _time_to(losses: FloatArray, target: float) -> float:
 def seed_noise(runs: Sequence[Run]) -> float:
     """Return the root mean square difference of a condition's seeds over sqrt(2) [nat]; NaN for one seed.
 
-    No surrogate can be closer to single runs.
+    No surrogate can follow single runs more closely.
     """
     differences = [
         a.losses - b.losses

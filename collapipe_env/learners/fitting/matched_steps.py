@@ -1,9 +1,9 @@
 """Constants from pairs of runs that differ in one condition only, after equal numbers of local steps ([X]).
 
-A curve that does not follow long runs exactly leaves errors far above what drift does, and a fit of all
-constants at once tells nothing about it then. Between a run of 16 local steps a round and one of 4, after as
-many steps in all, these errors cancel: what is left is the price of averaging seldom. So it is with rounds
-that some clusters sit out.
+Where the curve does not follow long runs exactly, its errors far exceed the effect of drift, and a fit of all
+constants at once cannot find drift. Between a run of 16 local steps a round and one of 4, after equal numbers
+of steps in total, these errors cancel: the difference is the price of rare averaging. The same holds for
+rounds that some clusters sit out.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 
 FLATTEST = 0.1
-"""Share of the steepest fall below which a curve counts as no flatter: noise would decide there."""
+"""Least slope of a curve, as a share of its steepest: for flatter parts noise would decide."""
 OUTLIER = 0.2
-"""Error of a speed, in e-folds of steps, above which errors count in proportion and not by their squares."""
+"""Error of a speed, in e-folds of steps, above which errors count linearly instead of by their squares."""
 LARGEST = 10.0
-"""Value up to which the search goes."""
+"""Largest value of the search."""
 APART: Mapping[str, Mapping[str, Any]] = {
     "drift": {"local_steps": 1, "head": "common"},
     "sitting_out": {"taking_part": 1.0},
 }
-"""Constants that are found so, and what alone a pair's conditions differ in, with its usual values."""
+"""Constants found from pairs, and the fields that a pair's conditions may differ in, with usual values."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Matched:
 
 
 def twins(runs: Sequence[Run], name: str) -> list[tuple[Condition, Condition]]:
-    """Return pairs of conditions that differ only in what a constant is about.
+    """Return pairs of conditions that differ only in the fields of a constant.
 
     Args:
         runs: Runs under them.
@@ -84,7 +84,7 @@ def twins(runs: Sequence[Run], name: str) -> list[tuple[Condition, Condition]]:
 
 
 def matched(constants: SurrogateConstants, runs: Sequence[Run], name: str) -> Matched | None:
-    """Return the value under which differences at equal steps are as in the runs; None without such pairs.
+    """Return the value that best explains the pairs' differences at equal steps; None without pairs.
 
     Args:
         constants: All other constants, fitted before.
@@ -108,11 +108,11 @@ def _of(runs: Sequence[Run], seeds: Sequence[int]) -> list[Run]:
 
 
 def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[Run]]], name: str) -> float:
-    """The value of a constant of the least error of differences."""
+    """Return the value of a constant with the least error of the pairs' differences."""
     places = [_common_steps(a, b) for a, b in pairs]
     both = list(zip(pairs, places, strict=True))
     real = [_difference(_losses(a), _losses(b), at) for (a, b), at in both]
-    # In steps: a loss that hardly falls any more tells as much about speed as one that falls fast.
+    # In steps: a loss that hardly falls tells as much about speed as one that falls fast.
     slopes = [_slope(_losses(a, constants), *at[:2]) for (a, _), at in both]
 
     def error(value: float) -> float:
@@ -130,13 +130,13 @@ def _least(constants: SurrogateConstants, pairs: Sequence[tuple[list[Run], list[
 
 
 def _losses(runs: Sequence[Run], constants: SurrogateConstants | None = None) -> FloatArray:
-    """Mean loss over seeds at each evaluation: the real one, or that of constants."""
+    """Return the mean loss over seeds at each evaluation: the real one, or the one that constants predict."""
     each = [run.losses if constants is None else predicted_losses(constants, run) for run in runs]
     return np.asarray(np.mean(each, axis=0))
 
 
 def _common_steps(first: Sequence[Run], second: Sequence[Run]) -> tuple[IntArray, IntArray, IntArray]:
-    """Numbers of local steps after which both are evaluated, and the places of their evaluations there."""
+    """Return the numbers of local steps after which both are evaluated, and the indices of these losses."""
     sizes = [runs[0].condition.local_steps * EVALUATE_EVERY for runs in (first, second)]
     ends = [min(len(run.losses) for run in runs) for runs in (first, second)]
     common = math.lcm(*sizes)
@@ -146,12 +146,12 @@ def _common_steps(first: Sequence[Run], second: Sequence[Run]) -> tuple[IntArray
 
 
 def _difference(first: FloatArray, second: FloatArray, at: tuple[IntArray, IntArray, IntArray]) -> FloatArray:
-    """Loss of the second less that of the first after equal numbers of local steps."""
+    """Return the second loss less the first after equal numbers of local steps."""
     return np.asarray(second[at[2]] - first[at[1]])
 
 
 def _slope(losses: FloatArray, steps: IntArray, places: IntArray) -> FloatArray:
-    """Fall of the loss with the logarithm of the steps, at least a share of its largest."""
+    """Return the fall of the loss with the logarithm of the steps, at least a share of the steepest."""
     if len(steps) < 2:
         return np.ones(len(steps))
     fall = np.abs(np.gradient(losses[places], np.log(steps)))

@@ -31,7 +31,7 @@ class Run:
     Attributes:
         condition: Its condition.
         seed: Its seed.
-        outcome: All its rounds at once, in place of environments: arrived samples (R, N, H).
+        outcome: All its rounds at once, along the axis of environments: arrived samples (R, N, H).
         factors: Share of the full step size in each local step of each round (R, H).
         skew: Skew of the partition, in [0, 1].
         losses: Evaluation losses [nat]: of the untrained model, then after every ``EVALUATE_EVERY``-th
@@ -90,7 +90,7 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
 
 
 def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, losses: Sequence[float]) -> Run:
-    """Return a run of given losses; everything else follows from condition and seed.
+    """Return a run with given losses; everything else follows from condition and seed.
 
     Args:
         scenario: The scenario of the fit.
@@ -163,7 +163,7 @@ def train(
 class RunsFile:
     """File of the losses of finished runs, which are not trained again.
 
-    Runs are found by a digest of everything that decides them: the scenario's workload and learning section,
+    A run's key is a digest of everything that determines it: the scenario's workload and learning section,
     the condition, the seed, the length and the package's version.
     """
 
@@ -174,7 +174,7 @@ class RunsFile:
             path: The JSON file.
 
         Raises:
-            DataError: If it is damaged.
+            DataError: If the file is damaged.
         """
         self._path = path
         self._runs: dict[str, Any] = {}

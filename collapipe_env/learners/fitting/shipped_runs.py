@@ -1,4 +1,4 @@
-"""Held-out runs, shipped beside the fits, so that the fits' errors can be computed again."""
+"""Held-out runs, shipped beside the fits, so that the fits' errors can be recomputed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HeldOutRuns:
         scenario: Name of the scenario, or path of its file.
         task: Name of the task.
         rounds: Length of the runs.
-        runs: The runs; read from a file, without what comes after overfitting.
+        runs: The runs; those read from a file are cut where overfitting begins.
     """
 
     scenario: str
@@ -88,7 +88,7 @@ def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
         path: The file.
 
     Raises:
-        DataError: If it is damaged.
+        DataError: If the file is damaged.
         ScenarioError: If it names a scenario that does not exist.
     """
     found = {}

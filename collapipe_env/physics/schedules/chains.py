@@ -1,4 +1,4 @@
-"""Chains of a plan, its elements in slot order as the compiled schedules read them, and their local steps."""
+"""Chains of a plan: elements in slot order, as the compiled schedules read them, and their local steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step
 def with_weight_gradients(
     elements: PipelineElements, compute_weight: Array, server_weight: Array, crossings: Crossings | None
 ) -> PipelineElements:
-    """Elements with what only schedules need: weight gradients and the hop between chunks.
+    """Elements with the times that only schedules need: weight gradients and the hop between chunks.
 
     Args:
         elements: Times of one micro-batch.
@@ -58,7 +58,7 @@ def scheduled_steps(
         gpipe: The local step under GPipe (..., N) [s].
 
     Raises:
-        AllocationError: If a gradient is asked for: schedules are simulated, outside of the array library.
+        AllocationError: If a gradient is requested: schedules are simulated outside the array library.
     """
     if getattr(gpipe, "requires_grad", False):
         raise AllocationError(
@@ -69,7 +69,7 @@ def scheduled_steps(
     own = on_host(steps_or(allocation, parameters.costs.local_steps))
     found = np.empty(gpipe.shape)
     for steps in np.unique(own).tolist():
-        # Only under an asynchronous schedule does a local step depend on how many there are.
+        # Only under an asynchronous schedule does a local step's time depend on the number of steps.
         times = on_host(gpipe).astype(np.float64).reshape(-1)  # a copy, which is written to
         local_step_times(chains, orders, steps, parameters.half_duplex, times)
         found = np.where(own == steps, times.reshape(gpipe.shape), found)
@@ -95,7 +95,7 @@ def flat_chains(
         return loop_array(array.reshape(rows, *last), kind)
 
     def slots(values: Array) -> npt.NDArray[Any]:
-        """From each stage's leader to its slot."""
+        """Return the value of each stage's leader at its slot."""
         if allocation.stage is None:
             return flat(values, K)
         leads = on_host(graph.leader)[..., None, :] & (

@@ -16,11 +16,11 @@ class Crossings:
 
     Attributes:
         airtime: Airtime of each node for one micro-batch, both directions (..., N, K+1) [s].
-        received: Airtime of what each node receives of one micro-batch (..., N, K+1) [s]; ``None`` where
+        received: Airtime that each node receives for one micro-batch (..., N, K+1) [s]; ``None`` where
             receivers draw no power.
-        failure_exponent: Of all hops and crossings (..., N).
-        wrap_forward: Last stage to the first (..., N) [s].
-        wrap_backward: First stage to the last (..., N) [s].
+        failure_exponent: Sum of the exponents of all hops and crossings (..., N).
+        wrap_forward: Hop from the last stage to the first (..., N) [s].
+        wrap_backward: Hop from the first stage to the last (..., N) [s].
     """
 
     airtime: Array

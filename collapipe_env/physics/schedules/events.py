@@ -14,12 +14,12 @@ _KINDS: tuple[Direction, ...] = ("forward", "backward", "weight")
 def schedule_events(
     chains: Chains, orders: Orders, row: int, local_steps: int, half_duplex: bool
 ) -> tuple[float, list[Event]]:
-    """Run one chain and keep what everybody did.
+    """Run one chain and keep the events of all its elements.
 
     Args:
         chains: Chains.
         orders: Their schedules, GPipe included.
-        row: Which one.
+        row: Index of the chain.
         local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.
         half_duplex: Hops serve one direction at a time.
 
@@ -43,7 +43,7 @@ def schedule_events(
 
 
 def _element(resource: int, stages: int) -> int:
-    """Place of a resource of the simulation in the chain of elements."""
+    """Return the index in the chain of elements of a resource of the simulation."""
     if resource < stages:
         return 2 * resource + 1
     if resource == stages:

@@ -1,8 +1,8 @@
-"""Makespans of batches of chains under any schedule, and what the schedules keep in memory ([R], [X]).
+"""Makespans of batches of chains under any schedule ([R], [X]).
 
 GPipe has a closed form (:func:`~collapipe_env.physics.elements.gpipe_makespan`); the other schedules go
-through the universal recurrence, chain by chain in compiled code: wave by wave where that is enough, else
-event by event.
+through the universal recurrence, chain by chain in compiled code: wave by wave where that is enough,
+otherwise event by event.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Chains(NamedTuple):
     Attributes:
         blocks: Blocks of each slot (R, K).
         forward: Compute time of a micro-batch (R, K) [s].
-        backward: The same backward, weight gradients in it (R, K) [s].
+        backward: The same backward, weight gradients included (R, K) [s].
         weight: Weight gradients alone (R, K) [s].
         hop_forward: Hop out of the CU, then out of each slot (R, K+1) [s].
         hop_backward: The same for gradients, each by its own sender (R, K+1) [s].
         wrap_forward: Last slot to the first (R,) [s].
         wrap_backward: First slot to the last (R,) [s].
         uplink: CU to the base station (R,) [s].
-        downlink: Back (R,) [s].
+        downlink: Base station to the CU (R,) [s].
         server_forward: Server (R,) [s].
-        server_backward: Server backward, weight gradients in it (R,) [s].
+        server_backward: Server backward, weight gradients included (R,) [s].
         server_weight: The server's weight gradients alone (R,) [s].
-        latency: Of every device-to-device hop [s].
-        edge_latency: Of uplink and downlink [s].
+        latency: Latency of every device-to-device hop [s].
+        edge_latency: Latency of uplink and downlink [s].
     """
 
     blocks: IntArray
@@ -82,7 +82,7 @@ def chain_times(chains: Chains, r: int, schedule: int, chunks: int) -> tuple[Cha
 
     Args:
         chains: The chains.
-        r: Which one.
+        r: Index of the chain.
         schedule: Place in ``SCHEDULES``; ``zb-h1`` splits the weight gradients off.
         chunks: ``v``; a slot's blocks are dealt to its chunks as evenly as possible, the larger first.
 
@@ -130,7 +130,7 @@ def run_chain(
 ) -> float:
     """Makespan of one chain; under ``zb-h1`` the best of the orders tried.
 
-    Where nobody asks for events and the recurrence can do without a queue of them, it does.
+    If no events are requested and the schedule permits, the recurrence runs without an event queue.
 
     Args:
         times: The chain.

@@ -1,8 +1,8 @@
 """Lists of operations for every stage of a cluster's chain, as arrays for the compiled simulation.
 
-A chain has the cluster's ``S`` device stages and then the server as the last stage. Which order of operations
-the paper's system uses beyond GPipe is not public: these are the standard forms ([R], [X],
-``algorithms.md`` section 5.1), extended by the server's turn.
+A chain has the cluster's ``S`` device stages and then the server as the last stage. The paper's order of
+operations is not public beyond GPipe: these are the standard forms ([R], [X], ``algorithms.md`` section 5.1),
+extended by the server's turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
 @compiled
 def effective_caps(caps: IntArray, micro_batches: int) -> IntArray:
-    """Caps that a strict order can use, ``min(K_0, ..., K_s, M)``: more is never in flight further on.
+    """Caps that a strict order can use, ``min(K_0, ..., K_s, M)``: later stages never have more in flight.
 
     Args:
         caps: (S,) caps >= 1.
@@ -38,13 +38,13 @@ def effective_caps(caps: IntArray, micro_batches: int) -> IntArray:
 
 @compiled
 def warm_ups_and_lags(limits: IntArray, micro_batches: int, longer: bool) -> tuple[IntArray, IntArray]:
-    """Division by ZB-H1 of a stage's room for stored micro-batches.
+    """Division of a stage's room for stored micro-batches under ZB-H1.
 
     Args:
         limits: (S,) limits on micro-batches whose weight gradient is not done.
         micro_batches: ``M``.
-        longer: Warm up with up to ``2 (S + 1 - s) - 1`` forwards where the limits leave room, as slow links
-            want, rather than with ``S + 1 - s``.
+        longer: Warm up with up to ``2 (S + 1 - s) - 1`` forwards where the limits leave room, which suits
+            slow links, rather than with ``S + 1 - s``.
 
     Returns:
         Forwards before the first backward (S,), not increasing, and weight gradients kept waiting (S,).
@@ -125,7 +125,7 @@ def fill_orders(
         caps: (S,) caps of the device stages; not read under GPipe.
         micro_batches: ``M``; for ``async`` those of all mini-batches of the round.
         chunks: ``v``.
-        variant: Only for ``zb-h1``: bit 0 leaves the weight gradients out (they go where a stage would
+        variant: Only for ``zb-h1``: bit 0 leaves the weight gradients out (they run where a stage would
             wait), bit 1 warms up longer.
         orders: Written, (S + 1, at least 3 M v, 3): kind, micro-batch and chunk.
         counts: Written, (S + 1,) operations of each stage.

@@ -1,10 +1,9 @@
-"""The universal recurrence without an event queue: only how long a chain takes, in a fraction of the time.
+"""The universal recurrence without an event queue: only the makespan of a chain, in a fraction of the time.
 
-Where every link serves each direction by itself, micro-batches never overtake each other under GPipe, 1F1B
+Where every link serves each direction separately, micro-batches never overtake each other under GPipe, 1F1B
 and ZB-H1, and the order of all operations is known: the recurrence (``algorithms.md`` 5.1) can be evaluated
-wave by wave. It adds up the same terms in the same order as
-:func:`~.simulation.simulate_chain`, which knows every start and end, half duplex
-and chunks ([X]).
+wave by wave. It adds up the same terms in the same order as :func:`~.simulation.simulate_chain`, which knows
+every start and end, half duplex and chunks ([X]).
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def ordered_makespan(
         warm_ups: Forwards before the first backward of stages and server (S+1,), not increasing.
         lags: Weight gradients kept waiting (S+1,); -1 where they are part of the backward pass. Not read
             with ``fill_gaps``.
-        limits: Stored micro-batches at which a weight gradient goes before the next forward (S+1,); read
-            only with ``fill_gaps``.
+        limits: Stored micro-batches at which a weight gradient runs before the next forward (S+1,); read only
+            with ``fill_gaps``.
         fill_gaps: Run weight gradients where a stage would wait.
         M: Micro-batches.
     """
@@ -92,7 +91,7 @@ def ordered_makespan(
 
 @compiled
 def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights: bool, M: int) -> float:
-    """Length of a local step on full-duplex links; under ``zb-h1`` of the best of the orders tried.
+    """Length of a local step on full-duplex links; under ``zb-h1`` with the best of the orders tried.
 
     Args:
         times: Seconds of one micro-batch.

@@ -18,11 +18,11 @@ class StorageTerms(NamedTuple):
     """Terms of a device's memory under a schedule; arrays (..., N, 1).
 
     Attributes:
-        least_samples: Samples whose activations it stores at least: all of the mini-batch under GPipe, else
-            those of one micro-batch.
+        least_samples: Samples whose activations it stores at least: all of the mini-batch under GPipe,
+            otherwise those of one micro-batch.
         micro_batch: Samples ``b`` of a micro-batch.
         activation_bytes: Stored per sample and block [byte]: ``alpha``, under ZB-H1 ``alpha + omega``, since
-            weight gradients wait for what a backward pass has made anew.
+            weight gradients need what a backward pass has recomputed.
         working_bytes: Working set beside the blocks [byte]: ``b omega``, under ZB-H1 0.
     """
 
@@ -48,7 +48,7 @@ def storage_terms(
         micro_batches: ``M`` (..., N), int.
         activation_bytes: ``alpha`` per sample and block [byte], or an array (..., N, 1).
         working_bytes: ``omega`` per sample [byte], or an array (..., N, 1).
-        like: An array of the real type wanted.
+        like: Array of the wanted real type.
     """
     xp = namespace(like)
     samples = (costs.batch_size / xp.astype(micro_batches, like.dtype))[..., None]
@@ -67,7 +67,7 @@ def storage_terms(
 
 
 def blocks_that_fit(costs: WorkloadCosts, terms: StorageTerms, memory_bytes: Array) -> Array:
-    """Blocks that each device can hold with the least in flight (..., N, K), at most ``L``.
+    """Blocks that each device can hold with the fewest samples in flight (..., N, K), at most ``L``.
 
     Args:
         costs: Priced workload.
@@ -98,7 +98,7 @@ def micro_batches_that_fit(
         terms: Terms of the plans, 1F1B or ZB-H1.
         memory_bytes: Memory that each device offers (..., N, K) [byte].
         blocks: Blocks that it holds (..., N, K), int.
-        most: Largest number asked for (..., N, 1), int.
+        most: Largest requested number (..., N, 1), int.
 
     Returns:
         Whole numbers from 1 to ``most``, int64.
@@ -118,7 +118,7 @@ def micro_batches_that_fit(
     )
     bound = xp.zeros_like(found) + xp.astype(most, found.dtype)
     found = xp.minimum(at_least(found, 1.0), bound)
-    # The quotient is right up to rounding; the rule of the checks decides.
+    # The quotient has rounding errors; the rule of the checks decides.
     more, fewer = found + 1.0, at_least(found - 1.0, 1.0)
     found = xp.where(fits(needed(found), memory_bytes), found, fewer)
     found = xp.where((more <= bound) & fits(needed(more), memory_bytes), more, found)

@@ -24,7 +24,7 @@ def pipeline_blocks(allocation: Allocation) -> Array:
 
 
 def version_gaps(allocation: Allocation) -> IntArray | None:
-    """Optimiser steps by which each slot computes with weights too old, ``ceil((K_s - 1) / M)`` ([R]).
+    """Optimiser steps by which the weights of each slot are too old, ``ceil((K_s - 1) / M)`` ([R]).
 
     Args:
         allocation: Any plan (..., N).

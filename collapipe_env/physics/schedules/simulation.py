@@ -5,7 +5,7 @@ input has arrived; links serve transfers first come, first served (`algorithms.m
 
     CU -> stage 0 -> stage 1 -> ... -> stage S-1 -> CU -> base station (server),
 
-and back. The CU only relays: it is no stage. Device-to-device hops have a queue for each direction, or one
+and back. The CU only relays: it is not a stage. Device-to-device hops have a queue for each direction, or one
 for both with half duplex; uplink and downlink have bands of their own. Resources are numbered
 
     0 .. S        compute of stages 0 .. S-1 and of the server (S);
@@ -34,7 +34,7 @@ class ChainTimes(NamedTuple):
         weight: Weight gradients (S+1,), read only where they are split off.
         link_forward: Links 0 .. S+2 as numbered above (S+3,).
         link_backward: The same links for gradients (S+3,).
-        latency: Latency of the links, both ways (S+3,): a message arrives so much after its transfer, and
+        latency: Latency of the links, both ways (S+3,): a message arrives that long after its transfer, and
             the link is free meanwhile.
         chunk_share: Share of a stage's work in each of its chunks (S+1, v); 1 for the server.
     """
@@ -66,14 +66,14 @@ def simulate_chain(
         times: Seconds of one micro-batch.
         orders: (S+1, n, 3) operations: kind, micro-batch, chunk.
         counts: (S+1,) operations of each stage.
-        limits: (S+1,) stored micro-batches at which a weight gradient goes before the next forward; read
-            only with ``fill_gaps``.
+        limits: (S+1,) stored micro-batches at which a weight gradient runs before the next forward; read only
+            with ``fill_gaps``.
         micro_batches: ``M``.
         chunks: ``v``.
         fill_gaps: Run weight gradients, which are not in the orders, where a stage would wait.
         half_duplex: One queue for both directions of a device-to-device hop.
-        events: Written up to its length, (n, 6): resource, kind, micro-batch, chunk, start and end; of
-            length 0 where nobody reads them.
+        events: Written up to its length, (n, 6): resource, kind, micro-batch, chunk, start and end; of length
+            0 if events are not needed.
 
     Returns:
         Seconds until the last operation or transfer ends; infinite if the orders wait for each other.
@@ -90,7 +90,7 @@ def simulate_chain(
     queued_at = np.zeros((2 * links, micro_batches * chunks))
     head = np.zeros(2 * links, dtype=np.int64)
     tail = np.zeros(2 * links, dtype=np.int64)
-    # Messages on their way, of each link in the order in which they left it.
+    # Messages under way on each link, in the order in which they left it.
     under_way = np.zeros((2 * links, micro_batches * chunks, 2), dtype=np.int64)
     arriving = np.zeros((2 * links, micro_batches * chunks))
     arrived, left = np.zeros(2 * links, dtype=np.int64), np.zeros(2 * links, dtype=np.int64)
@@ -145,7 +145,7 @@ def simulate_chain(
                 elif kind == BACKWARD:
                     there = arrived_b[position, m] <= now
                 else:
-                    there = True  # its backward stands before it on the same list
+                    there = True  # its backward comes before it on the same list
                 if there:
                     done[p] += 1
                 else:

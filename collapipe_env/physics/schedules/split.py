@@ -20,14 +20,14 @@ def server_times(
 ) -> tuple[Array, Array]:
     """Forward pass and weight gradients of one micro-batch on the server, launches included (..., N) [s].
 
-    Every cluster has its share of what other tenants leave of the server, except under a sequential server,
-    which works for one cluster at a time with all of that.
+    Every cluster has its share of the speed that other tenants leave. A sequential server works for one
+    cluster at a time, with all of that speed.
 
     Args:
         parameters: Scalars of the scenario.
         allocation: The plan.
         samples: Samples of a micro-batch ``b`` (..., N).
-        server_share: Share of the server that tenants who come and go leave (...), ``None`` for 1.
+        server_share: Share of the server that tenants of varying load leave (...), ``None`` for 1.
     """
     costs, launch = parameters.costs, parameters.overheads.server_s
     speed: Array = parameters.server_share_flops
@@ -39,7 +39,7 @@ def server_times(
         return forward + launch, weight + launch
     xp = namespace(samples)
     kept = xp.astype(allocation.server_blocks, samples.dtype)
-    # Not a choice between two numbers: the array API standard wants an array among them.
+    # Not a choice between two numbers: the array API standard requires an array among them.
     others = (1.0 - 1.0 / parameters.clusters) * xp.astype(
         allocation.server_mode == SEQUENTIAL, samples.dtype
     )
@@ -53,9 +53,9 @@ def server_times(
 def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array | float, Array | float]:
     """Bits that each cluster uploads (..., N) and that the base station broadcasts (...).
 
-    Blocks that the server trains need no transfer; the broadcast carries what any cluster trains. A block
-    that the server trains for some clusters only is broadcast densely: those clusters' updates of it were
-    never compressed.
+    Blocks that the server trains need no transfer; the broadcast carries the blocks that any cluster trains.
+    A block that the server trains for some clusters only is broadcast densely: those clusters' updates of it
+    were never compressed.
     """
     N = allocation.blocks.shape[-2]
     embedding, block = costs.embedding_broadcast_bits(N), costs.block_broadcast_bits(N)
@@ -80,7 +80,7 @@ def _extremes(allocation: Allocation, kept: Array) -> tuple[Array, Array]:
 
 
 def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float:
-    """Bits about a block's new state that a CU sends on to its owner (..., N, 1), a mean over its blocks.
+    """Bits about a block's new state that a CU forwards to its owner (..., N, 1), a mean over its blocks.
 
     The mean matters only where the server trains a compressed block for some clusters and not for others:
     those blocks, the last ones of their owners, are broadcast densely.
@@ -97,8 +97,8 @@ def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float
 def paced_steps(allocation: Allocation, local_step: Array, steps: Array | int) -> Array:
     """Local steps that end together, when the slowest cluster's does (..., N) [s] ([X]).
 
-    A common head steps with the gradients of all clusters, so nobody begins the next local step before.
-    Published split training has heads of its own and does not wait.
+    A common head steps with the gradients of all clusters, so no cluster begins the next local step earlier.
+    Published split training has separate heads and does not wait.
 
     Args:
         allocation: The plan.
@@ -171,7 +171,7 @@ def sequential_server_times(
         plays: Clusters that take part (..., N), bool; ``None`` for all. The others are never served.
 
     Returns:
-        Time of all local steps (..., N) [s]; 0 of clusters that do not take part.
+        Time of all local steps (..., N) [s]; 0 for clusters that do not take part.
     """
     xp = namespace(before)
     N = before.shape[-1]

@@ -1,8 +1,8 @@
 """Storage of activations: micro-batches that each stage keeps under a schedule, and the memory they need.
 
 One rule (`algorithms.md` section 5.2, [R], [X]): GPipe stores ``M``; 1F1B ``min(K_s, M)``; async
-``min(K_s, H M)``; ZB-H1 its limit; interleaved the chunks in flight, each counted as the stage's largest.
-What is in flight at a stage is in flight at every stage before it, so ``K_s`` is the least cap so far.
+``min(K_s, H M)``; ZB-H1 its limit; interleaved the chunks in flight, each counted as the stage's largest. A
+micro-batch in flight at a stage is in flight at every stage before it, so ``K_s`` is the least cap so far.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def stored_micro_batches(allocation: Allocation, local_steps: int) -> FloatArray
 
     Args:
         allocation: A plan that names schedules.
-        local_steps: ``H`` of the workload, where the plan leaves it to that.
+        local_steps: ``H`` of the workload, for plans that name none.
     """
     slots = [on_host(a) for a in (allocation.caps, allocation.blocks)]
     steps = steps_or(allocation, local_steps)
@@ -120,7 +120,7 @@ def memory_terms(
     Args:
         costs: Priced workload.
         allocation: Any plan (...).
-        terms: What depends on recomputation under it.
+        terms: Terms that depend on recomputation.
 
     Returns:
         ``m_s y_k b`` (..., N, K) or a number; ``16 w`` per block, with a second copy of the weights
@@ -144,9 +144,9 @@ def memory_terms(
 def _working_set(
     costs: WorkloadCosts, allocation: Allocation, working_bytes: Array | float, in_flight: Array | float
 ) -> Array | float:
-    """Bytes that backward passes make anew, ``y_k b omega`` (..., N, K), or the number 0.
+    """Bytes that backward passes recompute, ``y_k b omega`` (..., N, K), or the number 0.
 
-    Under ZB-H1 the weight gradients of a micro-batch wait for what its backward pass has made anew. So the
+    Under ZB-H1 the weight gradients of a micro-batch need what its backward pass has recomputed. So the
     working sets of all blocks and of all micro-batches in flight are counted: recomputing saves nothing.
     """
     if isinstance(working_bytes, int | float) and not working_bytes:

@@ -2,7 +2,7 @@
 
 This module is the scalar twin of the batched closed form. It *simulates* a pipeline event by event, so it
 knows every start and every end; the simulator of a round needs only the makespan and uses the formula.
-Drawing reads its events, and the tests hold the two against each other.
+Drawing reads its events, and the tests compare the two.
 
 Source: GPipe as a list of operations per resource (all forwards, flush, all backwards) with every radio
 hop as a pipeline element of its own. The schedule is standard, the reading of links as elements is
@@ -50,7 +50,7 @@ class Element:
     Attributes:
         kind: ``"compute"`` (a stage's devices), ``"hop"`` (device to device), ``"uplink"`` (CU to base
             station; its backward use is the downlink) or ``"server"``.
-        label: What a drawing writes beside the row.
+        label: Label of the row in a drawing.
         forward_s: Seconds per micro-batch on the way forward, finite and >= 0.
         backward_s: Seconds per micro-batch on the way back, finite and >= 0.
         node: The hosting node, or for a hop and the uplink the one that sends forward: 0 is the CU, k >= 1
@@ -71,7 +71,7 @@ class Element:
 class Event:
     """One micro-batch passing one element in one direction, from ``start_s`` to ``end_s``.
 
-    ``"weight"`` is the part of a backward pass that schedules with a split backward pass put off.
+    ``"weight"`` is the part of a backward pass that schedules with a split backward pass postpone.
     """
 
     element: int
@@ -96,7 +96,7 @@ class RoundTimeline:
 
     Attributes:
         elements: The pipeline, in forward order.
-        events: What the elements did, in order of completion, for the local steps that were asked for.
+        events: Events of the elements in order of completion, for the requested local steps.
         phases: Migration of moments, relay, local steps (one phase each), all-reduces, updates, waits of
             local steps, collection, upload, wait for the slowest cluster and broadcast, gapless and in order.
             After a failure come its detection, planning, moves of blocks and the replay of local steps.
@@ -263,7 +263,7 @@ def chain_elements(
         2 S + 3 elements, and the hop between chunks if there is one.
 
     Raises:
-        AllocationError: If the sequences' lengths do not belong together.
+        AllocationError: If the sequences' lengths do not match.
     """
     stages = len(stage_nodes)
     lengths = {
@@ -347,7 +347,7 @@ def cluster_timeline(
         The round, from 0 to the end of the broadcast.
 
     Raises:
-        AllocationError: If a bad pipeline, a negative or non-finite length, fewer than one local step, or a
+        AllocationError: For a bad pipeline, a negative or non-finite length, fewer than one local step, or a
             broadcast that begins before the cluster's own upload has ended.
     """
     lengths = {
