@@ -32,8 +32,8 @@ class ScenarioComparison:
         results: Each scheduler's episodes, for those that could play, in the requested order.
         impossible: Reasons why the others could not play.
         reference: Name of the scheduler to which the others are compared.
-        summaries: A summary of each scheduler, shortest mean round delay (or time per unit of progress) first; those
-            that fail the energy gate come last.
+        summaries: A summary of each scheduler, shortest mean round delay (or time per unit of progress)
+            first; those that fail the energy gate come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about the target.
     """

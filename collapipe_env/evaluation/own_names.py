@@ -1,4 +1,4 @@
-"""Names on a command line: registered ones, and a user's own code, which is registered under a name."""
+"""Names on a command line: registered names, and a user's own code, which is registered under a name."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def learner_identity(own: Any) -> str:
     """Return a text that identifies a user's own learner, to keep results of different learners apart.
 
     Args:
-        own: As for :func:`register_learner_again`; one that was named by its place has a digest in its name.
+        own: As for :func:`register_learner_again`; a learner given by its place has a digest in its name.
     """
     return "" if isinstance(own, str) else python_code(own, own).digest or secrets.token_hex(16)

@@ -175,8 +175,8 @@ class ClusterAgents(ParallelEnv):
             and nobody acts.
 
         Raises:
-            AllocationError: If the actions are no mapping, or an agent's action is missing, unknown, of another
-                shape or type, or not finite; the environment is left as it was.
+            AllocationError: If the actions are no mapping, or an agent's action is missing, unknown, of
+                another shape or type, or not finite; the environment is left as it was.
             NotResetError: Before the first reset, or after the end of an episode.
         """
         if not isinstance(actions, Mapping):

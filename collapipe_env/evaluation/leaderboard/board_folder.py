@@ -47,7 +47,7 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
 
 
 def added(run: RunDirectory, results: BoardResults) -> BoardResults:
-    """Return results, with the cells added that an earlier run in the same folder has and that are still valid.
+    """Return results together with the cells of an earlier run in the same folder that are still valid.
 
     Cells of another submission are left out.
 
