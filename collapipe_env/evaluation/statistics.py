@@ -148,8 +148,8 @@ def mean_delay(result: EpisodeResult) -> float:
 def yardstick(result: EpisodeResult) -> float:
     """Number by which schedulers are compared [s], the lower the better.
 
-    It is the mean round delay; where a scenario opens participation or local steps, the simulated time per unit of
-    progress, because the shortest rounds train least there.
+    It is the mean round delay; where a scenario opens participation or local steps, the simulated time per
+    unit of progress, because the shortest rounds train least there.
     """
     own = result.seconds_per_progress
     return mean_delay(result) if math.isnan(own) else own

@@ -1,7 +1,7 @@
 """Rounds of an episode that was played again, packed for a page: plans, pipelines, places and queues.
 
-Under GPipe the times of a pipeline's elements decide everything in a local step, so the page holds these times
-and computes the events. For other schedules it holds the events, for as many rounds as there is room.
+Under GPipe the times of a pipeline's elements decide everything in a local step, so the page holds these
+times and computes the events. For other schedules it holds the events, for as many rounds as there is room.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _replayed(
 
 
 def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> None:
-    """Refuse a replay that differs from the stored episode, for instance in another version of the package."""
+    """Refuse a replay that differs from the stored episode, as in another version of the package."""
     now, then = float(record.costs.delay[0]), result.delay[index]
     if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
         raise DataError(
