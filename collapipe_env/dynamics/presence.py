@@ -177,7 +177,7 @@ class Presence(Process):
 
     @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Fields of laws if there is a file, fields of files if there is none, and those of unused recoveries."""
+        """Fields of laws if there is a file, fields of files if there is none, and of unused recoveries."""
         names = _OF_LAWS if spec.availability else _OF_FILES
         only = "without availability" if spec.availability else "with availability"
         return {**dict.fromkeys(names, f"it counts {only} only"), **cls._idle_recovery(spec)}

@@ -84,7 +84,7 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
 
 
 def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float | None) -> str:
-    """Return ``"range > 0, at most 1"`` and the like."""
+    """Return a range in words, such as ``"range above 0 and at most 1"``."""
     parts = []
     if ge is not None:
         parts.append(f"at least {ge:g}")
