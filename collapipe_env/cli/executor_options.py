@@ -99,7 +99,7 @@ class ExecutorOptions:
             processes: Tasks at once; the engine's default if not given.
             threads: Threads of a task.
             resumes: Whether a restarted task continues from the work that it left.
-            usual: Local processes by default; two, or one on a single core, if not given.
+            usual: Default number of local processes; two, or one on a single core, if not given.
         """
         if self.executor == "ray":
             from collapipe_env.evaluation.ray_executor import RayExecutor

@@ -80,7 +80,7 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-"))) / "run"
         else:
             folder = task.scratch / task.folder.name
-        if not (folder / "run.json").exists():  # an earlier worker was not here
+        if not (folder / "run.json").exists():  # no earlier worker has begun here
             write_below(folder, task.files)
         task.run_in(folder)
         return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
