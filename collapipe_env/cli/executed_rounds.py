@@ -38,8 +38,8 @@ class Execution:
 
     Args:
         options: All options.
-        launcher: Its processes.
-        run: Its folder.
+        launcher: Processes of the run.
+        run: Folder of the run.
         scenario: The scenario.
         head: Origin of the results, for their file.
     """

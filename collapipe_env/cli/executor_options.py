@@ -96,7 +96,7 @@ class ExecutorOptions:
 
         Args:
             run: Folder of the command.
-            processes: Tasks at once; the engine's default if not given.
+            processes: Number of simultaneous tasks; the engine's default if not given.
             threads: Threads of a task.
             resumes: Whether a restarted task continues from the work that it left.
             usual: Default number of local processes; two, or one on a single core, if not given.

@@ -106,7 +106,7 @@ def train_all(
         folders: A folder for each training; seeds count up from the options' seed.
         executor: Runs the trainings.
         program: The command, for the record.
-        given: Its arguments.
+        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If a training fails, or its worker is lost repeatedly.

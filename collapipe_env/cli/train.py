@@ -81,7 +81,7 @@ class Job:
     Args:
         options: The options.
         program: The command, for the record.
-        given: Its arguments.
+        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If an option, the scenario or the agent cannot be used; raised before anything is
@@ -166,7 +166,7 @@ class Job:
             except CheckpointError:
                 continue  # the user's own scenario, with the name of a shipped one
             beside.append(f"{PREFIX}{name}")
-        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows no other budgets
+        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows only these
         return (LEARNED, "dssra", *also_playing(self._scenario), *graph, *beside, "pipeline", "random")
 
     def _require_schedulers(self) -> None:

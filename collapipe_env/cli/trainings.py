@@ -25,7 +25,7 @@ def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
 
     Args:
         options: The options.
-        folder: Its folder.
+        folder: Folder of the training.
     """
     if options.training.algo == "graph":
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
@@ -40,7 +40,7 @@ def steps_kept(files: TrainingFiles | GraphFiles) -> int:
     """Steps of the training in a folder, 0 before it begins.
 
     Args:
-        files: Its files.
+        files: Files of the training.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.

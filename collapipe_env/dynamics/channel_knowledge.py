@@ -103,7 +103,7 @@ class ChannelKnowledge(Process):
 
     Args:
         scenario: The scenario.
-        spec: Its fields.
+        spec: Fields of the process.
     """
 
     name = "channel_knowledge"

@@ -52,8 +52,8 @@ class Heat(Process):
     - ``ambient`` (R, N) [C], the surroundings of each cluster, and, where they vary, ``ambient_mean`` (R, N)
       [C], their mean;
     - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
-      has levels; otherwise ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K), bool:
-      whether it grows with the cube of the clock.
+      has levels; otherwise ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K),
+      bool: whether it grows with the cube of the clock.
 
     Args:
         scenario: The scenario.

@@ -66,7 +66,7 @@ class SeededGenerators(Sequence[np.random.Generator]):
     Args:
         everyone: Generators of all rows (E,), which rows without a seed use.
         rows: Rows that have a seed.
-        seeds: Their seeds, in the same order.
+        seeds: Seeds of these rows, in the same order.
     """
 
     def __init__(self, everyone: Sequence[np.random.Generator], rows: Index, seeds: WordArray) -> None:

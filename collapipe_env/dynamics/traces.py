@@ -83,7 +83,7 @@ class Traces(Process):
         """Advance by the seconds that passed."""
         xp, trace = namespace(u), carried["trace"]
         position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
-        # After so long a time that seconds would lose digits, play continues from the same place, earlier.
+        # After so long a time that seconds would lose digits, play restarts early at the same place.
         period = 2.0 * self.bank.lengths(trace, position)
         early = xp.remainder(position, period) + period
         return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}

@@ -161,7 +161,7 @@ def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
     """Traces that a scenario plays.
 
     Args:
-        spec: Its fields.
+        spec: Fields of the process.
         clusters: Number of its clusters.
 
     Raises:

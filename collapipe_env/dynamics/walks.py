@@ -58,7 +58,7 @@ def start_pausing_and_going(law: PauseGo, x: Array, y: Array, u: Array) -> dict[
     Args:
         law: The law.
         x: Places of devices that pause (R, N, K) [m].
-        y: Their other coordinate.
+        y: Other coordinate of these places [m].
         u: Uniform numbers (R, N, K, NUMBERS_TO_START).
 
     Returns:
@@ -100,8 +100,8 @@ def _stationary_leg(side: float, u: Array) -> tuple[Array, Array, Array, Array]:
     xp = namespace(u)
     # Chords y = b + t x of the unit square, 0 <= t <= 1; the other directions are turned from these.
     t = _chord_slope(u[..., 0])
-    # Those with b in [0, 1 - t] cross it. The others cut off a corner: they are w times as long, and with the
-    # weight w^4 each corner counts as t / 5.
+    # Chords with b in [0, 1 - t] cross it. The others cut off a corner: they are w times as long, and with
+    # the weight w^4 each corner counts as t / 5.
     corner, crossing = 0.2 * t, 1.0 - t
     q = u[..., 1] * (crossing + 2.0 * corner)
     low, high = q < corner, q > corner + crossing

@@ -148,7 +148,7 @@ def takes_inputs(function: Callable[..., Any]) -> bool:
     Raises:
         ScenarioError: If it can be called neither with one argument nor with three.
     """
-    # A PyTorch module accepts any call; the signature of its forward tells the arguments.
+    # A PyTorch module accepts any call; the signature of its forward shows the arguments.
     said = getattr(function, "forward", function) if hasattr(function, "parameters") else function
     try:
         signature = inspect.signature(said)

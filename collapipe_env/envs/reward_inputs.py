@@ -58,7 +58,7 @@ class RewardInputs:
 
         Args:
             before: The system before the round.
-            costs: Its costs.
+            costs: Costs of the round.
             after: The system after it.
             target_loss: As for :func:`target_reached`.
         """

@@ -43,9 +43,9 @@ def require_columns(columns: Any, rows: int, dtype: Any, place: str) -> None:
 
     Args:
         columns: Columns of NumPy arrays, to be checked.
-        rows: Their length ``E``.
+        rows: Length of the columns ``E``.
         dtype: Type of real numbers.
-        place: Their place in the state, for the error.
+        place: Place of the columns in the state, for the error.
 
     Raises:
         StateError: Names the first fault.

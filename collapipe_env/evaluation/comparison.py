@@ -119,7 +119,7 @@ def summarise_scenario(
 
     Args:
         plan: The plan that was played.
-        outcome: Its outcome.
+        outcome: Outcome of the plan.
         reference: Name of the scheduler to which the others are compared; by default :func:`reference_of`.
     """
     results = outcome.results

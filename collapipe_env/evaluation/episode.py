@@ -184,7 +184,7 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
     Args:
         scenario: The scenario.
         episode: Number of the episode.
-        allocations: Its decisions.
+        allocations: Decisions of the episode.
         until: Index of the round, from 0.
     """
     *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
@@ -199,7 +199,7 @@ def replayed_rounds(
     Args:
         scenario: The scenario.
         episode: Number of the episode.
-        allocations: Its decisions, at least one.
+        allocations: Decisions of the episode, at least one.
     """
     env = _environment(scenario, len(allocations), "surrogate")
     env.reset(seed=HELD_OUT_SEED + episode)

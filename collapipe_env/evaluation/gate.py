@@ -14,8 +14,8 @@ node's queue. Where queues are steady, the slope of the former is zero on averag
 with the number of nodes. A queue that grows for ever becomes the largest in the end. A mean over nodes would
 hide one of many.
 
-Each condition applies to the mean over the held-out episodes, of the worst training run where there are
-several, because a user of a learned scheduler uses one run of it.
+Each condition applies to the mean over the held-out episodes. With several training runs the worst one
+decides, because a user of a learned scheduler uses one run of it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
-    """A scheduler's name with its training runs, and the mark of those that use the edge server's compute.
+    """A scheduler's name with its training runs, and a mark if it uses the edge server's compute.
 
     Args:
         title: Its own name.

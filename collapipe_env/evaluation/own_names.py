@@ -41,8 +41,8 @@ def register_learner_again(name: str, own: object) -> None:
     """Register a user's own learner in another process.
 
     Args:
-        name: Its name.
-        own: Its factory, or its place in a file or module.
+        name: Name of the learner.
+        own: Factory of the learner, or its place in a file or module.
 
     Raises:
         CollaPipeError: If it cannot be imported, or was edited after it was named.

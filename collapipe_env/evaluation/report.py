@@ -64,7 +64,7 @@ def write_report(
         figures: Whether to draw.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of an agent's training, as ``Score.to_dict`` gives them.
-        console: Where to print; standard output by default.
+        console: Console to print to; standard output by default.
     """
     console = console or Console(highlight=False)
     every = overall(comparisons)

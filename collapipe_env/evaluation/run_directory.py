@@ -127,7 +127,7 @@ class RunDirectory:
         A folder that an earlier version made under the learner's former name is continued.
 
         Args:
-            learner: Its name.
+            learner: Name of the learner.
             rounds: Rounds of an episode.
         """
         former = self.episodes / f"{former_name(learner)}-{rounds}"

@@ -116,7 +116,7 @@ def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnC
     """Return the code of a user's own scheduler; ``None`` for the package's own and for other names.
 
     Args:
-        name: Its name.
+        name: Name of the scheduler.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
@@ -137,7 +137,7 @@ def load_scheduler(
     """Like :func:`make_scheduler`, with ``"agent"`` for the learned scheduler in the file ``agent``.
 
     Args:
-        name: Its name.
+        name: Name of the scheduler.
         scenario: The scenario to schedule.
         agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BEST = 3
 """Schedulers drawn besides the reference and the agent, unless some are requested."""
 HEAD, LEGEND, LEFT, TOP, FOOT, RIGHT = 62.0, 46.0, 150.0, 42.0, 62.0, 30.0
-"""Heights and widths in pixels: heading, middle of the legend in it, left margin, above, below and right of a
+"""Heights and widths in pixels: heading, middle of its legend, left margin, above, below and right of a
 chart."""
 NOTE = 16.0
 """Height of a line of explanation at the end."""

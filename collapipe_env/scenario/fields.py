@@ -27,7 +27,7 @@ def real(
 
     Args:
         meaning: Meaning of the number.
-        unit: Its unit, ``"1"`` for a pure number.
+        unit: Unit of the number, ``"1"`` for a pure number.
         ge: Smallest allowed value, included.
         gt: Lower bound, excluded.
         le: Largest allowed value, included.
@@ -71,7 +71,7 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
 
     Args:
         field: The list's name, for the message.
-        values: Its entries.
+        values: Entries of the list.
 
     Raises:
         ValueError: If two neighbours are equal or in descending order.

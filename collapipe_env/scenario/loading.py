@@ -263,7 +263,7 @@ def scenario_from_text(text: str, source: str, name: str) -> Scenario:
 
     Args:
         text: The text of a scenario file.
-        source: Its place, for errors.
+        source: Place of the text, for errors.
         name: Name of the scenario if the text has none.
 
     Raises:

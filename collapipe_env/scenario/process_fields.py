@@ -105,7 +105,7 @@ def without_neutral_processes(sections: dict[str, Any], pairs: tuple[tuple[str, 
 
     Args:
         sections: Plain data of a whole scenario, changed in place.
-        pairs: Its processes and their fields.
+        pairs: Processes of the scenario and their fields.
     """
     for name, spec in pairs:
         for field in dataclasses.fields(spec):

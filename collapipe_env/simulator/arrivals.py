@@ -23,7 +23,7 @@ class MicroBatchArrivals:
         clusters: ``N``.
         local_steps: ``H``.
         max_micro_batches: Largest allowed ``M``.
-        backend: Where the arrays live.
+        backend: Backend of the arrays.
         lossy: False where the link mode never loses a micro-batch.
     """
 

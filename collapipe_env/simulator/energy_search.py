@@ -54,7 +54,7 @@ class EnergySearch:
 
     Args:
         parameters: Scalars of the scenario.
-        sample: Its sampled rounds.
+        sample: Sampled rounds of the scenario.
     """
 
     def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
@@ -297,7 +297,7 @@ class EnergySearch:
         many rounds again are played first, uncounted, to find the prices.
 
         Args:
-            systems: Their numbers (P,).
+            systems: Numbers of the systems (P,).
             rounds: Rounds to count, a multiple of the sampled ones.
         """
         F, uplinks = self.sample.rounds, self._uplink_of_system[systems]

@@ -190,7 +190,7 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
 
     Args:
         scenario: The scenario.
-        report: Its report, with some budget that cannot be met.
+        report: Report of the scenario, with some budget that cannot be met.
     """
     cu_ratio = float(report.energy_ratio[..., 0].max())
     device_ratio = float(report.energy_ratio[..., 1:].max())

@@ -70,7 +70,7 @@ class MovingSystem:
         scenario: The scenario of all rows.
         costs: Priced workload, for the memory that a block needs.
         num_envs: ``E``.
-        backend: Where the arrays live.
+        backend: Backend of the arrays.
 
     Attributes:
         processes: Active processes, in the order in which they act.
@@ -130,7 +130,7 @@ class MovingSystem:
 
         Args:
             rows: The rows.
-            seeds: Their seeds (R,) by component: the layout's and those of :attr:`streams`.
+            seeds: Seeds of the rows (R,) by component: the layout's and those of :attr:`streams`.
         """
         drawn = {name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()}
         self._start(laid_out(self._scenario, seeds["layout"], self._backend), rows, drawn)
@@ -404,7 +404,7 @@ class MovingSystem:
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
-    """Names of the random streams: one a process, and one for each part of it that draws inside a round."""
+    """Names of the random streams: one per process, and one for each part that draws inside a round."""
     names = [p.name for p in processes]
     for part in ("interrupt", "estimate"):
         names += [f"{p.name}/{part}" for p in processes if p.defines(part)]

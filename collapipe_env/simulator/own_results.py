@@ -1,6 +1,6 @@
 """Checks of the results of a user's own process.
 
-The package's own processes have tests instead. Of tensors, only the shapes and types of carried arrays are
+The package's own processes have tests instead. For tensors, only the shapes and types of carried arrays are
 checked: reading their numbers would mean waiting for the device.
 """
 

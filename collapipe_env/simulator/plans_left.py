@@ -39,10 +39,10 @@ class PlansLeft:
     """Rows in which some cluster has a failure, and the plans with which they continue.
 
     Attributes:
-        rows: Their places in the batch (R,).
+        rows: Places of the rows in the batch (R,).
         where: Rows and clusters with a failure.
-        plan: Their plans before the failure (R, ...).
-        state: Their systems, as these plans run them (R, ...).
+        plan: Plans of the rows before the failure (R, ...).
+        state: Systems of the rows, as these plans run them (R, ...).
         steps: Local steps of each cluster (R, N).
         holders: Devices that hold each block before the failure (R, N, L, K), bool.
         transfers: Transfers by row and cluster, filled in by :meth:`left_over`.

@@ -31,7 +31,7 @@ class RoundRecord:
         costs: Delays, energies, memory, interference and element times.
         arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
-        backlog_sum: Their sum over all nodes (E,), the server's queue included where it has one.
+        backlog_sum: Sum of the queues over all nodes (E,), including the server's where it has one.
         energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), with
             the server's excess included where it has a queue.
         learning: Report of the learner after the round.

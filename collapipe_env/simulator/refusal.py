@@ -29,7 +29,7 @@ def require_whole(name: str, value: Array) -> None:
     """Refuse anything but an array of whole numbers; compiled code does not check again.
 
     Args:
-        name: Its name.
+        name: Name of the array.
         value: The array.
 
     Raises:
@@ -105,7 +105,7 @@ def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
     Args:
         fault: True where the array is wrong.
         value: The array, of the same shape.
-        name: Its name.
+        name: Name of the array.
         expected: The correct value.
 
     Raises:

@@ -82,7 +82,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     shadow_db[:N] = radio.d2e_shadowing_db
     mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
 
-    # These rounds are independent: of correlated fading only the stationary law remains.
+    # These rounds are independent, so correlated fading keeps only its stationary law.
     fading = Fading(scenario, correlation=0.0)
     gain = fading.gain(fading.begin(_NO_SYSTEM, _first_numbers(fading, _seeds(rng, S * F))))
     uplink_gain, d2d_gain = split_links(np.repeat(mean_gain, F, axis=0), gain, (N, K))

@@ -48,7 +48,7 @@ def require_ranges(arrays: Tree, place: str) -> None:
 
     Args:
         arrays: The arrays, of the right shapes and types.
-        place: Their name, for the error.
+        place: Name of the arrays, for the error.
 
     Raises:
         StateError: Names the array, the number and its range.
@@ -114,7 +114,7 @@ def _require_agreement(found: npt.NDArray[Any], expected: npt.NDArray[Any], plac
         found: The array.
         expected: The computed array; floating-point numbers may differ in their last digits, as they do
             between machines.
-        place: Its name in the simulator, for the error.
+        place: Name of the array in the simulator, for the error.
         parts: The other parts, for the error.
 
     Raises:

@@ -90,8 +90,8 @@ def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, Ce
 
     Args:
         path: The file.
-        season: Their season.
-        split: Their split.
+        season: Season of the anchors.
+        split: Split of the anchors.
         cells: Anchors by names of scenarios.
 
     Raises:
@@ -123,7 +123,7 @@ def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) 
     Args:
         before: Anchors that are frozen.
         name: Name of the cell's scenario.
-        new: Its anchors.
+        new: Anchors of the cell.
 
     Raises:
         ScenarioError: If the cell is frozen already, with other numbers.
@@ -146,7 +146,7 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
     """Refuse a scenario that is not the one whose anchors are frozen.
 
     Args:
-        name: Its name.
+        name: Name of the scenario.
         anchors: The anchors.
         digest: SHA-256 of the scenario at hand.
 

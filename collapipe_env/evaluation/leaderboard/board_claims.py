@@ -32,7 +32,7 @@ def require_of_season(
         place: Path of the results, for the error.
         results: The results.
         season: The season.
-        anchors: Its frozen anchors, of the results' split.
+        anchors: Frozen anchors of the season, for the results' split.
 
     Raises:
         DataError: If they have more rounds or episodes than the season, other seeds, another scenario than

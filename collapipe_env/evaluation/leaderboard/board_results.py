@@ -93,7 +93,7 @@ class CellResults:
         episodes: Episodes, run by run and in order; empty if it could not play.
         machine: Fingerprint of the machine that played them, with versions.
         decision_median_s: Median wall-clock time of a decision [s].
-        decision_p99_s: 99th percentile of it [s].
+        decision_p99_s: 99th percentile of that time [s].
         anchors: Anchors that were played along, where none are frozen for these episodes.
         impossible: Reason why it could not play; empty if it could.
     """
@@ -163,7 +163,7 @@ class BoardResults:
         """Write the file.
 
         Args:
-            path: Its path.
+            path: Path of the file.
 
         Raises:
             DataError: If it cannot be written.
@@ -179,7 +179,7 @@ def figures_of(result: EpisodeResult, seed: int | None) -> EpisodeFigures:
 
     Args:
         result: The episode.
-        seed: Its seed; ``None`` to keep it secret.
+        seed: Seed of the episode; ``None`` to keep it secret.
     """
     return EpisodeFigures(
         run=result.run,

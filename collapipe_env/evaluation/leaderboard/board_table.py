@@ -69,7 +69,7 @@ def score_cell(
     """Score a player in a cell; ``None`` if it could not play there.
 
     Args:
-        results: Its results.
+        results: Results of the player.
         cell_: The cell.
         season: The season.
         frozen: Frozen anchors of the cell; used where the run's own anchors are not given.
@@ -124,7 +124,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
 
     Args:
         results: The run.
-        season: Its season.
+        season: Season of the run.
         anchors: Frozen anchors.
     """
     scores = score_all(results, season, anchors)
@@ -293,7 +293,7 @@ def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchor
 
     Args:
         runs: Results of the players.
-        season: Their season.
+        season: Season of the results.
         anchors: Frozen anchors.
     """
     rows = board_rows(runs, season, anchors)

@@ -46,7 +46,7 @@ def episode_scores(delays: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.Arra
     """Scores of a scheduler in the episodes that count, (R, E').
 
     Args:
-        delays: Its mean delay in each episode of each training run, (E,) or (R, E) [s].
+        delays: Mean delay of the scheduler in each episode of each training run, (E,) or (R, E) [s].
         zero: Mean delays of the even split, (E,) [s].
         hundred: Mean delays of DSSRA+, (E,) [s].
     """

@@ -134,7 +134,7 @@ def read_submission(folder: Path) -> Player:
     """Read a submission; nothing is executed.
 
     Args:
-        folder: Its folder.
+        folder: Folder of the submission.
 
     Raises:
         DataError: Names the file and field at fault, and the remedy.
@@ -191,7 +191,7 @@ def require_trust(player: Player, trusted: bool, folder: Path) -> None:
     Args:
         player: The submission.
         trusted: Whether the user trusts the code.
-        folder: Its folder.
+        folder: Folder of the submission.
 
     Raises:
         SchedulerError: Names the option.

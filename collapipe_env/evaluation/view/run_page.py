@@ -105,7 +105,7 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
     details: list[dict[str, Any]] = []
     for number, result in enumerate(results):
         taken = sum(map(detail_length, details))
-        # The episodes still to come share the room that the earlier ones left equally.
+        # The remaining episodes share equally the room that the earlier ones left.
         room = (ROOM - taken) // (len(results) - number)
         details.append(episode_detail(stored, result, room, on_round))
     played = {

@@ -58,7 +58,7 @@ class StoredScenario:
         """An episode of a scheduler, of its first training run.
 
         Args:
-            scheduler: Its requested name.
+            scheduler: Requested name of the scheduler.
             episode: Number of the episode, from 0.
 
         Raises:
@@ -111,7 +111,7 @@ class StoredRun:
         """One of its scenarios, the first by default.
 
         Args:
-            name: Its name, or ``None``.
+            name: Name of the scenario, or ``None``.
 
         Raises:
             DataError: If it was not played.
@@ -130,7 +130,7 @@ def read_run(path: Path) -> StoredRun:
     """Read a finished run of ``train``, ``evaluate``, ``compare`` or :func:`collapipe_env.evaluate`.
 
     Args:
-        path: Its folder.
+        path: Folder of the run.
 
     Raises:
         DataError: If there is no such run, it is not finished, or a file is missing or damaged.
