@@ -175,7 +175,7 @@ def _tick_note(summaries: Sequence[Summary]) -> str:
 
 
 def energy_against_delay(comparisons: Comparisons) -> Figure:
-    """Worst node's time-average energy over its budget against delay or progress, with the Pareto front."""
+    """Worst node's mean energy over its budget against the compared quantity, with the Pareto front."""
     extra = [
         line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
         line_key("budget", color=MUTED, linestyle=DASHES),

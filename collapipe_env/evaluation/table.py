@@ -39,7 +39,7 @@ class Page:
         below: Lines below it.
         headers: Names and units of the columns.
         lines: The rows; with none, only title and lines are shown.
-        important: Names of the columns to keep first where many rows have too many columns.
+        important: Names of the columns to keep first where a table of many rows is too wide.
         counting: Number of rows that count; the rest stand below a line at the end. All by default.
     """
 

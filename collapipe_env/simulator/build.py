@@ -298,7 +298,7 @@ def budget_period(scenario: Scenario) -> float | None:
 
 
 def usual_round(scenario: Scenario) -> float:
-    """Seconds of a usual round, ``T_ref``: :func:`reference_delay` at one local step, nothing opened [X].
+    """Seconds of a usual round, ``T_ref``: :func:`reference_delay` at one local step, whatever is open [X].
 
     Budgets per second are spread over it, and a round in which nobody takes part lasts as long.
 

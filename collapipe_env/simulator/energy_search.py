@@ -171,7 +171,7 @@ class EnergySearch:
             enough = np.minimum(cap, level[..., None] / block_use).sum(axis=-1) >= L
             low, high = np.where(enough, low, level), np.where(enough, level, high)
         shares = np.minimum(cap, high[..., None] / block_use)
-        # Scale the last step's excess off all shares, so that the sum is exact.
+        # Scale all shares down by the excess of the last step, so that the sum is exact.
         return shares * (L / shares.sum(axis=-1, keepdims=True)), high
 
     def _mixed(self) -> FloatArray:
@@ -294,7 +294,7 @@ class EnergySearch:
         """Uses (P, N, K+1) of the given systems when each round's plan is the cheapest at energy prices.
 
         Prices follow the uses so far, which lowers the largest; plans follow the channels and loads. Half as
-        many rounds again are played first, uncounted, to find the prices.
+        many further rounds are played first, uncounted, to find the prices.
 
         Args:
             systems: Numbers of the systems (P,).

@@ -96,7 +96,7 @@ def require_system(process: Process, found: object, before: System) -> None:
 
 
 def require_price(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
-    """Refuse a price that is not one, or would shorten a round.
+    """Refuse a price of another type, or one that would shorten a round.
 
     Args:
         process: The process.

@@ -26,7 +26,7 @@ from collapipe_env.evaluation.resampling import (
 )
 
 LEAST_GAIN = 0.01
-"""Smallest gain of DSSRA+ over the even split, as a share of its delay, for which an episode counts."""
+"""Smallest gain of DSSRA+, as a share of the even split's delay, for which an episode counts."""
 NOTHING = Estimate(math.nan)
 
 
