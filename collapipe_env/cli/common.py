@@ -276,7 +276,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     Args:
         source: A shipped scenario, a YAML file or a reference, see :func:`named_scenario`.
         task: Name of the task; None keeps the scenario's.
-        dataset: Data to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
+        dataset: Data to train on; None keeps the scenario's. The head gets an output for each of its classes.
 
     Raises:
         CollaPipeError: If there is no such scenario or task, or the task cannot read the data, whichever

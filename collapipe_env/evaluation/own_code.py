@@ -1,6 +1,6 @@
 """A user's own code, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
 
-Naming code in this way requests its import, so it is run. Nothing else is run; data files are never executed.
+Code named in this way is imported, and so it runs. Nothing else runs; data files are never executed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ else:
 def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
     """Keep other runs out of a folder inside this context.
 
-    The lock ends with the process, however that ends; the file of a dead process locks nobody out.
+    The lock ends with the process, even a killed one; the file of a dead process locks nobody out.
 
     Args:
         folder: The folder, which exists.

@@ -21,9 +21,9 @@ _PACKAGE = "collapipe_env"
 def source_digest(path: Path, module: str | None = None) -> str:
     """SHA-256 of a source file and of the user's own modules that it imports, directly or through others.
 
-    Imports are read, not executed. Imported files count below the same root: the file's folder, or the folder
-    in which a module's dotted name starts. Libraries are not read through: of an installed package the file
-    itself counts, and the names, sizes and times of its other files.
+    Imports are read, not executed. Only imported files below one root count: the file's folder, or the folder
+    in which a module's dotted name starts. Libraries are not followed: for a file of an installed package,
+    the digest covers that file, and the names, sizes and times of the package's other files.
 
     Args:
         path: The source file.

@@ -86,7 +86,7 @@ class Search:
         def normal(*shape: int) -> FloatArray:
             return self._random.standard_normal(shape)
 
-        # A generator of its own: anybody may draw from NumPy's global one.
+        # Its own generator: other code may draw from NumPy's global one.
         options = {"bounds": [0.0, 1.0], "verbose": -9, "seed": math.nan, "randn": normal}
         self._strategy = cma.CMAEvolutionStrategy(start, SPREAD, options)
 

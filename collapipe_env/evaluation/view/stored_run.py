@@ -250,7 +250,7 @@ def _reported(content: Mapping[str, Any], several: bool, report: Path, only: str
 
     Args:
         content: Content of the report.
-        several: Whether it reports a comparison, which counts episodes; other reports hold them all.
+        several: Whether the report is of a comparison, with only numbers of episodes; others hold episodes.
         report: File of the report, for errors.
         only: Name of the scenario, where there is only one.
     """
