@@ -142,7 +142,7 @@ def _measure(
     from collapipe_env.execution.calibration_rounds import measured_rounds, read_round
 
     run.measured.mkdir(exist_ok=True)
-    # All plans take turns, so that a change of the machine's load is no plan's alone.
+    # All plans take turns, so that a change of the machine's load affects all of them.
     places = [
         (run.measured / f"{number:02d}-{place:02d}.json", plan)
         for number in range(1, options.rounds + 1)

@@ -36,7 +36,7 @@ from collapipe_env.task_registry import task_names
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NARROWEST = 40
-"""Columns of the narrowest terminal that help is laid out for; with very few, tyro does not end."""
+"""Columns of the narrowest terminal that help is laid out for; with very few, tyro never returns."""
 OWN_HELP = "or your own: file.py:Name, package.module:Name."
 UNTRAINED_HELP = f"{', '.join(scheduler_names())}, graph or another agent of collapipe zoo; {OWN_HELP}"
 SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
@@ -91,7 +91,7 @@ def parse(kind: type[Options], program: str, description: str | None, arguments:
 
 
 def _to_width(description: str) -> str:
-    """Wrap the paragraph below the first line for the terminal, which tyro does not.
+    """Wrap the paragraph below the first line for the terminal, which tyro does not do.
 
     It is indented, because tyro joins lines that begin with a letter.
     """
@@ -125,7 +125,7 @@ def run_command(
         The exit status of :func:`guarded`.
     """
     given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
-    # Parsed in there too: nobody may read all of --help.
+    # Parsed inside guarded(), too, because the output of --help may be cut off.
     return guarded(lambda: run(parse(kind, program, description, given), program, given), program, given)
 
 
@@ -167,14 +167,14 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
     try:
         with warnings_as_lines(), terminable(), _always_printable(), own_failures_blamed():
             job()
-            sys.stdout.flush()  # at its end, Python could only complain
+            sys.stdout.flush()  # at its exit, Python could only report the error
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ValueError:
         if not sys.stdout.closed:
             raise
-        # Only code that was imported for the user can have done that.
+        # Only the user's own code can have closed it.
         print("error: standard output was closed: your own code must not close sys.stdout", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -185,7 +185,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         print(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}", file=sys.stderr)
         return status
     except (BrokenPipeError, SystemExit) as end:
-        # Rich makes SystemExit of a broken pipe.
+        # Rich turns a broken pipe into SystemExit.
         if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
             raise
         drop_output()
@@ -193,7 +193,7 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        # What the package writes to files has errors of its own: this is the output, or a library's file.
+        # The package's own files have errors of their own: this is the output, or a library's file.
         drop_output()
         with contextlib.suppress(OSError):
             print(
@@ -226,13 +226,13 @@ def command_line(program: str, arguments: Sequence[str]) -> str:
 
 
 def say_folder(folder: Path, continued: bool) -> None:
-    """Print where a command writes.
+    """Print the folder that a command writes to.
 
     Args:
         folder: The folder.
         continued: Whether an earlier run in it is continued.
     """
-    # Whoever asks for something else in the same folder shall not miss the earlier table.
+    # A user who requests something else in the same folder must know that its tables are replaced.
     print(
         f"continuing in {folder}: finished work is kept, tables are written again"
         if continued
@@ -276,7 +276,7 @@ def chosen_scenario(source: str, task: str | None, dataset: str | None) -> Scena
     Args:
         source: A shipped scenario, a YAML file or a reference, see :func:`named_scenario`.
         task: Name of the task; None keeps the scenario's.
-        dataset: Data to train on; None keeps the scenario's. The head gets as many outputs as it has classes.
+        dataset: Data to train on; None keeps the scenario's. The head gets an output for each of its classes.
 
     Raises:
         CollaPipeError: If there is no such scenario or task, or the task cannot read the data, whichever

@@ -58,7 +58,7 @@ Examples:
 ALL = "all"
 """Name that selects all schedulers."""
 ON_TIERS = ("dssra", "pipeline", "random")
-"""Default schedulers of a scenario of the tiers, besides those for which it has tuned scalars."""
+"""Default schedulers of a scenario of the tiers, in addition to those for which it has tuned scalars."""
 RENAMED = {"--agents": "--agent"}
 """Present names of options by their former ones."""
 
@@ -111,10 +111,10 @@ class Options:
         return tuple(name for name in asked if name != LEARNED)
 
     def names_for(self, scenario: Scenario) -> tuple[str, ...]:
-        """The schedulers of one scenario; without a list, also those that differ from others only in it.
+        """The schedulers of one scenario; without a list, also those that differ from others only there.
 
         Without a list, a scenario of the tiers is played by the schedulers of its table in the documentation
-        and those that other options name: most planners of published systems ignore the effects of a tier,
+        and by those that other options name: most planners of published systems ignore the effects of a tier,
         and some take long for its large sizes.
 
         Args:
@@ -181,7 +181,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     play.check_models(scenarios.values(), learner)
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
-    # What may differ from one run in a folder to the next is not listed: it is added to what is there.
+    # Options that may differ between runs in a folder are not listed: their results are added.
     asked = {"kind": "comparison", "rounds": play.rounds, "learner": learner}
     plans = []
     for name, scenario in scenarios.items():

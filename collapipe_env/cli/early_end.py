@@ -27,7 +27,7 @@ class Terminated(KeyboardInterrupt):
 def drop_output() -> None:
     """Discard pending output that has no reader or no disk space left.
 
-    Otherwise Python would complain at its end that it could not be written.
+    Otherwise Python would report at its exit that it could not be written.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -51,7 +51,7 @@ def terminable() -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not break into the saving
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the saving
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, stop)

@@ -58,7 +58,7 @@ Examples:
 
 USUAL_OF_LANGUAGE = {"learner": "real", "seeds": 1}
 """Defaults where a language model is trained: its table has a perplexity, and its samples need real training,
-which takes a second or more a round."""
+which takes a second or more per round."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     files = tuple(map(agent_path, options.agent))
     digests = [file_digest(file) for file in files]
     agent = digests[0] if len(digests) == 1 else digests or None
-    for name in options.names:  # what cannot work is known before anything is written
+    for name in options.names:  # refuse bad schedulers before anything is written
         if name == LEARNED:
             require_runs("--agent", files, played)
         else:

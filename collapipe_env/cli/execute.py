@@ -66,7 +66,7 @@ Examples:
 
 LOOPBACK = "127.0.0.1"
 LONGEST_S = 1e6
-"""Latest time of a failure since the begin of its round [s]."""
+"""Latest time of a failure since the start of its round [s]."""
 FAILURE = re.compile(
     r"c(?P<cluster>[0-9]{1,4})d(?P<device>[0-9]{1,4})@(?P<seconds>[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})"
 )
@@ -180,9 +180,9 @@ def main_of_rank(arguments: Sequence[str] | None = None) -> int:
     try:
         rank = Rank.of(os.environ)
         if rank.number > 0:
-            # Before anybody waits for this rank. Rank 0 reads it where its errors reach the other ranks.
+            # Read before other ranks wait for this one. Rank 0 reads it where its errors reach the others.
             token = "" if options.token_file is None else token_of_file(options.token_file)
-            # Ctrl-C is for rank 0, which then stops everybody.
+            # Ctrl-C is for rank 0, which then stops all ranks.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             return 0 if play_rank(rank, _bind(options, rank), token) else 2
         place = MeetingPlace(rank)
@@ -210,7 +210,7 @@ def _run(
         raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
     elif options.join is None and options.serve is None and options.token_file is not None:
         raise ScenarioError("--token-file is for --serve and --join: processes started here get a new token")
-    # What is wrong with these is said before anything is loaded or written.
+    # These are checked before anything is loaded or written.
     address = None if options.serve is None else _address("--serve", options.serve)
     token = None if options.token_file is None else token_of_file(options.token_file)
     if options.join is not None:
@@ -241,11 +241,11 @@ def _run(
             print(f"all {options.rounds} rounds are done: a larger --rounds continues, --fresh starts over")
             say_where(run)
             return
-        run.weights.unlink(missing_ok=True)  # of fewer rounds
+        run.weights.unlink(missing_ok=True)  # those of fewer rounds
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
         if ranked is None and options.serve is None:
-            start_fork_server()  # which imports the same meanwhile
+            start_fork_server()  # it imports the same modules meanwhile
         # Imported late, so that --help and typing errors are answered at once.
         import torch
 

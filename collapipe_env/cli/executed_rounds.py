@@ -38,8 +38,8 @@ class Execution:
 
     Args:
         options: All options.
-        launcher: Its processes.
-        run: Its folder.
+        launcher: Processes of the run.
+        run: Folder of the run.
         scenario: The scenario.
         head: Origin of the results, for their file.
     """
@@ -71,7 +71,7 @@ class Execution:
             place = report_path(self._run, len(self._rounds) + 1)
             require_report(result, planned.script, str(place), REMEDY)
             self._add(planned, result)
-            if not self._picture(len(self._rounds)).exists():  # the run has ended between the two
+            if not self._picture(len(self._rounds)).exists():  # the run ended between report and picture
                 self._draw(planned, result)
 
     def play(self, failures: Failures) -> None:

@@ -96,10 +96,10 @@ class ExecutorOptions:
 
         Args:
             run: Folder of the command.
-            processes: Tasks at once; the engine's default if not given.
+            processes: Number of simultaneous tasks; the engine's default if not given.
             threads: Threads of a task.
             resumes: Whether a restarted task continues from the work that it left.
-            usual: Local processes by default; two, or one on a single core, if not given.
+            usual: Default number of local processes; two, or one on a single core, if not given.
         """
         if self.executor == "ray":
             from collapipe_env.evaluation.ray_executor import RayExecutor

@@ -138,7 +138,7 @@ class Verify:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
-        """Play again, compare, and print what differs.
+        """Play again, compare, and print the differences.
 
         Args:
             command: The command line.

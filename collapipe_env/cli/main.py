@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        # Imported only now: what one command needs, the others and --help do not wait for.
+        # Imported only now, so that other commands and --help do not wait for it.
         command = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
         status: int = command.main(rest, program=f"collapipe {name}")
     except KeyboardInterrupt:

@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
 
 
 def _play_own_processes(scenario: Scenario) -> list[str]:
-    """Play a round, so that a process of the user's own that fails does so now; returns their names."""
+    """Play a round, so that a faulty process of the user's own fails now; returns the processes' names."""
     from collapipe_env.dynamics.process import Process
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.own_parts import own_parts

@@ -80,7 +80,7 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-"))) / "run"
         else:
             folder = task.scratch / task.folder.name
-        if not (folder / "run.json").exists():  # an earlier worker was not here
+        if not (folder / "run.json").exists():  # no earlier worker has begun here
             write_below(folder, task.files)
         task.run_in(folder)
         return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
@@ -106,7 +106,7 @@ def train_all(
         folders: A folder for each training; seeds count up from the options' seed.
         executor: Runs the trainings.
         program: The command, for the record.
-        given: Its arguments.
+        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If a training fails, or its worker is lost repeatedly.

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
     def run(options: Options, program: str, given: Sequence[str]) -> None:
         unclear = "--learner" in names and "--train-learner" not in names
         if unclear and options.evaluation.learner == "real":
-            # It is the default, so whoever types it may mean what the option meant before.
+            # "real" is the default, so a user who types it may mean the option's former meaning.
             print(
                 "note: --learner is the learner of the comparison; --train-learner is that of the training",
                 file=sys.stderr,
@@ -81,7 +81,7 @@ class Job:
     Args:
         options: The options.
         program: The command, for the record.
-        given: Its arguments.
+        given: Arguments of the command.
 
     Raises:
         CollaPipeError: If an option, the scenario or the agent cannot be used; raised before anything is
@@ -122,7 +122,7 @@ class Job:
             self._asked(),
             fresh=options.output.fresh,
             growing="steps" if options.trains else None,
-            # The agent there was trained as that folder says, whatever is asked for now.
+            # The agent there was trained with the folder's recorded options, whatever the present ones are.
             deciding=("scenario",) if self._plays_what_is_there else None,
         ) as continued:
             say_folder(run.path, continued)
@@ -164,9 +164,9 @@ class Job:
             try:
                 load_scheduler(f"{PREFIX}{name}", self._scenario, None)
             except CheckpointError:
-                continue  # a scenario of the user's own that has a shipped one's name
+                continue  # the user's own scenario, with the name of a shipped one
             beside.append(f"{PREFIX}{name}")
-        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows no others
+        graph = (f"{PREFIX}graph",) if self._scenario.budgets.per == "round" else ()  # it knows only these
         return (LEARNED, "dssra", *also_playing(self._scenario), *graph, *beside, "pipeline", "random")
 
     def _require_schedulers(self) -> None:
@@ -238,9 +238,9 @@ class Job:
             "reward": self._reward,
             "seed": training.seed,
             training.algo: asdict(options.parameters),
-            # More of them may be asked for later.
+            # A later command may request more trainings.
             **({} if self._one else {"several": True}),
-            # An agent that was trained under another version of them is not this training's.
+            # An agent that was trained under another version of these parts belongs to another training.
             **({"own": own} if (own := [source_of(part) for part in own_parts(self._scenario)]) else {}),
         }
 
@@ -300,7 +300,7 @@ class Job:
         if LEARNED not in self._schedulers:
             return []
         if not self._one:
-            return []  # of one training, it would pass for all
+            return []  # the history of one training would pass for that of all
         latest = self._files.latest
         own = self._options.evaluation.agent is None and latest.exists()
         return agent_history(latest if own else self._agent_files()[0])

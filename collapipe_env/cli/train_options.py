@@ -152,7 +152,7 @@ class Options:
 
     @property
     def parameters(self) -> HyperParameters | GraphParameters:
-        """Hyper-parameters of the algorithm chosen."""
+        """Hyper-parameters of the chosen algorithm."""
         parameters: HyperParameters | GraphParameters = getattr(self, self.training.algo)
         return parameters
 
@@ -166,7 +166,7 @@ class Options:
         """Rounds after which the training ends: PPO completes its current rollout.
 
         Args:
-            done: Rounds that it begins with.
+            done: Rounds before it begins.
         """
         if self.training.algo == "graph":
             return self.steps
@@ -226,7 +226,7 @@ class Options:
             require_schedulers(evaluation.schedulers)
         if evaluation.agent is not None and LEARNED not in (evaluation.schedulers or (LEARNED,)):
             raise ScenarioError(f"--agent is given but --schedulers leaves {LEARNED!r} out: add it")
-        # Parameters of the other algorithms are their defaults by now.
+        # Parameters of the other algorithms have their defaults, as checked above.
         if training.algo == "graph":
             check_graph_parameters(self.graph, "--graph.")
             require_scenarios(self.graph, "--graph.")

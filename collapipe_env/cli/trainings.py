@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALIDATIONS = 20
 """Validations of a whole training."""
 LEAST_BETWEEN_VALIDATIONS = 100
-"""Least gradient steps of the graph net between validations: each takes as long as dozens of steps."""
+"""Fewest gradient steps of the graph net between validations, which take as long as dozens of steps."""
 
 
 def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
@@ -25,7 +25,7 @@ def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
 
     Args:
         options: The options.
-        folder: Its folder.
+        folder: Folder of the training.
     """
     if options.training.algo == "graph":
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
@@ -40,7 +40,7 @@ def steps_kept(files: TrainingFiles | GraphFiles) -> int:
     """Steps of the training in a folder, 0 before it begins.
 
     Args:
-        files: Its files.
+        files: Files of the training.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.
@@ -64,7 +64,7 @@ def train_agent(
     Args:
         options: The options.
         scenario: The scenario.
-        files: Where to keep it.
+        files: Files of the training.
         learner: Learner to train with.
         reward: Reward to train with.
         command: Command, for the record.
@@ -114,7 +114,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
     Args:
         options: The options.
         scenario: Scenario whose validations are shown.
-        files: Where to keep it.
+        files: Files of the training.
         command: Command, for the record.
     """
     from collapipe_env.agents.learned.graph.graph_files import systems_of

@@ -170,18 +170,18 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
 
 
 def _untuned(scenario: Scenario) -> Scenario:
-    """The scenario with neutral scalars: those that it has do not change what is found."""
+    """The scenario with neutral scalars, so that its own do not affect the result."""
     return dataclasses.replace(scenario, dssra_plus=type(scenario.dssra_plus)())
 
 
 class _Progress:
-    """The progress bar over the rounds of all candidates, and a line for each that ends."""
+    """The progress bar over the rounds of all candidates, and a line for each finished one."""
 
     def __init__(self, plan: TuningPlan) -> None:
         from collapipe_env.progress import progress_bar
 
         self._rounds = plan.rounds
-        # Without the check: whether there is one is known only at the end.
+        # Without the rounds of the check: only the end shows whether there is one.
         self._bar = progress_bar(plan.candidates * plan.rounds, "tuning", "rounds")
 
     def __enter__(self) -> _Progress:
@@ -197,11 +197,11 @@ class _Progress:
         self._bar.update(1)
 
     def again(self, place: str, reason: str) -> None:
-        """Tell of a candidate that is begun anew."""
+        """Report a restarted candidate."""
         self._bar.write(f"{place:>17}  again, since {reason}")
 
     def trial(self, place: str, trial: Trial, known: bool) -> None:
-        """Tell of a candidate that is finished."""
+        """Report a finished candidate."""
         from collapipe_env.evaluation.tuning_report import scalars_text
 
         self._bar.update(0 if not known else self._rounds)

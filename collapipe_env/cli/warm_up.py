@@ -85,11 +85,11 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
 
     Args:
         schedulers: Schedulers whose searches to compile; all by default.
-        scenarios: Scenarios, as names or files, a round of which is all to compile for; by default
-            everything is compiled that a scenario may need.
+        scenarios: Scenarios, as names or files; only the functions that a round of them needs are compiled.
+            By default everything that any scenario may need is compiled.
 
     Returns:
-        Number of functions that were compiled; 0 where all were there.
+        Number of functions that were compiled; 0 if all were compiled already.
 
     Raises:
         ScenarioError: If a list is empty, a scheduler or a scenario is not known, or none of the schedulers
@@ -130,7 +130,7 @@ def warm_up(schedulers: Sequence[str] | None = None, scenarios: Sequence[str] | 
     finally:
         unregister("numba:compile", count)
     if schedulers is not None or scenarios is not None:
-        # Of everything, some pairs are always impossible; whoever names some wants to know.
+        # Among all pairs some are always impossible; only a user who names some wants to know.
         for name, why in left_out.items():
             print(f"left out: {name}: {why}")
         if left_out.keys() >= jobs.keys() - {_ENVIRONMENTS}:
@@ -157,7 +157,7 @@ def _named_scenario(source: str) -> Scenario:
 
 
 def _everything(names: Sequence[str]) -> dict[str, Callable[[], None]]:
-    """All there is to play of these schedulers, by what it is called."""
+    """Jobs that compile everything for these schedulers, by name."""
     small = load_scenario("small")
     jobs: dict[str, Callable[[], None]] = {_ENVIRONMENTS: _play_environments}
     jobs.update({name: partial(_play, name, small) for name in names})
@@ -182,7 +182,7 @@ def _play_environments() -> None:
 
 
 def _compiled_agents() -> list[str]:
-    """Agents of the zoo whose decisions are compiled: graph nets, any of which stands for all."""
+    """Agents of the zoo whose decisions are compiled: graph nets, one of which stands for all."""
     nets = [name for name, agent in shipped_agents().items() if agent.algorithm == "graph"]
     return [f"{PREFIX}{name}" for name in nets[:1]]
 

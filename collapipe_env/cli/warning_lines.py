@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print each warning as ``warning: ...`` on standard error, above a progress bar where there is one."""
+    """Print each warning as ``warning: ...`` on standard error, above the progress bar if there is one."""
     said: set[str] = set()
 
     def say(message: Warning | str, *_: object, **__: object) -> None:

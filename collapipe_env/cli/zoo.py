@@ -31,7 +31,7 @@ Examples:
   collapipe zoo export checkpoints/best.zip agent.safetensors
 """
 LARGEST_CARD = 1024**2
-"""Bytes of the largest card that is printed."""
+"""Largest size of a card that is printed [byte]."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class List:
             return
         table = RichTable("name", "algorithm", "trained on", "size", "figures", box=None, pad_edge=False)
         for agent in agents:
-            # An agent that is trained on a scenario with several settings names it as often.
+            # An agent that is trained on a scenario with several settings lists it several times.
             scenarios, *others = agent.trained_on.split("; ")
             trained_on = "; ".join([", ".join(dict.fromkeys(scenarios.split(", "))), *others])
             table.add_row(agent.name, agent.algorithm, trained_on, _size(agent.size), agent.figures)

@@ -24,9 +24,9 @@ NEVER_S = 1e12
 
 
 class AvailabilityBank:
-    """Clients who are available from each window's begin up to its end, again in every period.
+    """Clients who are available from the start of each window to its end, again in every period.
 
-    Windows that touch are one, even across the end of the period; windows without length are none.
+    Windows that touch count as one, even across the end of the period; empty windows are ignored.
 
     Args:
         clients: One or more.
@@ -36,7 +36,7 @@ class AvailabilityBank:
         self.names = tuple(client.client for client in clients)
         changes = [_changes(client) for client in clients]
         sizes = np.array([len(times) for times, _ in changes])
-        # As many halvings as find a place among the changes of any client.
+        # Enough halvings to find a place among the changes of any client.
         self._halvings = int(sizes.max()).bit_length()
         self._times = Constant(np.concatenate([times for times, _ in changes]))
         self._on = Constant(np.concatenate([on for _, on in changes]))
@@ -52,7 +52,7 @@ class AvailabilityBank:
 
         Args:
             client: Indices of clients, any shape, int64.
-            like: A float64 array of the library and device wanted.
+            like: A float64 array of the requested library and device.
         """
         return self._periods.like(like)[client]
 
@@ -72,8 +72,8 @@ class AvailabilityBank:
         first = self._first.like(position_s, xp.int64)[client]
         last = self._last.like(position_s, xp.int64)[client]
         period = self._periods.like(position_s)[client]
-        # The last change up to now; the place before the first one if there is none yet in this period. It is
-        # searched by halves among the client's own changes: on one clock for all, as banks of traces have,
+        # The last change up to now, or the place before the first one if this period has none yet. A binary
+        # search covers only the client's own changes: on one clock for all clients, as in banks of traces,
         # the times of very many clients would lose digits.
         low, high = first - 1, last + 1
         for _ in range(self._halvings):
@@ -106,7 +106,7 @@ def _changes(client: Availability) -> tuple[FloatArray, BoolArray]:
         begin, end = begin[1:], end[:-1]
         if not len(begin):
             return np.zeros(1), np.ones(1, dtype=np.bool_)
-    # An end at the end of the period is one at 0 of the next.
+    # An end at the end of the period is an end at 0 of the next one.
     times = np.append(begin, np.mod(end, client.period_s))
     order = np.argsort(times, kind="stable")
     return times[order], (np.arange(len(times)) < len(begin))[order]
@@ -117,10 +117,10 @@ def clients_of(source: str, part: Part, digits: str, devices: int, share: bool) 
 
     Args:
         source: The file.
-        part: Part of the split: clients by their index in the file, whole ones.
+        part: Part of the split, which divides the file's clients by their index.
         digits: Checksum of the file.
         devices: Devices that the scenario has.
-        share: Whether some of them may have the same client.
+        share: Whether several devices may have the same client.
 
     Raises:
         DataError: If the file is missing, has another checksum, or is malformed.

@@ -1,4 +1,4 @@
-"""Battery: devices spend their charge, are charged now and then, and sit out while it is low."""
+"""Battery: devices spend their charge, are charged now and then, and sit out while the charge is low."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Battery(Process):
     It carries, for each device (R, N, K):
 
     - ``charge`` [J] and ``eligible``, bool: whether it may take part;
-    - the energy accounts since the begin of the episode [J]: ``start_j``, the initial charge, ``drawn_j``,
+    - the energy accounts since the start of the episode [J]: ``start_j``, the initial charge, ``drawn_j``,
       ``gained_j``, ``deficit_j``, the energy drawn beyond an empty battery, and ``spilled_j``, the energy
-      that a full one did not take: ``charge = start_j - drawn_j + gained_j + deficit_j - spilled_j``;
+      that a full battery did not take: ``charge = start_j - drawn_j + gained_j + deficit_j - spilled_j``;
     - with a source ``harvest_w`` [W], its present power;
     - with a charger ``plugged``, bool, ``charger_w`` [W] and ``residual_s`` [s], the remaining time of the
       charger's state, which schedulers never receive. With a panel ``time_s`` (R,) [s], the time of the day,

@@ -20,9 +20,9 @@ from collapipe_env.state_trees import LARGEST_NUMBER, require_within
 MOST_DELAY = 16
 """Largest age of a known gain in rounds."""
 LOWEST_DB, STEP_DB, LEVELS = -6.0, 2.0, 15
-"""Levels of a quantised SNR: the lowest one, the step between two [dB], and how many there are."""
+"""Levels of a quantised SNR: the lowest level [dB], the step between two [dB], and their number."""
 LEAST_GAIN = 1e-90
-"""Smallest gain before a logarithm; smaller gains count as this."""
+"""Smallest gain before a logarithm; smaller gains are raised to it."""
 
 Mode = Literal["perfect", "delayed", "noisy", "mean", "quantised"]
 
@@ -72,12 +72,12 @@ class ChannelKnowledgeSpec:
 
     @property
     def delay(self) -> int:
-        """Rounds by which known gains are old; 0 unless ``delayed``."""
+        """Age of known gains in rounds; 0 unless ``delayed``."""
         return self.delay_rounds if "delayed" in self.modes else 0
 
     @property
     def error_db(self) -> float:
-        """Standard deviation of their error [dB]; 0 unless ``noisy``."""
+        """Standard deviation of the error of known gains [dB]; 0 unless ``noisy``."""
         return self.noise_db if "noisy" in self.modes else 0.0
 
     @property
@@ -92,7 +92,7 @@ class ChannelKnowledge(Process):
     ``G_hat(t) = G(t - d) 10^(e(t) / 10)`` with ``e(t) = rho_e e(t-1) + sqrt(1 - rho_e^2) sigma_e n(t)``, one
     error per link for both directions. ``mean`` replaces ``G`` by path loss and shadowing, without fading.
     ``quantised`` rounds the SNR of a sender at full power without interference down to a level. In the first
-    ``d`` rounds, before any measurement, the gain at the begin of the episode counts, without fading.
+    ``d`` rounds, before any measurement, the gain at the start of the episode counts, without fading.
     Committed rates lower all known gains by their margin. Path losses between clusters stay known. Where
     another process sets the known gains of uplinks before a round, as ``traces`` does, these replace the
     uplinks' gains in the round.
@@ -103,7 +103,7 @@ class ChannelKnowledge(Process):
 
     Args:
         scenario: The scenario.
-        spec: Its fields.
+        spec: Fields of the process.
     """
 
     name = "channel_knowledge"
@@ -129,7 +129,7 @@ class ChannelKnowledge(Process):
         super().__init__(scenario, spec)
         N, radio = scenario.clusters, scenario.radio
         self._links = link_count(scenario)
-        # Normal numbers come in pairs. As many with noise and without: errors of links are the same numbers.
+        # Normal numbers come in pairs. Their count is the same with and without noise.
         self.numbers = self._links + self._links % 2
         self._mean, self._coarse = "mean" in spec.modes, "quantised" in spec.modes
         self._backoff = db_to_linear(-spec.backoff_db)

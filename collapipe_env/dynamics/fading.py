@@ -24,7 +24,7 @@ class Fading(Process):
     ``radio.fading_correlation`` is ``rho``.
 
     Without memory only the power of a branch matters, which is exponential: minus the logarithm of a uniform
-    number, and the gain is what is carried. With memory the branches are carried, two numbers each.
+    number. The process then carries the gain. With memory it carries the branches, two numbers each.
 
     Args:
         scenario: The scenario.
@@ -84,14 +84,14 @@ class Fading(Process):
         return carried["gain"] if self._rho == 0.0 else self._mean_power(carried["branches"])
 
     def check(self, carried: Carried) -> None:
-        """Refuse gains that are not positive."""
+        """Refuse negative gains."""
         if self._rho == 0.0 and not (carried["gain"] >= 0.0).all():
             raise StateError(f"simulator/processes/fading/gain holds a negative number: {REMEDY}")
 
     def _independent(self, u: Array) -> Array:
         """Gamma(m) / m (R, links): a sum of exponentials is minus the logarithm of a product."""
         m = self._diversity
-        # The numbers were drawn for this process alone: in their place, no memory has to be found.
+        # The numbers were drawn for this process alone, so overwriting them saves new memory.
         total = np.log(u, out=u) if type(u) is np.ndarray else namespace(u).log(u)
         if m > MOST_FACTORS:
             xp = namespace(u)

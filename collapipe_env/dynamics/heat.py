@@ -1,4 +1,4 @@
-"""Heat: devices warm up with the power that they spend, and slow down where they are hot."""
+"""Heat: devices warm up with the power that they spend, and slow down when they are hot."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Heat(Process):
     - ``ambient`` (R, N) [C], the surroundings of each cluster, and, where they vary, ``ambient_mean`` (R, N)
       [C], their mean;
     - ``level`` (R, N, K), int, and ``remainder`` (R,) [s], the time since the last move, where the governor
-      has levels; else ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K), bool:
-      whether it grows with the cube of the clock.
+      has levels; otherwise ``full_power`` (R, N, K) [W], power at the full clock, and ``cubic`` (R, N, K),
+      bool: whether it grows with the cube of the clock.
 
     Args:
         scenario: The scenario.
@@ -83,7 +83,7 @@ class Heat(Process):
         self._levels, self._last = Constant(levels), len(levels) - 1
         self._steps = spec.governor != "ipa"
         self._drifts = spec.ambient_sd_k > 0.0
-        # Normal numbers come in pairs; in front of them stands what the means are drawn from.
+        # Normal numbers come in pairs, after the numbers from which the means are drawn.
         self.numbers = scenario.clusters if self._drifts or spec.ambient_max_c > spec.ambient_min_c else 0
         if self._drifts:
             self.numbers += scenario.clusters + scenario.clusters % 2
@@ -99,7 +99,7 @@ class Heat(Process):
         from collapipe_env.simulator.running import running_state
 
         self._parameters, self._running = system_parameters(scenario), running_state
-        # Nobody's plan drives the surroundings: they have the clock of such processes.
+        # Plans do not affect the surroundings, so these have the clock of exogenous processes.
         steady = self._drifts and scenario.dynamics.time_base != "real"
         self._reference_s = usual_round(scenario) if steady else None
 
@@ -151,7 +151,7 @@ class Heat(Process):
         return ambient_after(ambient, carried["ambient_mean"], passed, tau_s, sd_k, self._normals(u, ambient))
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array | None, delta_s: Array) -> Carried:
-        """Heat and cool the devices by the round, then let the governors move, and the surroundings.
+        """Heat and cool the devices over the round, then move the governors and the surroundings.
 
         Args:
             carried: Arrays of the round just played.

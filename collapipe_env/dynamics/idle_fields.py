@@ -22,7 +22,7 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
         scenario: The scenario.
 
     Returns:
-        For the dotted path of each, with its value, the condition for an effect:
+        The condition for an effect, by the dotted path of each field with its value:
         ``{"dynamics.processes.mobility.roaming = 2": "it counts with area: open only"}``.
     """
     found = {}

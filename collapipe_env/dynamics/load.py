@@ -18,7 +18,7 @@ class Load(Process):
     """Share of its full speed that each device has ([X]): ``dynamics.load_levels`` in their order.
 
     In each round a device keeps its level with ``dynamics.load_stay_probability``. Otherwise it moves to a
-    neighbouring level, either one with equal probability (at the ends: the only one). The process is off
+    neighbouring level, either one with equal probability (at the ends, to the only one). The process is off
     where the only level is 1.
     """
 

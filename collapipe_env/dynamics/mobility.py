@@ -74,8 +74,8 @@ class MobilitySpec:
         environment_sd_db: Standard deviation of the changes on every link with time alone, such as people and
             doors [dB], 0 to 30; 0 for none.
         environment_time_s: Time constant of these changes [s], 0.01 to 1e6.
-        roaming: Side of the square in which devices walk over the side of the cluster's, where the area is
-            open, 1 to 10.
+        roaming: Side of the square in which devices walk, over the side of the cluster's square, where the
+            area is open, 1 to 10.
 
     Raises:
         ValueError: If one is out of range.
@@ -173,7 +173,7 @@ class Mobility(Process):
         self._walking, self._drifting = self._deviation_db > 0.0, spec.environment_sd_db > 0.0
         self._links = link_count(scenario)
         self._pairs = self._links - N
-        # As many whether there is shadowing or not: devices walk the same ways with it and without.
+        # The count does not depend on shadowing, so devices walk the same ways with and without it.
         self._first_of_pairs = N * K * self._per_device
         self._first_of_links = self._first_of_pairs + _even(self._pairs)
         self.numbers = self._first_of_links + _even(self._links)
@@ -203,7 +203,7 @@ class Mobility(Process):
             numbers = xp.reshape(moving, (*x.shape, -1))
             walk = start_pausing_and_going(self._law, x, y, numbers)
             for name in walk:
-                # Slots without a device: on the CU, without a way to go.
+                # Slots without a device: on the CU, at rest.
                 rest = 0.0 if name in ("speed", "pause") else half
                 walk[name] = xp.where(there > 0.0, walk[name], rest)
         else:
@@ -213,7 +213,7 @@ class Mobility(Process):
         if self._reach is not None:
             carried["leaves_s"] = self._leaves(walk)
         if self._walking:
-            # What the episode drew, where the layout has the devices.
+            # The shadowing that the episode drew, for the places of the layout.
             pairs = system.link_gain[:, self.scenario.clusters :] / path_gain_d2d(self._hops(x, y))
             carried["shadowing_db"] = 10.0 * xp.log10(xp.astype(pairs, xp.float64))
         if self._drifting:
@@ -296,7 +296,7 @@ class Mobility(Process):
         return leaves_on_course(*limits, walk["velocity_x"], walk["velocity_y"])
 
     def _of_devices(self, u: Array) -> Array:
-        """Numbers of the devices (R, N, K, ...): uniform ones of legs, or normal ones of velocities."""
+        """Numbers of the devices (R, N, K, ...): uniform ones for legs, or normal ones for velocities."""
         N, K = self._devices
         mine = u[:, : N * K * self._per_device]
         moving = mine if self._pauses else normal(mine)
@@ -370,5 +370,5 @@ class Mobility(Process):
 
 
 def _even(count: int) -> int:
-    """Uniform numbers for as many normal ones, which come in pairs."""
+    """Number of uniform numbers for ``count`` normal ones, which come in pairs."""
     return count + count % 2

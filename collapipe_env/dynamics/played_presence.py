@@ -48,7 +48,7 @@ class PlayedPresence(Presence):
             spec.share_clients,
         )
         self._slots = min(devices, len(self.bank))
-        # Places of devices that there are not get the first device's client, and are away.
+        # Slots without a device get the first device's client, and are away.
         slots = (np.cumsum(there) - 1).clip(0) % self._slots
         self._slot = Constant(np.where(there, slots, 0))
 
@@ -73,7 +73,7 @@ class PlayedPresence(Presence):
         position = at_least(position - period * xp.floor(position / period), 0.0)
         end = xp.reshape(u, (u.shape[0], *self._devices, NUMBERS))[..., 3]
         _, _, since = self.bank.at(client, position)
-        # What began within these seconds is new; how it ends is drawn anew.
+        # A stay that began within these seconds is new, so its end is drawn anew.
         graceful = xp.where(since < seconds, end < self.spec.graceful, carried["graceful"])
         return self._played(client, position, graceful, xp.minimum(carried["since_s"] + seconds, since))
 
@@ -101,12 +101,12 @@ class PlayedPresence(Presence):
 
 
 def distinct(count: int, u: Array, order: Array) -> Array:
-    """Distinct numbers of 0 to ``count - 1``, every row of them equally likely (R, S), int64.
+    """Distinct numbers from 0 to ``count - 1``, all rows equally likely (R, S), int64.
 
     Floyd's sampling, then a shuffle: it takes two uniform numbers for each drawn number, whatever the count.
 
     Args:
-        count: How many numbers to draw from, at least ``S``.
+        count: Size of the range to draw from, at least ``S``.
         u: Uniform numbers in (0, 1) (R, S), float64.
         order: Further uniform numbers, which shuffle the drawn ones (R, S).
     """

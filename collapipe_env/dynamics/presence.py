@@ -66,7 +66,7 @@ class PresenceSpec:
             absences; empty for the laws. A relative path is also looked up below ``COLLAPIPE_DATA``. With a
             file, ``on_mean_s`` and ``hazard_factors`` are only the schedulers' belief.
         availability_split: Clients that are played, by their index in the file modulo 5: 3 for ``dev``, 4 for
-            ``test``, else ``train``; ``all`` for all of them.
+            ``test``, the others for ``train``; ``all`` for all of them.
         share_clients: Whether devices may have the same client where there are fewer clients than devices.
         availability_checksum: SHA-256 of the file's name and content. If empty, it is filled in when the
             scenario is loaded; another file is then refused.
@@ -108,14 +108,14 @@ class PresenceSpec:
                     "checksum out"
                 )
         elif not self.availability_checksum:
-            # Frozen, and yet the scenario has to say which file it means, so that its digest does.
+            # Frozen, but the scenario must name its exact file, so that its digest covers it.
             object.__setattr__(self, "availability_checksum", availability_checksum(self.availability))
         else:
             require_same_file(self.availability, self.availability_checksum)
 
 
 class Presence(Process):
-    """Devices that are on and off in turn ([X]): a semi-Markov process of each device.
+    """Devices that are on and off by turns ([X]): a semi-Markov process of each device.
 
     A stay lasts a Weibull time, divided by the hazard factor of the device's class, an absence a lognormal
     one. Episodes begin in the stationary law of each class. A device whose stay ends within a round is away
@@ -125,7 +125,7 @@ class Presence(Process):
 
     It carries, for each device (R, N, K):
 
-    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the begin of an
+    - ``present``, bool, and ``since_s`` [s], the time since it came or left, from 0 at the start of an
       episode;
     - ``announced``, bool: it is present and has announced its absence in the next round;
     - ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the

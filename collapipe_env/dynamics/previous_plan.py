@@ -69,7 +69,7 @@ class PreviousPlan(Process):
         return {"blocks": none, "holders": xp.astype(holders, xp.bool, copy=True)}
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Any, delta_s: Any) -> Carried:  # noqa: ARG002
-        """The plan just played; clusters that sat out keep the one before."""
+        """The plan just played; clusters that sat out keep their earlier one."""
         xp, plan = namespace(costs.delay), costs.allocation
         blocks = xp.astype(plan.device_blocks, xp.int64)
         holders = holders_of(plan, self.scenario.blocks)
@@ -80,7 +80,7 @@ class PreviousPlan(Process):
         return {"blocks": blocks, "holders": holders}
 
     def realistic(self, carried: Carried) -> Carried:
-        """All of it: a planner knows the plans that were played."""
+        """All arrays: a planner knows the plans that were played."""
         return carried
 
     def check(self, carried: Carried) -> None:
@@ -89,7 +89,7 @@ class PreviousPlan(Process):
         if (held != carried["blocks"]).any():
             raise StateError(f"simulator/processes/migration: blocks do not agree with holders: {REMEDY}")
         each = carried["holders"].any(axis=-1)
-        # A cluster that has always sat out holds nothing yet; otherwise all begin in the same round.
+        # A cluster that has always sat out holds nothing yet; otherwise all clusters begin in the same round.
         short = any(leaves_clusters_short(name) for name, _ in self.scenario.dynamics.processes)
         together = -1 if short or opens(self.scenario, "participation") else (-2, -1)
         if (each.any(axis=together) != each.all(axis=together)).any():

@@ -248,7 +248,7 @@ class Process:
         return Limits()
 
     def limits_under(self, system: System, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
-        """The same caps, if they depend on the round's system; by default :meth:`limits`.
+        """Caps that depend on the round's system; by default those of :meth:`limits`.
 
         Args:
             system: The system after all processes and the limits of those before this one (R, ...).

@@ -16,7 +16,7 @@ _CALLED = (
     *("begin", "advance", "apply", "limits", "limits_under"),
     *("price", "interrupt", "failures", "estimate"),
 )
-"""Methods that are called with arguments in their order."""
+"""Methods that are called with positional arguments."""
 
 
 def _check(name: object, process: object) -> None:

@@ -20,10 +20,10 @@ from collapipe_env.kernels.numbers import normal_pair
 Index = npt.NDArray[np.intp]
 
 COMPONENTS = ("layout", "shadowing", "fading", "load", "arrivals", "learner")
-"""Components with a seed of their own in every episode. The order is for ever: seeds depend on it."""
+"""Components with a seed of their own in every episode. The order must never change: seeds depend on it."""
 
 MOST_FACTORS = 16
-"""Factors of one product: each is at least 2^-53, and the product may not vanish."""
+"""Most factors of one product: each is at least 2^-53, and the product must not vanish."""
 
 
 def episode_seeds(
@@ -61,12 +61,12 @@ def _word(name: str) -> np.uint64:
 
 
 class SeededGenerators(Sequence[np.random.Generator]):
-    """NumPy generators of all rows, each made when it is first asked for: not all learners draw numbers.
+    """NumPy generators of all rows, each made at its first use, because not all learners draw numbers.
 
     Args:
-        everyone: Generators of all rows (E,): what rows without a seed have.
+        everyone: Generators of all rows (E,), which rows without a seed use.
         rows: Rows that have a seed.
-        seeds: Their seeds, in the same order.
+        seeds: Seeds of these rows, in the same order.
     """
 
     def __init__(self, everyone: Sequence[np.random.Generator], rows: Index, seeds: WordArray) -> None:
@@ -93,10 +93,10 @@ class SeededGenerators(Sequence[np.random.Generator]):
 
 
 def normal(uniform: Array) -> Array:
-    """Standard normal numbers from uniform ones, two from two (Box and Muller).
+    """Standard normal numbers from uniform ones, pair by pair (Box and Muller).
 
     Args:
-        uniform: In (0, 1), an even number of columns (R, C).
+        uniform: Uniform numbers in (0, 1), with an even number of columns (R, C).
     """
     xp = namespace(uniform)
     pairs = xp.reshape(uniform, (uniform.shape[0], -1, 2))

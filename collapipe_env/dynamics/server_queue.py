@@ -16,9 +16,9 @@ from collapipe_env.state_trees import LARGEST_NUMBER, require_within
 class ServerQueue(Process):
     """Normalised queue ``z_BS(t+1) = max(z_BS(t) + e_BS(t) - a(t), 0)`` of the server's energy ([X]).
 
-    ``e_BS`` is the energy of the encoder blocks that the server trained over ``Ebar_BS``, and ``a`` what the
-    round grants, 1 or with budgets per second ``T / T_ref``, as for the nodes' queues. On where
-    ``server.terms`` or ``server.energy_budget_j`` give the server a budget.
+    ``e_BS`` is the energy of the encoder blocks that the server trained, over ``Ebar_BS``. ``a`` is the
+    allowance of the round: 1, or ``T / T_ref`` with budgets per second, as for the nodes' queues. The process
+    is on where ``server.terms`` or ``server.energy_budget_j`` give the server a budget.
     """
 
     name = "server"

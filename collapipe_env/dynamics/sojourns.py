@@ -89,8 +89,8 @@ class LognormalStay:
     def left(self, u: Array, normal: Array) -> Array:
         """Time left of a stay in the stationary law [s]: a uniform fraction of a length-weighted stay.
 
-        Weighted by its length a lognormal stay is lognormal with the same deviation, ``exp(s^2)`` times as
-        long.
+        Weighted by its length, a lognormal stay is lognormal with the same deviation, and ``exp(s^2)`` times
+        as long.
 
         Args:
             u: Uniform numbers in (0, 1), any shape.

@@ -163,7 +163,7 @@ def edge_ratio(device_position: Array, cu_position: Array, hop_min_m: float) -> 
     Args:
         device_position: Devices, the base station at the origin (..., N, K, 2) [m].
         cu_position: CUs (..., N, 2), none at the origin [m].
-        hop_min_m: Smallest distance; shorter distances of devices count as this [m].
+        hop_min_m: Smallest distance; shorter distances of devices are raised to it [m].
     """
     xp = namespace(device_position, cu_position)
     device = at_least(xp.hypot(device_position[..., 0], device_position[..., 1]), hop_min_m)
@@ -201,7 +201,7 @@ def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int,
     if small_scale is not None:
         link_gain = link_gain * small_scale
     pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
-    # One more, of zero, for the diagonals.
+    # One more gain, of zero, for the diagonals.
     padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)
     matrices = xp.reshape(
         xp.take(padded, _places_on(xp, K, link_gain.device), axis=-1), (rows, N, nodes, nodes)
@@ -213,8 +213,8 @@ def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
     """Gains of all links (R, links), in the order of :attr:`System.link_gain`; undoes :func:`split_links`.
 
     Args:
-        uplink_gain: Of uplinks (R, N).
-        d2d_gain: Of pairs of nodes (R, N, K+1, K+1), symmetric.
+        uplink_gain: Gains of uplinks (R, N).
+        d2d_gain: Gains of pairs of nodes (R, N, K+1, K+1), symmetric.
     """
     xp, nodes = namespace(uplink_gain), d2d_gain.shape[-1]
     flat = xp.reshape(d2d_gain, (*d2d_gain.shape[:2], -1))
@@ -233,7 +233,7 @@ def upper_places(nodes: int) -> IntArray:
 
 @lru_cache(maxsize=16)
 def _uppers_on(xp: ModuleType, nodes: int, device: Any) -> Array:
-    """The same places on a device, copied there once."""
+    """Places of :func:`upper_places` on a device, copied there once."""
     return xp.asarray(upper_places(nodes), device=device)
 
 

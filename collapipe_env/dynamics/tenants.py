@@ -47,9 +47,9 @@ class Tenants(Process):
     """Share ``rho`` of the server that others use ([X]), the same for all clusters of an environment.
 
     In each round it keeps its level with ``stay_probability``. Otherwise it moves to a neighbouring level,
-    either one with equal probability (at the ends: the only one). Episodes begin in the stationary law, which
-    gives inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not affect
-    it.
+    either one with equal probability (at the ends, to the only one). Episodes begin in the stationary law,
+    which gives inner levels twice the weight of the ends: .2, .6 and .9 have the mean .575. Decisions do not
+    affect it.
 
     It is on where the scenario names it, and under ``server.terms: contended`` unless ``server.tenants`` is
     given.
@@ -83,7 +83,7 @@ class Tenants(Process):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Process | None:
-        """On where the scenario names it, or its terms of the server do."""
+        """On where the scenario names it, or its terms of the server imply it."""
         spec = dict(scenario.dynamics.processes).get(TENANTS)
         if spec is None and term_values(scenario.server).chain:
             spec = TenantsSpec()

@@ -11,7 +11,7 @@ from collapipe_env.trace_files.trace import Trace
 
 
 class TraceBank:
-    """Traces that are played from their begin to their end, back to their begin, and so on: no jumps.
+    """Traces that are played forwards and backwards by turns, so that there are no jumps.
 
     A sample holds until the next one, so a trace's integral is linear between samples, and the mean over any
     window is exact. Numbers are stored relative to each trace's mean, so a constant trace is exact.
@@ -25,7 +25,7 @@ class TraceBank:
         self.lengths_s = np.array([trace.duration_s for trace in traces])
         self.means = np.array([trace.mean for trace in traces])
         sizes = np.array([len(trace.values) for trace in traces])
-        # One clock for all, a second between two traces, so that one search finds the samples of all of them.
+        # One clock for all, with a second between two traces, so that one search finds the samples of all.
         begins = np.cumsum(self.lengths_s + 1.0) - (self.lengths_s + 1.0)
         around = [trace.values - mean for trace, mean in zip(traces, self.means, strict=True)]
         parts = [np.cumsum(one * t.lengths) - one * t.lengths for one, t in zip(around, traces, strict=True)]
@@ -48,7 +48,7 @@ class TraceBank:
 
         Args:
             trace: Indices of traces, any shape, int64.
-            like: An array of the library and type wanted.
+            like: An array of the requested library and type.
         """
         return self._lengths.like(like)[trace]
 
@@ -57,7 +57,7 @@ class TraceBank:
 
         Args:
             trace: Indices of traces, any shape, int64.
-            like: An array of the library and type wanted.
+            like: An array of the requested library and type.
         """
         return self._means.like(like)[trace]
 
@@ -66,8 +66,8 @@ class TraceBank:
 
         Args:
             trace: Indices of traces, any shape, int64.
-            begin_s: Begins of the windows of that shape on the time played, which continues beyond a trace's
-                end, >= 0, float64 [s].
+            begin_s: Starts of the windows, of that shape, in play time, which continues beyond a trace's end,
+                >= 0, float64 [s].
             seconds: Length of the windows, > 0 [s].
         """
         xp = namespace(begin_s)
@@ -78,7 +78,7 @@ class TraceBank:
 
         Args:
             trace: Indices of traces, any shape (...), int64.
-            times_s: Ascending times (..., T) on the time played, >= 0, float64 [s].
+            times_s: Ascending play times (..., T), >= 0, float64 [s].
 
         Returns:
             (..., T - 1).
@@ -89,7 +89,7 @@ class TraceBank:
         return self._means.like(times_s)[each] + (played[..., 1:] - played[..., :-1]) / seconds
 
     def _played(self, trace: Array, time_s: Array) -> Array:
-        """Integral (..., T) from the begin of play, of the values around their mean; traces (..., 1)."""
+        """Integral (..., T) from the start of play, of the values around their mean; traces (..., 1)."""
         xp = namespace(time_s)
         length, whole = self._lengths.like(time_s)[trace], self._whole.like(time_s)[trace]
         turns = xp.floor(time_s / (2.0 * length))
@@ -99,14 +99,14 @@ class TraceBank:
         return 2.0 * turns * whole + xp.where(back, 2.0 * whole - part, part)
 
     def _integral(self, trace: Array, time_s: Array) -> Array:
-        """Integral (..., T) over a trace from its begin to times within it; traces (..., 1)."""
+        """Integral (..., T) over a trace from its start to times within it; traces (..., 1)."""
         xp = namespace(time_s)
         starts = self._starts.like(time_s)
         at = xp.reshape(self._begins.like(time_s)[trace] + time_s, (-1,))
         place = xp.reshape(xp.searchsorted(starts, at, side="right"), time_s.shape) - 1
         first = self._first.like(time_s, xp.int64)[trace]
         last = self._last.like(time_s, xp.int64)[trace]
-        # By rounding a time may fall beside its trace.
+        # Rounding may put a time outside its trace.
         place = xp.maximum(first, xp.minimum(last, xp.astype(place, xp.int64)))
         since = time_s - self._seconds.like(time_s)[place]
         return self._sums.like(time_s)[place] + self._values.like(time_s)[place] * since

@@ -20,7 +20,7 @@ from collapipe_env.trace_files.trace_formats import Quantity
 SECONDS = 1800
 """Length of a made trace [s]."""
 FEWEST = 60
-"""Least number of traces made; 36 of them are for training."""
+"""Smallest number of traces made; 36 of them are for training."""
 
 
 class Profile(NamedTuple):
@@ -88,8 +88,8 @@ def deviations_db(profile: Profile, count: int, seconds: int) -> FloatArray:
 
     Args:
         profile: The moments.
-        count: Traces; the first ones are the same whatever this is.
-        seconds: Seconds of each.
+        count: Number of traces, which does not change the first ones.
+        seconds: Seconds of each trace.
     """
     kinds = len(profile.weights)
     drawn = _normal(1, count, kinds * (seconds + seconds % 2)).reshape(count, kinds, -1)
@@ -111,7 +111,7 @@ def made_traces(name: str, count: int = FEWEST) -> tuple[Trace, ...]:
 
     Args:
         name: Name of the profile.
-        count: How many; the first ones are the same whatever this is.
+        count: Number of traces, which does not change the first ones.
     """
     profile = PROFILES[name]
     mean = profile.mean_db + profile.between_db * _normal(0, count, 2)[:, :1]
@@ -124,7 +124,7 @@ def made_traces(name: str, count: int = FEWEST) -> tuple[Trace, ...]:
 
 def _normal(stream: int, count: int, numbers: int) -> FloatArray:
     """Standard normal numbers of each trace (count, numbers), hashes of its number."""
-    # Hashed: numbers of neighbouring seeds would be the same ones, a place further on.
+    # Hashed, because neighbouring seeds would give the same numbers, shifted by one place.
     words = (hashlib.sha256(f"trace-like/{number}".encode()).digest()[:8] for number in range(count))
     seeds = np.array([int.from_bytes(word, "little") for word in words], dtype=np.uint64)
     rounds = np.full(count, stream, dtype=np.int64)

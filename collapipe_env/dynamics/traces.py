@@ -21,19 +21,19 @@ _OF_RATES = ("bandwidth_hz", "efficiency", "power_dbm", "snr_max_db", "rate_min_
 _OF_FILES = ("format", "column", "time_column", "row_s", "unit", "delimiter", "share_files")
 
 LATE_S = 1e9
-"""Time played after which the count restarts [s]: rounds that hardly deliver anything may last very long."""
+"""Play time after which the count restarts [s]: rounds that hardly deliver anything may last very long."""
 
 
 class Traces(Process):
     """Gains of uplinks from traces ([X]), which replace path loss, shadowing and fading.
 
-    In an episode each cluster's uplink has a trace of its own, from a uniform time on. A round's gain follows
+    In an episode each cluster's uplink has its own trace, from a uniform time on. A round's gain follows
     from the mean over ``[tau, tau + T_ref]`` of received power in dB, or of the rate. At its end a trace is
     played backwards, which avoids jumps. Schedulers know the gain of the mean over the last second before
-    ``tau``, and nothing of the round's gain.
+    ``tau``, and nothing about the round's gain.
 
-    It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the time
-    played on it [s].
+    It carries ``trace`` (R, N), the index of each cluster's trace, and ``position_s`` (R, N), the play
+    time on it [s].
 
     Args:
         scenario: The scenario.
@@ -59,7 +59,7 @@ class Traces(Process):
         return {**idle, **dict.fromkeys(other, f"it counts with mode: {'rsrp' if rates else 'rate'} only")}
 
     def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
-        # Imported late: the length of a round is known above processes.
+        # Imported here: the simulator is built on processes.
         from collapipe_env.simulator.build import usual_round
 
         super().__init__(scenario, spec)
@@ -71,11 +71,11 @@ class Traces(Process):
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Choose a trace and a time for each cluster."""
         xp, N, count = namespace(u), self._clusters, len(self.bank)
-        # As in a shuffled pack: no two the same, unless there are fewer than clusters.
+        # As from a shuffled pack: no trace twice, unless there are fewer traces than clusters.
         shuffled = xp.argsort(u[:, :count], axis=-1)
         places = [cluster % count for cluster in range(N)]
         trace = xp.stack([xp.astype(shuffled[:, place], xp.int64) for place in places], axis=-1)
-        # From the first second on: there has to be one to look back on.
+        # Not before the first second, because the known gain looks back on one.
         room = self.bank.lengths(trace, u) - LOOK_BACK_S
         return {"trace": trace, "position_s": LOOK_BACK_S + u[:, count:] * room}
 
@@ -83,7 +83,7 @@ class Traces(Process):
         """Advance by the seconds that passed."""
         xp, trace = namespace(u), carried["trace"]
         position = carried["position_s"] + xp.astype(delta_s, u.dtype)[:, None]
-        # After so long a time that seconds would be lost in it, the play goes on from the same place of it.
+        # After so long a time that seconds would lose digits, play restarts early at the same place.
         period = 2.0 * self.bank.lengths(trace, position)
         early = xp.remainder(position, period) + period
         return {"trace": trace, "position_s": xp.where(position > LATE_S, early, position)}

@@ -42,7 +42,7 @@ class TracesSpec:
             which the gain of a declared link follows. ``None`` for the quantity of the profile or the format,
             or received power if it has both.
         split: Files that are played, by their index in the order of names, modulo 5: 3 for ``dev``, 4 for
-            ``test``, else ``train``; ``all`` for all of them.
+            ``test``, the others for ``train``; ``all`` for all of them.
         level: ``absolute``: gains are those of the trace. ``layout``: the trace gives the ratio to its own
             mean, and path loss and shadowing of the layout give the rest.
         share_files: Whether clusters may have the same file where there are fewer files than clusters.
@@ -115,14 +115,14 @@ class TracesSpec:
             raise ValueError("mode is not given: say what the files hold, mode: rsrp or mode: rate")
         require_columns(self.columns)
         if not self.checksum:
-            # Frozen, and yet the scenario has to say which files it means, so that its digest does.
+            # Frozen, but the scenario must name its exact files, so that its digest covers them.
             object.__setattr__(self, "checksum", checksum(source_files(self.source)))
         elif (found := _found_checksum(self.source)) is not None and found != self.checksum:
             raise ValueError(_other_files(self.source, found, self.checksum))
 
     @property
     def made(self) -> bool:
-        """Whether traces are made, not read."""
+        """Whether traces are made rather than read."""
         return self.source == TRACE_LIKE
 
     @property
@@ -161,15 +161,15 @@ def bank_of(spec: TracesSpec, clusters: int) -> TraceBank:
     """Traces that a scenario plays.
 
     Args:
-        spec: Its fields.
-        clusters: How many clusters it has.
+        spec: Fields of the process.
+        clusters: Number of its clusters.
 
     Raises:
-        DataError: Files are missing or no traces.
+        DataError: If files are missing or are not traces.
         ScenarioError: If files have another checksum, or there are fewer traces than clusters.
     """
     if spec.made:
-        # As many that each part has a trace for every cluster.
+        # So many that each part has a trace for every cluster.
         return _made(spec.profile, spec.split, max(FEWEST, 5 * clusters))
     paths = source_files(spec.source)
     if (found := checksum(paths)) != spec.checksum:

@@ -1,7 +1,7 @@
 """Walks and the shadowing of their links in NumPy arrays, by compiled loops.
 
-Each function has the meaning of one on arrays of any library, in :mod:`collapipe_env.dynamics.walks` or
-:class:`~collapipe_env.dynamics.mobility.Mobility`, up to rounding.
+Each function equals one on arrays of any library, in :mod:`collapipe_env.dynamics.walks` or
+:class:`~collapipe_env.dynamics.mobility.Mobility`, apart from rounding.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def walked_rows(
     """Walks after some seconds.
 
     Args:
-        law: Their law.
-        walk: As the law has them (R, N, K); not written to.
+        law: Law of the walks.
+        walk: The walks, with the arrays of their law (R, N, K); not written to.
         there: 1 for slots of devices, 0 for others (N, K), which do not move.
         u: Uniform numbers, those of devices first (R, ...).
         seconds: Time to move by (R,) [s].
@@ -52,10 +52,10 @@ def leaving_rows(law: PauseGo | GaussMarkov, walk: Walk, radius: float, most_s: 
     """Time until each device leaves the circle around its CU (R, N, K), at most ``most_s`` [s].
 
     Args:
-        law: The walks' law.
-        walk: As the law has them (R, N, K).
-        radius: Of the circle [m].
-        most_s: Longest time to be told [s].
+        law: Law of the walks.
+        walk: The walks, with the arrays of their law (R, N, K).
+        radius: Radius of the circle [m].
+        most_s: Largest time to return [s].
     """
     x, y = walk["x"], walk["y"]
     leaves_s: FloatArray = np.empty_like(x)
@@ -83,7 +83,7 @@ def distances_to(centre: float, x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def ways_of_pairs(before: Walk, after: Walk, pairs: int) -> FloatArray:
-    """Ways that the two nodes of each pair went together (R, pairs) [m].
+    """Sums of the displacements of the two nodes of each pair (R, pairs) [m].
 
     Args:
         before: Walks before.
@@ -99,13 +99,13 @@ def ways_of_pairs(before: Walk, after: Walk, pairs: int) -> FloatArray:
 def moved_shadowing(
     before: FloatArray, lag: FloatArray, deviation_db: float, u: FloatArray, first: int
 ) -> FloatArray:
-    """Shadowing after a way or a time (R, links) [dB].
+    """Shadowing after a displacement or a time (R, links) [dB].
 
     Args:
         before: Shadowing before it (R, links) [dB].
-        lag: Ways or times in decorrelation lengths (R, links), or one for all links (R, 1).
+        lag: Displacements or times in decorrelation lengths (R, links), or one for all links (R, 1).
         deviation_db: Standard deviation of shadowing [dB].
-        u: Uniform numbers (R, ...), from column ``first`` those of the links.
+        u: Uniform numbers (R, ...); those of the links begin at column ``first``.
         first: That column.
     """
     shadow = np.empty_like(before)
@@ -116,13 +116,13 @@ def moved_shadowing(
 
 
 def hops_of_pairs(x: FloatArray, y: FloatArray, side: float, hop_min_m: float, pairs: int) -> FloatArray:
-    """Distances between the nodes of each cluster (R, pairs) [m], none shorter than a hop can be.
+    """Distances between the nodes of each cluster (R, pairs) [m], at least the shortest hop.
 
     Args:
         x: Places of devices (R, N, K) [m].
         y: The other coordinates.
         side: Side of the square, in whose centre the CU stands [m].
-        hop_min_m: Distance that shorter ones count as [m].
+        hop_min_m: Shortest hop, to which shorter distances are raised [m].
         pairs: Pairs of nodes in all clusters.
     """
     hop = np.empty((len(x), pairs))

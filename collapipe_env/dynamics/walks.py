@@ -52,18 +52,18 @@ class PauseGo(NamedTuple):
 def start_pausing_and_going(law: PauseGo, x: Array, y: Array, u: Array) -> dict[str, Array]:
     """Walks in their stationary law, where the given places are uniform.
 
-    A device that pauses stands at its place, for an exponential time: what is left of such a pause is as long
-    as a whole one. One that walks is somewhere on a leg; long and slow legs take more of the time.
+    A device that pauses stands at its place for an exponential time; the rest of such a pause has the law of
+    a whole one. A device that walks is somewhere on a leg; long and slow legs take more of the time.
 
     Args:
         law: The law.
         x: Places of devices that pause (R, N, K) [m].
-        y: Their other coordinate.
+        y: Other coordinate of these places [m].
         u: Uniform numbers (R, N, K, NUMBERS_TO_START).
 
     Returns:
-        ``x``, ``y``, ``target_x``, ``target_y`` [m], ``speed`` [m/s], 0 in a pause, and ``pause``, what is
-        left of it, 0 on a leg [s].
+        ``x``, ``y``, ``target_x``, ``target_y`` [m], ``speed`` [m/s], 0 in a pause, and ``pause``, the
+        rest of the pause, 0 on a leg [s].
     """
     xp = namespace(u)
     pausing = u[..., 0] < law.pausing_share
@@ -87,8 +87,8 @@ def _stationary_leg(side: float, u: Array) -> tuple[Array, Array, Array, Array]:
 
     A chord of length ``c`` counts with ``c^4`` in the measure of lines: ``c^2`` for the two points on it,
     ``c`` for their change of coordinates, ``c`` for the time that a leg takes. On a chord of length 1 the
-    place has the density ``6 s (1 - s)``, and the way ``r <= 1 - s`` that is left has one in proportion to
-    ``s + 2 r``.
+    place has the density ``6 s (1 - s)``, and the remaining way ``r <= 1 - s`` has one in proportion
+    to ``s + 2 r``.
 
     Args:
         side: Side of the square [m].
@@ -100,8 +100,8 @@ def _stationary_leg(side: float, u: Array) -> tuple[Array, Array, Array, Array]:
     xp = namespace(u)
     # Chords y = b + t x of the unit square, 0 <= t <= 1; the other directions are turned from these.
     t = _chord_slope(u[..., 0])
-    # Those with b in [0, 1 - t] cross it. The others cut off a corner: they are w times as long, and with the
-    # weight w^4 each corner counts as t / 5.
+    # Chords with b in [0, 1 - t] cross it. The others cut off a corner: they are w times as long, and with
+    # the weight w^4 each corner counts as t / 5.
     corner, crossing = 0.2 * t, 1.0 - t
     q = u[..., 1] * (crossing + 2.0 * corner)
     low, high = q < corner, q > corner + crossing

@@ -14,7 +14,7 @@ from collapipe_env.errors import ScenarioError
 
 
 class Episodes:
-    """Counts the rounds of every environment on the host, so that nobody has to ask a device.
+    """Counts the rounds of every environment on the host, so that no device has to be read.
 
     Args:
         num_envs: ``E``.
@@ -49,7 +49,7 @@ class Episodes:
         return self.done
 
     def set(self, done: BoolArray, rounds: IntArray) -> None:
-        """Go on from a state.
+        """Continue from a state.
 
         Args:
             done: Rows that wait for a reset (E,).
@@ -73,8 +73,8 @@ def seed_rows(
     """Give the rows of a vector environment their generators, in place.
 
     Args:
-        rngs: Generators of all rows, ``None`` for a row that never had one; those without a seed continue.
-        seed: One number for row 0, the next ones for the other rows; or a list, one entry a row.
+        rngs: Generators of all rows, ``None`` for a row that never had one; rows without a seed continue.
+        seed: One number for row 0, the next numbers for the other rows; or a list, one entry per row.
         mask: Rows that are to be reset; ``None`` for all.
 
     Raises:
@@ -106,7 +106,7 @@ def masked(values: dict[str, Any], rows: Array) -> dict[str, Any]:
 
 
 def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
-    """Read how a vector environment continues after an episode.
+    """Return the mode in which a vector environment continues after an episode.
 
     Args:
         mode: Gymnasium's enum, or its value: ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``.
@@ -122,7 +122,7 @@ def autoreset_mode_of(mode: str | AutoresetMode) -> AutoresetMode:
 
 
 def checked_mask(mask: object, num_envs: int) -> BoolArray | None:
-    """Read which environments are to be reset.
+    """Return the mask of the environments to reset, checked.
 
     Args:
         mask: Booleans (E,), at least one of them True; ``None`` for all environments.

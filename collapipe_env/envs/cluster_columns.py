@@ -9,7 +9,7 @@ from collapipe_env.envs.observation import Feature, ObservationLayout
 
 
 def is_of_clusters(feature: Feature, clusters: int) -> bool:
-    """Return whether a feature has a part for each cluster; one of any other shape belongs to all.
+    """Return whether a feature has a part for each cluster; any other feature belongs to all clusters.
 
     Args:
         feature: The feature.
@@ -19,7 +19,7 @@ def is_of_clusters(feature: Feature, clusters: int) -> bool:
 
 
 def feature_columns(feature: Feature, clusters: int) -> IntArray:
-    """Return the columns of a feature that each cluster sees (N, numbers): its own, or those of all.
+    """Return the columns of a feature that each cluster sees (N, numbers): its own, or all of a shared one.
 
     Args:
         feature: The feature.
@@ -42,7 +42,7 @@ def cluster_columns(layout: ObservationLayout, clusters: int) -> IntArray:
 
 
 def cluster_layout(layout: ObservationLayout, clusters: int) -> ObservationLayout:
-    """Return the layout of what one cluster sees; it is the same for all.
+    """Return the layout of the part that one cluster sees, the same for all clusters.
 
     Args:
         layout: Layout of the whole observation.

@@ -30,7 +30,7 @@ def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
         mdp: The MDP.
 
     Raises:
-        ScenarioError: If :func:`credits_clusters` says no.
+        ScenarioError: If :func:`credits_clusters` is False.
     """
     reward = mdp.reward
     if not credits_clusters(mdp) or not isinstance(reward, ClusterReward):
@@ -48,7 +48,7 @@ def cluster_rewards(mdp: BatchMDP) -> npt.NDArray[np.float32]:
         mdp: The MDP, on NumPy arrays.
 
     Raises:
-        ScenarioError: Before the first round, or if the reward cannot be told apart.
+        ScenarioError: Before the first round, or if the reward cannot be split by cluster.
     """
     reward, record = require_cluster_credit(mdp), mdp.world.last_round
     if record is None:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 TIME_TO_TARGET = "time_to_target"
 FALL = 0.9
-"""Share of the fall from the untrained model's loss to the fitted curve's floor after which the target is."""
+"""Share of the fall from the untrained model's loss to the fitted curve's floor at which the target lies."""
 
 
 def default_reward(scenario: Scenario) -> str:
     """Return the name of the reward that suits a scenario.
 
-    Where it opens participation or local steps, a round's delay says little, because the shortest round
-    trains least: the reward is ``time_to_target`` there, otherwise ``lyapunov``.
+    It is ``time_to_target`` where the scenario opens participation or local steps, otherwise ``lyapunov``.
+    With these decisions open, a round's delay says little, because the shortest round trains least.
 
     Args:
         scenario: The scenario.
@@ -29,7 +29,7 @@ def default_reward(scenario: Scenario) -> str:
 
 
 def with_target(scenario: Scenario, reward: object) -> Scenario:
-    """Return a scenario with a target loss, if its reward needs one and it is judged by it.
+    """Return the scenario, with a target loss added if its reward and its open decisions need one.
 
     Args:
         scenario: The scenario.
@@ -45,7 +45,7 @@ def with_target(scenario: Scenario, reward: object) -> Scenario:
 
 
 def default_target_loss(scenario: Scenario) -> float:
-    """Return the loss [nat] after 90 % of the fall from the untrained model's to the fitted curve's floor.
+    """Return the loss [nat] after 90 % of the fall from the untrained model's loss to the curve's floor.
 
     Args:
         scenario: The scenario.

@@ -53,7 +53,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     segments         weights ``(a + 1) / 2``; ``L`` blocks apportioned by largest remainder under each
                      device's memory cap; a device at -1 gets none
     device powers    geometric between ``power_min_w`` and ``power_max_w``
-    CU power         likewise
+    CU power         same as device powers
     micro-batches    nearest of the allowed divisors of ``B``
     bandwidth        a small floor for every cluster, the rest in proportion to ``(a + 1) / 2``
     ===============  =================================================================================
@@ -130,7 +130,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         refuse_unknown(unknown, ("scenario", "learner", "reward", "render_mode", "observation"))
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ScenarioError(f"render_mode = {render_mode!r} is not known: use 'rgb_array' or None")
-        # Gymnasium 1.2's SyncVectorEnv writes into the metadata of what it wraps: not into the class's.
+        # Gymnasium 1.2's SyncVectorEnv writes into the metadata of wrapped environments: protect the class's.
         self.metadata = dict(self.metadata)
         self.render_mode = render_mode
         self._mdp = BatchMDP(load_scenario(scenario), learner, reward, 1, observation=observation)
@@ -173,13 +173,13 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         if type(action) is not np.ndarray:
             action = real_numbers("action", action)
         if action.shape != self.action_space.shape:
-            action = real_numbers("action", action)  # says what is wrong with its type first
+            action = real_numbers("action", action)  # reports a wrong type first
             raise AllocationError(f"action has shape {action.shape}, expected {self.action_space.shape}")
         try:
             step = self._mdp.step(action[None])
         except (AllocationError, TypeError):
             action = real_numbers("action", action)
-            # Names the place without the axis of a batch, which the caller has not given.
+            # This error names the place without a batch axis, which the caller has not given.
             self.codec.check_action(action)
             raise
         return self._unpack(step)
@@ -224,7 +224,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         seed = self._np_random_seed
         return {
             "np_random": generator_tree(self._np_random),
-            # Gymnasium may be asked for it.
+            # Gymnasium's property of the same name returns it.
             "np_random_seed": None if seed is None else digits_of(seed, "the seed of reset"),
             "delays": np.array(self._delays, dtype=np.float64),
             "losses": np.array(self._losses, dtype=np.float64),

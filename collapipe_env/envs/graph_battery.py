@@ -18,8 +18,8 @@ BATTERY_FEATURES = (
 def seen_batteries(state: SystemState, battery_j: float) -> Array:
     """Features of devices with batteries (..., N, K, len(BATTERY_FEATURES)).
 
-    Devices that are away are also shown, because their charge decides whether they may return. 0 for devices
-    that a cluster lacks.
+    Devices that are away are also shown, because their charge decides whether they may return. Slots without
+    a device hold 0.
 
     Args:
         state: The system (...), with the process ``battery``.

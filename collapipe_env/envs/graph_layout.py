@@ -45,9 +45,9 @@ class GraphPart:
     """One array of the graph observation.
 
     Attributes:
-        description: What its leading axes stand for.
+        description: Meaning of its leading axes.
         shape: Its shape in one environment.
-        axes: The same in letters.
+        axes: Its shape in letters.
         features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
         blocks: Encoder blocks ``L``, a bound of some features.
     """
@@ -62,7 +62,7 @@ class GraphPart:
         """Place of a feature on the last axis.
 
         Raises:
-            ValueError: If there is none of this name.
+            ValueError: If no feature has this name.
         """
         return [feature.name for feature in self.features].index(name)
 
@@ -93,10 +93,10 @@ class GraphLayout(Mapping[str, GraphPart]):
         clusters: ``N``.
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
-        recompute: Whether the scenario leaves recomputation to schedulers.
-        schedule: Whether it leaves schedules to them.
-        server: Whether the server has an energy budget or tenants who come and go.
-        participation: Whether it leaves to them which clusters take part.
+        recompute: Whether schedulers choose recomputation.
+        schedule: Whether schedulers choose the pipeline schedule.
+        server: Whether the server has an energy budget or tenants that come and go.
+        participation: Whether schedulers choose the clusters that take part.
         heat: Whether devices warm up.
         motion: Whether devices move.
         departures: Whether devices may leave an open area.
@@ -205,7 +205,7 @@ class GraphLayout(Mapping[str, GraphPart]):
             observation: Arrays (..., *shape) by name, NumPy arrays or tensors.
 
         Returns:
-            Views (...) of each feature, by array and feature. ``present`` has one, of its own name.
+            Views (...) of each feature, by array and feature. ``present`` has one feature, of the same name.
         """
         return {
             name: (
@@ -217,11 +217,11 @@ class GraphLayout(Mapping[str, GraphPart]):
         }
 
     def physical(self, observation: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
-        """Return observations in physical units: what the logarithms were taken of.
+        """Return observations in physical units, with the logarithms undone.
 
-        Added constants are taken away again. Times are in seconds, powers in watts, queues in energy budgets
-        of a round, capacities in encoder blocks. Of small times and ratios, single precision keeps
-        differences from the constant that was added of about 1e-10.
+        Added constants are subtracted again. Times are in seconds, powers in watts, queues in energy budgets
+        of a round, capacities in encoder blocks. Small times and ratios have an error of about 1e-10, because
+        single precision stores them with the added constant.
 
         Args:
             observation: Arrays (..., *shape) by name, NumPy arrays or tensors.
@@ -246,7 +246,7 @@ class GraphLayout(Mapping[str, GraphPart]):
         return found
 
     def describe(self) -> str:
-        """Return a table of the features, one a line below the array that they stand in."""
+        """Return a table of the features, one per line below their array."""
         lines = []
         for name, part in self._parts.items():
             lines.append(f"{name} {part.shape}: {part.description}")
@@ -258,7 +258,7 @@ class GraphLayout(Mapping[str, GraphPart]):
 
     @classmethod
     def markdown(cls) -> str:
-        """Return the table of all features in the documentation, the same for every size."""
+        """Return the documentation's table of features, which is the same for every size."""
         lines = ["| array | feature | unit | meaning |", "| --- | --- | --- | --- |"]
         for name, part in cls(1, 1, 1).items():
             lines.append(f"| `{name}` ({part.axes}) | | | {part.description} |")

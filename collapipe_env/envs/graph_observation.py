@@ -1,10 +1,10 @@
 """The graph observation: control units, devices and hops of any system, in features independent of its size.
 
 Every number is a physical quantity in SI units, mostly as a natural logarithm, or a count; nothing is scaled
-by constants of a scenario. So one policy reads systems of any size, layout, budget and workload. Times are
-those of a whole round. Powers are unknown before the decision: radio features hold at the reference power,
-the geometric mean of the least and the greatest. Logarithms are held within :data:`LOG_BOUND`, far beyond any
-system, so that a dead link or ``V = 0`` is a finite number.
+by constants of a scenario. One policy can therefore read systems of any size, layout, budget and workload.
+Times are those of a whole round. Powers are unknown before the decision: radio features hold at the reference
+power, the geometric mean of the least and the greatest. Logarithms are held within :data:`LOG_BOUND`, far
+beyond any system, so that a dead link or ``V = 0`` is a finite number.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ LEAST_RATIO = 1e-3
 LARGEST_SNR = math.exp(10.0)
 """SNR that the context shows where a scenario has no cap (43 dB)."""
 PASSES = 1.0 + BACKWARD_OVER_FORWARD
-"""Forward and backward pass in forward passes."""
+"""Work of a forward and a backward pass, in forward passes."""
 
 
 class Form(NamedTuple):
     """Form in which features hold a quantity ``q``.
 
     Attributes:
-        log: Whether it is ``log(q + added)``; else ``q`` itself.
-        added: See there.
+        log: True for ``log(q + added)``, False for ``q`` itself.
+        added: Constant added before the logarithm.
         low: Lower bound.
         high: Upper bound; ``None`` for ``L``.
         flag: Whether ``q`` is 0 or 1.
@@ -67,9 +67,9 @@ class GraphFeature:
     """One feature of the graph observation.
 
     Attributes:
-        name: Its name; that of the quantity, after ``log_`` where it is a logarithm.
+        name: Name of the quantity, after ``log_`` where the feature is a logarithm.
         description: Meaning.
-        unit: Unit of what the logarithm was taken of, or of the number itself.
+        unit: Unit of the quantity.
         form: Relation to the quantity.
     """
 
@@ -80,7 +80,7 @@ class GraphFeature:
 
     @property
     def quantity(self) -> str:
-        """Name of the quantity that it holds."""
+        """Name of the quantity that the feature holds."""
         return self.name.removeprefix("log_")
 
     def high(self, blocks: int) -> float:
@@ -436,13 +436,13 @@ def seen_absence(absence: Array) -> Array:
 
 
 def hops_there(present: Array) -> Array:
-    """Hops between two nodes of a cluster that are both there.
+    """Hops between two nodes of a cluster that are both present.
 
     Args:
-        present: Devices that are there (..., N, K), bool.
+        present: Devices that are present (..., N, K), bool.
 
     Returns:
-        (..., N, K+1, K+1), bool; False on the diagonal. Node 0, the CU, is always there.
+        (..., N, K+1, K+1), bool; False on the diagonal. Node 0, the CU, is always present.
     """
     xp = namespace(present)
     there = xp.concat((xp.ones_like(present[..., :1]), present), axis=-1)

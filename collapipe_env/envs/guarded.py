@@ -25,10 +25,10 @@ def copied(tensor: Array) -> Array:
 
 
 def guarded(value: Any, guard: Guard) -> Any:
-    """Return a record with every array guarded, also those of records in it.
+    """Return a record with every array guarded, including those of nested records.
 
     Args:
-        value: A dataclass, an array or something else, which stays as it is.
+        value: A dataclass, a mapping or an array; anything else stays as it is.
         guard: :func:`read_only` or :func:`copied`.
     """
     if is_dataclass(value):
@@ -40,19 +40,19 @@ def guarded(value: Any, guard: Guard) -> Any:
 
 
 def guarded_on_use(value: Any, guard: Guard) -> Any:
-    """Return the same record as :func:`guarded`, whose arrays are guarded when they are first asked for.
+    """Return the same record as :func:`guarded`, but guard each array on first access.
 
-    A reward needs few of about forty arrays. It is an instance of the record's class.
+    A reward reads few of about forty arrays. The result is an instance of the record's class.
 
     Args:
         value: As for :func:`guarded`.
-        guard: Likewise.
+        guard: As for :func:`guarded`.
     """
     if not is_dataclass(value):
         return guarded(value, guard)
     kind: Any = type(value)
     record = object.__new__(_on_use(kind))
-    # A field with a default is an attribute of the class, so nobody would ask for it.
+    # A field with a default is an attribute of the class, for which __getattr__ would not be called.
     preset = {
         name: guarded_on_use(getattr(value, name), guard) for name in _names(kind) if hasattr(kind, name)
     }

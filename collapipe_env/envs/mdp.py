@@ -63,8 +63,8 @@ class BatchMDP:
         observation: ``"flat"`` or ``"graph"``.
 
     Attributes:
-        ended_summaries: Of each row's last episode that ended, as :meth:`summaries` gives them; empty before
-            the first.
+        ended_summaries: Summaries of each row's last episode that ended, as from :meth:`summaries`; empty
+            before the first ends.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class BatchMDP:
         self.reward = make_reward(reward, scenario, self.reference_delay)
         self.codec = action_codec(scenario)
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
-        # Asked once: that a class has certain methods is slow to find out.
+        # Checked once, because checking an object for a protocol is slow.
         self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
         self.observer = make_observer(observation, scenario)
         on_numpy = backend is NUMPY
@@ -100,12 +100,12 @@ class BatchMDP:
         self._total_energy_ratio = self.world.state.backlog
         # None where the server has no energy budget.
         self._total_server_ratio: Array | None = self.world.state.server_backlog
-        # Budgets that each node was granted (E, N, K+1), where clusters may sit out or devices be away: those
-        # of its own rounds. None where all are granted the same.
+        # Budgets granted to each node in its own rounds (E, N, K+1), where clusters may sit out or devices be
+        # away. None where all nodes are granted the same.
         own_rounds = self.world.state.absence is not None or self.world.system.comes_and_goes
         self._total_granted = self.world.state.backlog if own_rounds else None
         self._time_to_target = self._column(np.nan)
-        # A metric that holds nothing and cannot be written to: it need not be looked at in every step.
+        # A read-only metric that holds only NaN: it need not be checked in every step.
         self._no_metric: Array | None = None
         self.ended_summaries: dict[str, Array] = {}
 
@@ -113,7 +113,7 @@ class BatchMDP:
         return self.backend.array(np.full(self.num_envs, value))
 
     def _fused_reward(self) -> Reward | None:
-        """The reward as the backend compiles it; ``None`` where it compiles nothing."""
+        """The reward compiled by the backend; ``None`` where it compiles nothing."""
         own = self.reward if isinstance(self.reward, OwnReward) else None
         plain = self.reward if own is None else own.on_copies
         fused = self.backend.fuse(plain)
@@ -121,7 +121,7 @@ class BatchMDP:
             return None if fused is plain else fused
 
         def checked(before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-            # What is compiled holds no checks: its result is looked at afterwards.
+            # Compiled code holds no checks, so its result is checked afterwards.
             rewards = fused(before, costs, after)
             own.check_shape(rewards, costs.delay)
             return rewards
@@ -129,7 +129,7 @@ class BatchMDP:
         return checked
 
     def action_space(self) -> spaces.Box:
-        """Box(-1, 1, (A,), float32), with ``A = N (2K + 3)`` and the entries of opened decisions."""
+        """Box(-1, 1, (A,), float32), with ``A = N (2K + 3)`` plus the entries of opened decisions."""
         return spaces.Box(-1.0, 1.0, (self.codec.action_size,), np.float32)
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> Observation:
@@ -159,7 +159,7 @@ class BatchMDP:
                 then.
         """
         cap = self.world.seen.memory_cap
-        # Where actions say who sits out, clusters that cannot hold the encoder do.
+        # Where actions may let clusters sit out, those that cannot hold the encoder do so.
         all_play = "participation" not in self.codec.opened and not self.codec.sits_out
         if check and all_play and self.world.system.may_lack_room:
             require_room(self.backend.host(cap), self.scenario.blocks)
@@ -194,11 +194,11 @@ class BatchMDP:
                 trains a model.
         """
         if check:
-            # The record of the round must not change when its caller goes on with the same arrays.
+            # The record of the round must not change when the caller writes to its arrays later.
             allocation = own_arrays(allocation).map(self.backend.array)
         untrained = None if self._quick is None else self._quick.remember()
         target = self.scenario.dynamics.target_loss
-        # A reward or a process of the user's own may fail: the round is taken only when none has.
+        # A user's own reward or process may fail: the round is taken only if none does.
         try:
             played = self.world.try_round(allocation, check=check)
             record, after = played.record, played.following
@@ -230,7 +230,7 @@ class BatchMDP:
                 "cost": record.energy_excess,
                 "backlog": record.backlog_sum,
                 **self.learning_info(),
-                # Not of decoded actions: their stages have one device, and infos the same names always.
+                # Not for decoded actions: their stages have one device, and infos always the same names.
                 **(_left_out(record) if check and allocation.stage is not None else {}),
             },
         )
@@ -248,7 +248,7 @@ class BatchMDP:
         """The world's state and the sums of the episodes so far; see :mod:`collapipe_env.state_trees`.
 
         Raises:
-            StateError: If the learner cannot say its state.
+            StateError: If the learner cannot save its state.
         """
         ended = {name: self.backend.host(values) for name, values in self.ended_summaries.items()}
         return {"simulator": self.world.get_state(), "sums": self._sums(), "ended": ended}
@@ -281,7 +281,7 @@ class BatchMDP:
         """Remember everything that a step changes; returns a function that puts it back.
 
         Raises:
-            StateError: If the learner cannot say its state.
+            StateError: If the learner cannot save its state.
         """
         put_back, ended = self.world.remember(), self.ended_summaries
         # Replaced and never written to.
@@ -308,7 +308,7 @@ class BatchMDP:
         if self.backend is not NUMPY:
             return {"loss": namespace(learning.loss).asarray(learning.loss, copy=True)}
         info = {"loss": learning.loss.copy()}
-        # NaN never equals itself: it would make two equal trajectories differ.
+        # NaN never equals itself, so it would make two equal trajectories differ.
         metric = learning.metric
         if metric is not self._no_metric:
             if not np.isnan(metric).all():
@@ -329,7 +329,7 @@ class BatchMDP:
 
         Args:
             rows: Mask of the rows wanted (E,), at least one; the numbers of the others are 0.
-            reached: Whether any of them can have reached its target.
+            reached: Whether any of these rows can have reached its target.
         """
         state = self.world.state
         xp = namespace(state.backlog)
@@ -426,7 +426,7 @@ class MDPViews:
         """The horizon: the number of rounds after which an episode is truncated.
 
         It respects ``max_episode_steps`` of ``gymnasium.make_vec``, but not of ``gymnasium.make``: there
-        Gymnasium wraps the environment and ends episodes without its knowledge, and ``ended_summary`` stays
+        Gymnasium's wrapper ends episodes without the environment's knowledge, and ``ended_summary`` stays
         empty. Set ``dynamics.rounds`` for shorter episodes there.
         """
         return self._mdp.rounds
@@ -446,5 +446,5 @@ class MDPViews:
 
     @property
     def last_round(self) -> RoundRecord | None:
-        """Everything about the round just played (E, ...); ``None`` before the first."""
+        """Record of the round just played (E, ...); ``None`` before the first."""
         return self._mdp.world.last_round

@@ -22,7 +22,7 @@ from collapipe_env.simulator.state import SystemState
 GAIN_BOUND = 3.0
 """Bound of the gain and loss features; 1 is the edge of the ordinary range."""
 _SHOWN_BY_LOOP = (np.dtype(np.float64), np.dtype(np.int64))
-"""Types of carried arrays that a compiled loop shows."""
+"""Types of carried arrays that a compiled loop can write into the observation."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Feature:
         shape: Its shape, ``(N, K)``, ``(N,)`` or ``()``.
         low: Lower bound.
         high: Upper bound.
-        description: What it holds, with its scaling.
+        description: Meaning, with the scaling.
         unit: Unit of ``scale * value + offset``.
-        scale: See there.
-        offset: See there.
+        scale: See ``unit``.
+        offset: See ``unit``.
     """
 
     slice: slice
@@ -56,14 +56,14 @@ class FeatureSource:
 
     Attributes:
         name: Its name in the layout; must be new.
-        shape: Of one environment: ``(N, K)`` (0 for absent devices), ``(N,)``, ``()`` or any other.
-        low: Lower bound of the scaled values; smaller ones become this.
-        high: Upper bound; larger ones become this.
-        description: What it holds, with its scaling.
+        shape: Shape in one environment: ``(N, K)`` (0 for absent devices), ``(N,)``, ``()`` or any other.
+        low: Lower bound of the scaled values; smaller values are raised to it.
+        high: Upper bound; larger values are lowered to it.
+        description: Meaning, with the scaling.
         value: Scaled values (E, *shape) of a state (E, ...), with the operations of its arrays' library.
         unit: Unit of ``scale * value + offset``.
-        scale: See there.
-        offset: See there.
+        scale: See ``unit``.
+        offset: See ``unit``.
         carried: Process and name of the carried array that it shows, less the offset and divided by the
             scale; ``None`` for any other feature.
     """
@@ -128,7 +128,7 @@ class ObservationLayout(Mapping[str, Feature]):
             Named arrays (..., *shape), float64; NaN for absent devices, and between a device and itself.
         """
         xp = namespace(observation)
-        # Single precision is as fine as a part in ten million: the bounds -1 and 1 must come back exactly.
+        # In single precision the bounds -1 and 1 would not come back exactly.
         parts = self.unpack(xp.astype(observation, xp.float64))
         present = parts["device_present"] > 0.5
         found: dict[str, Array] = {}
@@ -145,7 +145,7 @@ class ObservationLayout(Mapping[str, Feature]):
         return found
 
     def describe(self) -> str:
-        """Return a table of the features, one a line."""
+        """Return a table of the features, one per line."""
         return "\n".join(
             f"{name:18s} [{f.slice.start}:{f.slice.stop}] {f.shape!s:8s} "
             f"[{f.low:g}, {f.high:g}]  {f.description}"
@@ -156,11 +156,11 @@ class ObservationLayout(Mapping[str, Feature]):
 class ObservationBuilder:
     """Builds observations (E, D) from states, scaled by constants of the scenario.
 
-    Gains are in dB, shifted and scaled so that the path losses which the layout can produce span
+    Gains are in dB, shifted and scaled so that the path losses that the layout can produce span
     [-1, 1] (fading goes a little beyond). Features of absent devices are 0, including their presence.
 
     Args:
-        scenario: Gives the scales.
+        scenario: The scenario, which sets the scales.
         extra: Features to append to the core block, in order.
 
     Attributes:
@@ -260,7 +260,7 @@ class ObservationBuilder:
         )
         observe_rows(self._scales, seen, out)
         N, K = self._shape
-        # The logarithms of all gains at once take a quarter of the time of one by one in the loop.
+        # Taking the logarithms of all gains at once takes a quarter of the time of a loop over them.
         for gains in (out[:, 3 * N * K : 5 * N * K], out[:, 6 * N * K : 6 * N * K + N]):
             np.log(gains, out=gains)
         scale_gains(self._scales, N, N * K, out)
@@ -289,7 +289,7 @@ class ObservationBuilder:
         return xp.reshape(values, (len(state.backlog), math.prod(source.shape)))
 
     def build_generic(self, state: SystemState) -> Array:
-        """Observations (E, D), float32, of states (E, ...) on any array library; a fresh array of it.
+        """Observations (E, D), float32, of states (E, ...) of any array library, as a fresh array of it.
 
         With NumPy arrays the result equals that of :meth:`build` apart from rounding.
         """

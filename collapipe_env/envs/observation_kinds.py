@@ -14,17 +14,17 @@ Observation: TypeAlias = Any
 
 
 def observation_kind(scheduler: object) -> str:
-    """Return the kind of observation that a scheduler asks for with its attribute ``observation``.
+    """Return the kind of observation that a scheduler requests with its attribute ``observation``.
 
     Args:
-        scheduler: The scheduler; one without a text of that name reads flat ones.
+        scheduler: The scheduler; if it lacks that attribute, or it is not a string, it reads flat ones.
 
     Raises:
         SchedulerError: If there is no such kind.
     """
     try:
         kind = getattr(scheduler, "observation", None)
-    except Exception:  # the user's code may fail at being asked for what it does not have
+    except Exception:  # the user's code may raise anything for a missing attribute
         kind = None
     if not isinstance(kind, str):
         return OBSERVATIONS[0]
@@ -35,14 +35,14 @@ def observation_kind(scheduler: object) -> str:
 
 
 def row_of_observation(observation: Observation, row: int) -> Observation:
-    """Observation of one environment, as views of those of all."""
+    """Observation of one environment, as views into the batch."""
     if isinstance(observation, dict):
         return {name: array[row] for name, array in observation.items()}
     return observation[row]
 
 
 def copied_row(observation: Observation, row: int) -> Observation:
-    """The same as a copy."""
+    """Observation of one environment, as copies."""
     if isinstance(observation, dict):
         return {name: array[row].copy() for name, array in observation.items()}
     return observation[row].copy()

@@ -33,7 +33,7 @@ def observation_builder(scenario: Scenario) -> ObservationBuilder:
 
 
 def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]:
-    """Features of what processes show, in their order; none where none shows anything.
+    """Features that processes show, in their order; empty where none shows any.
 
     Args:
         processes: The active processes.
@@ -42,7 +42,7 @@ def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]
 
 
 def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Clocks of devices, where launches depend on them and ``device_speed`` does not tell them.
+    """Clocks of devices, where launches depend on them and ``device_speed`` does not determine them.
 
     Args:
         scenario: The scenario.
@@ -66,7 +66,7 @@ def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
 
 
 def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Room of devices under the other setting of recomputation, where a scenario opens that decision.
+    """Capacity of devices under the other setting of recomputation, where a scenario opens that decision.
 
     Args:
         scenario: The scenario.
@@ -162,6 +162,6 @@ def _feature(process: str, seen: Observed) -> FeatureSource:
 
 
 def _shown(process: str, carried: str, low: float, span: float, state: SystemState) -> Array:
-    """A carried array of a state, scaled; not a function within one, which could not be pickled."""
+    """A carried array of a state, scaled; a nested function could not be pickled."""
     values = namespace(state.loss).astype(state.processes[process][carried], state.loss.dtype)
     return (values - low) / span

@@ -28,14 +28,14 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState, other_memory_caps
 
 Layout: TypeAlias = ObservationLayout | GraphLayout
-"""Names of what an observation holds."""
+"""Layout of either kind of observation."""
 
 
 class Observer(Protocol):
     """Builds the observations of a scenario's environments.
 
     Attributes:
-        layout: Names, shapes and bounds of what they hold.
+        layout: Names, shapes and bounds of the features.
     """
 
     layout: Any
@@ -45,11 +45,11 @@ class Observer(Protocol):
         ...
 
     def build(self, state: SystemState) -> Observation:
-        """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
+        """Observations of states (E, ...) in NumPy arrays, as fresh float32 arrays."""
         ...
 
     def build_generic(self, state: SystemState) -> Observation:
-        """The same on any array library."""
+        """Observations of states (E, ...) on any array library."""
         ...
 
 
@@ -64,7 +64,7 @@ class GraphObservations:
         scenario: The scenario.
 
     Attributes:
-        layout: Names, shapes and bounds of what they hold.
+        layout: Names, shapes and bounds of the features.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -72,7 +72,7 @@ class GraphObservations:
         self._recompute, self._schedule, self._clocks = (
             opens(scenario, name) for name in ("recompute", "schedule", "clock_cap")
         )
-        # Those that show something, under the scenario's visibility.
+        # Processes that show something under the scenario's visibility.
         processes = active_processes(scenario)
         active = {process.name for process in processes if process.shown}
         self._server = not active.isdisjoint(SERVER_PROCESSES)
@@ -105,11 +105,11 @@ class GraphObservations:
         return self.layout.space()
 
     def build(self, state: SystemState) -> dict[str, Array]:
-        """Observations of states (E, ...) in NumPy arrays: fresh ones, float32."""
+        """Observations of states (E, ...) in NumPy arrays, as fresh float32 arrays."""
         return {**self._observer.build(state)._asdict(), **self._of_processes(state)}
 
     def build_generic(self, state: SystemState) -> dict[str, Array]:
-        """The same on any array library."""
+        """Observations of states (E, ...) on any array library."""
         xp = namespace(state.backlog)
         graph = {**self._observer.build_generic(state)._asdict(), **self._of_processes(state)}
         return {name: xp.astype(array, xp.float32) for name, array in graph.items()}

@@ -17,8 +17,8 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
     """Blocks that each device holds with a single micro-batch in flight (..., N, K), at most ``L``.
 
-    The most that a schedule can save: 1F1B, of as many micro-batches as are allowed, under the workload's own
-    setting of recomputation.
+    This is the most that a schedule can save: 1F1B with the largest allowed number of micro-batches, under
+    the workload's own setting of recomputation.
 
     Args:
         parameters: Scalars of the scenario.

@@ -148,11 +148,11 @@ def takes_inputs(function: Callable[..., Any]) -> bool:
     Raises:
         ScenarioError: If it can be called neither with one argument nor with three.
     """
-    # A module of PyTorch is called with anything; its forward says with what.
+    # A PyTorch module accepts any call; the signature of its forward shows the arguments.
     said = getattr(function, "forward", function) if hasattr(function, "parameters") else function
     try:
         signature = inspect.signature(said)
-    except (TypeError, ValueError):  # compiled ones may not say
+    except (TypeError, ValueError):  # compiled functions may have none
         return False
     positional = [p for p in signature.parameters.values() if p.kind in _POSITIONAL]
     needed = sum(p.default is p.empty for p in positional)

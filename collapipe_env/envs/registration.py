@@ -21,7 +21,7 @@ BACKENDS = ("numpy", "torch")
 TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 """Arguments that only the torch backend has."""
 
-# Named here, not imported: reading scenarios takes pydantic, which `import collapipe_env` does without.
+# Listed here, not imported: reading scenarios needs pydantic, which `import collapipe_env` does not load.
 LADDER = ("small", "medium", "large", "xlarge")
 REALISTIC = ("boards", "phones")
 TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
@@ -33,19 +33,19 @@ TASKS = {
     "ner": "NER",
     "translation": "Translation",
 }
-"""The tasks, by the word that stands in the ids."""
+"""Words for the tasks in the ids, by task."""
 PRESET_TASK = "classification"
-"""Task of the scenarios as they are shipped."""
+"""Task of the shipped scenarios."""
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every id that the package registers, with its keyword arguments; :func:`short_ids` are other names.
+    """Every id that the package registers, with its keyword arguments; :func:`short_ids` yields aliases.
 
     ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
     with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
     are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
     ``CollaPipe-<Size>-TraceLike-v0`` the ladder on synthetic traces, and ``CollaPipe-<Size>-<Tier>-v0``
-    the tiers, in which something leaves its mark, is hidden, moves or fails.
+    the tiers, in which plans cost something to change, gains are hidden, or devices warm up, move or fail.
     """
     for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
         yield f"{prefix}-v0", {"scenario": "medium", "learner": learner}
@@ -67,7 +67,7 @@ def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
 def short_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     """``CollaPipe-<Scenario>-v0`` and ``CollaPipeSurrogate-<Scenario>-v0``: the ladder in the shipped task.
 
-    They are other names of the ids that end in ``-Classification-v0``.
+    They are aliases of the ids that end in ``-Classification-v0``.
     """
     long = f"-{TASKS[PRESET_TASK]}-v0"
     for name, kwargs in environment_ids():
@@ -100,12 +100,12 @@ def register_environments() -> None:
                 entry_point=f"{OBJECTIVES}:MultiObjectiveEnv",
                 vector_entry_point=f"{OBJECTIVES}:make_multi_objective_vector",
                 kwargs=kwargs,
-                disable_env_checker=True,  # it takes no reward that is an array
+                disable_env_checker=True,  # the checker refuses array rewards
             )
 
 
 def make_vector(num_envs: int = 1, backend: str = "numpy", **arguments: Any) -> VectorEnv[Any, Any, Any]:
-    """Make the vector environment of a backend: what ``gymnasium.make_vec`` calls.
+    """Make the vector environment of a backend; ``gymnasium.make_vec`` calls this.
 
     Args:
         num_envs: Number of environments.

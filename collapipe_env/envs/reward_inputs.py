@@ -1,4 +1,4 @@
-"""Arrays of a round from which rewards are computed, also as the single argument of old rewards."""
+"""Arrays of a round that rewards read, also as the single argument of rewards of the old form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collapipe_env.simulator.state import SystemState
 
 
 def node_present(state: SystemState) -> Array:
-    """Return which nodes exist (E, N, K+1), bool: every coordination unit and the present devices."""
+    """Return the nodes that exist (E, N, K+1), bool: every control unit and the present devices."""
     present = state.present
     return concatenate((namespace(present).ones_like(present[..., :1]), present))
 
@@ -54,11 +54,11 @@ class RewardInputs:
     def of_round(
         cls, before: SystemState, costs: RoundCosts, after: SystemState, target_loss: float | None
     ) -> RewardInputs:
-        """Take them from a round.
+        """Take the inputs from a round.
 
         Args:
             before: The system before the round.
-            costs: Its costs.
+            costs: Costs of the round.
             after: The system after it.
             target_loss: As for :func:`target_reached`.
         """

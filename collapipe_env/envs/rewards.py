@@ -72,7 +72,7 @@ class ClusterReward(Protocol):
 class LyapunovReward:
     """The exact drift plus penalty, ``-(V T + L(t+1) - L(t)) / (V T_ref)`` with ``L = 1/2 sum z^2``.
 
-    Summed over an episode it is the weighted total delay plus the final ``L``: no myopic artefact. Where
+    Summed over an episode it gives the weighted total delay plus the final ``L``, so it is not myopic. Where
     clusters may sit out, ``L`` also includes their participation queues: ``1/2 sum y^2``.
     """
 
@@ -102,7 +102,7 @@ class LyapunovReward:
 
 
 def _server_drift(record: RoundRecord) -> Array:
-    """Rise of the server's ``L`` by each cluster's blocks on it (E, N): with them less without; else 0."""
+    """Rise of the server's ``L`` due to each cluster's blocks on it (E, N); 0 without a server budget."""
     z, costs = record.state.server_backlog, record.costs
     if z is None or costs.server_energy is None:
         return 0.0 * costs.cluster_delay
@@ -118,7 +118,7 @@ def _own_ratio(costs: RoundCosts) -> Array:
 
 
 def _relief(record: RoundRecord, marginal: Array) -> Array:
-    """Fall of the other clusters' ``L`` by what a cluster's own delay grants them (E, N); 0 per round.
+    """Fall of the other clusters' ``L`` due to a cluster's own delay (E, N); 0 with budgets per round.
 
     Args:
         record: The round.
@@ -128,7 +128,7 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
     if period is None:
         return 0.0 * marginal
     xp, costs = namespace(marginal), record.costs
-    # Without the slowest cluster the round would end when the second is done.
+    # Without the slowest cluster the round would end when the second slowest is done.
     granted = (costs.delay - xp.max(marginal, axis=-1)) / period
     live = record.state.live_backlog
     without = moved_backlog(live, costs.energy_ratio, per_node(granted), costs.plays)
@@ -148,7 +148,7 @@ class DriftPlusPenaltyReward:
 
     With budgets per second ``max(e - a, -z)`` replaces ``e - 1``: no queue falls by more than it holds,
     however long the round, and endless rounds earn nothing [X]. Where clusters may sit out, the queues of
-    those that do stay constant, and ``min(y, z_cap)`` weights the change of their participation queue [X].
+    absent clusters stay constant, and ``min(y, z_cap)`` weights the change of their participation queue [X].
     """
 
     tradeoff_v: float
@@ -181,7 +181,7 @@ class DriftPlusPenaltyReward:
             server = at_most(server, self.backlog_cap)
             penalty = penalty + server[..., None] * _own_ratio(record.costs)
         if record.costs.budget_period_s is not None:
-            # What the slowest cluster's own delay takes from the others' queues, at their pressure.
+            # Reduction of the others' queues by the slowest cluster's own delay, weighted by their pressure.
             shorter = replace(record.costs, delay=record.costs.delay - xp.max(marginal, axis=-1))
             relief = xp.sum(pressure * _change(record.state, shorter), axis=-1) - drift
             others = xp.sum(relief, axis=-1)[..., None] - relief
@@ -206,7 +206,7 @@ def _change(before: SystemState, costs: RoundCosts) -> Array:
 
 
 def _server_change(before: SystemState, costs: RoundCosts) -> Array:
-    """The same of the server's queue (E,)."""
+    """Change of the server's queue, as the per-round form counts it (E,)."""
     if costs.budget_period_s is None:
         return costs.server_ratio - 1.0
     return update_backlog(before.server_backlog, costs.server_ratio, costs.allowance) - before.server_backlog

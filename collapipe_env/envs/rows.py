@@ -31,7 +31,7 @@ class EnvironmentRow:
 
     Args:
         env: The vector environment.
-        index: Which row.
+        index: Number of the row.
     """
 
     def __init__(self, env: CollaPipeVectorEnv, index: int) -> None:
@@ -69,12 +69,12 @@ class EnvironmentRow:
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Of one row."""
+        """Action space of one row."""
         return self._env.single_action_space
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Of one row."""
+        """Observation space of one row."""
         return self._env.single_observation_space
 
     @property
@@ -104,7 +104,7 @@ class EnvironmentRow:
 
     @property
     def last_round(self) -> RoundRecord | None:
-        """Everything about the round just played (1, ...); ``None`` before the first."""
+        """Record of the round just played (1, ...); ``None`` before the first."""
         record = self._env.last_round
         if record is None:
             return None
@@ -173,8 +173,8 @@ class EnvironmentRow:
         return getattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached for names that are not found. Private ones are asked for by copy and pickle, before
-        # there is anything to look at.
+        # Only reached for names that are not found. copy and pickle look up private names before the row has
+        # any attributes.
         known = [] if name.startswith("_") else [n for n in dir(self) if not n.startswith("_")]
         hint = f": {nearest_name(name, known)}" if known else ""
         if name in ("np_random", "np_random_seed"):
@@ -183,13 +183,13 @@ class EnvironmentRow:
 
 
 def rows_of_columns(columns: dict[str, npt.NDArray[Any]], rows: Rows) -> list[dict[str, Any]]:
-    """Turn arrays (E,) by name, at least one, into dictionaries of plain numbers, one a row."""
+    """Turn arrays (E,) by name, at least one, into dictionaries of plain numbers, one per row."""
     values = zip(*(column[rows].tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def rows_of_info(info: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
-    """The same for a vector environment's information, without entries that its masks ``_name`` exclude."""
+    """Split a vector environment's information into rows, without entries that its masks exclude."""
     names = [name for name in info if f"_{name}" in info]
     columns = rows_of_columns({name: info[name] for name in names}, rows)
     masks = rows_of_columns({name: info[f"_{name}"] for name in names}, rows)

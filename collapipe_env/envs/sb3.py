@@ -138,7 +138,7 @@ class CollaPipeVecEnv(VecEnv):
         return self._converted(*self.env.step(self._actions))
 
     def step_allocation(self, allocation: Allocation) -> StepReturn:
-        """Play allocations (E, ...), even those that the box cannot express; otherwise as a step.
+        """Play allocations (E, ...), even those that the box cannot express; otherwise like a step.
 
         Raises:
             AllocationError: If one is infeasible; nothing is played then.
@@ -154,8 +154,8 @@ class CollaPipeVecEnv(VecEnv):
         info: dict[str, Any],
     ) -> StepReturn:
         done = terminated | truncated
-        # Where episodes ended, the step's own figures of all rows are in final_info: rows that begin an
-        # episode show what reset says.
+        # Where episodes ended, final_info holds the step's figures of all rows; in info, rows that begin an
+        # episode show the reset's figures.
         step = info.get("final_info", info)
         last = {name: step[name] for name in step if f"_{name}" in step}
         self.last_info = last
@@ -179,7 +179,7 @@ class CollaPipeVecEnv(VecEnv):
         seconds = round(time.time() - self._built, 6)
         lasts = rows_of_columns(self.last_info, rows)
         summaries = rows_of_info(self.env.ended_summaries, rows)
-        # The vector environment reports the step; what its resets report is still with the learner.
+        # The vector environment reports the step; the learner still holds the figures of the resets.
         firsts = rows_of_columns(self.env._mdp.reset_info(), rows)
         for row, last, summary, first in zip(rows.tolist(), lasts, summaries, firsts, strict=True):
             infos[row] = {
@@ -268,7 +268,7 @@ class CollaPipeVecEnv(VecEnv):
         return [False for _ in self._chosen(indices)]
 
     def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
-        """One picture a row; ``None`` each without a render mode."""
+        """One picture per row; ``None`` for each without a render mode."""
         return self.env.render() or [None] * self.num_envs
 
     def _chosen(self, indices: Indices) -> list[EnvironmentRow]:

@@ -46,7 +46,7 @@ class Snapshots(Generic[Result]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a state. The state is not changed and may be set any number of times.
 
-        ``reset`` need not have been called; wrappers of ``gymnasium.make`` still ask for one reset before
+        ``reset`` need not have been called; wrappers of ``gymnasium.make`` still require one reset before
         the first step.
 
         Args:
@@ -138,11 +138,11 @@ class Snapshots(Generic[Result]):
 
     @abstractmethod
     def _own_state(self) -> Tree:
-        """State of the class besides its MDP."""
+        """State of the class apart from its MDP."""
 
     @abstractmethod
     def _read_own_state(self, tree: Any) -> tuple[BoolArray, Callable[[], None]]:
-        """Check what :meth:`_own_state` has returned.
+        """Check a result of :meth:`_own_state`.
 
         Returns:
             Rows that have a generator (E,), and a function that sets the state and cannot fail.
@@ -150,7 +150,7 @@ class Snapshots(Generic[Result]):
 
     @abstractmethod
     def _remember(self) -> Callable[[], None]:
-        """Remember what a step changes besides the MDP; returns a function that puts it back."""
+        """Remember everything that a step changes outside the MDP; returns a function that puts it back."""
 
 
 _DIFFERENCES = {

@@ -12,25 +12,25 @@ from collapipe_env.state_trees import REMEDY, require_array
 def merge_rows(
     kept: Mapping[str, Any], fresh: Mapping[str, Any], rows: Any, where: Callable[..., Any]
 ) -> dict[str, Any]:
-    """Columns that are those of ``fresh`` in some rows and those of ``kept`` in the others.
+    """Merge columns: some rows from ``fresh``, the others from ``kept``.
 
     Args:
         kept: Columns with masks; may be empty.
-        fresh: Likewise; a name that one of the two lacks is masked out in its rows.
-        rows: Which rows are taken from ``fresh``, booleans (E,).
+        fresh: Columns with masks; a name that one side lacks is masked out in that side's rows.
+        rows: Rows taken from ``fresh``, booleans (E,).
         where: ``numpy.where`` or ``torch.where``.
     """
     nowhere = rows & ~rows
     merged: dict[str, Any] = {}
     for name in dict.fromkeys((*kept, *fresh)):
-        # A value where the mask is False is no matter: masks alone have to be made up.
+        # Values where the mask is False do not matter: only missing masks have to be made up.
         absent = nowhere if name.startswith("_") else kept.get(name, fresh.get(name))
         merged[name] = where(rows, fresh.get(name, absent), kept.get(name, absent))
     return merged
 
 
 def row_of(columns: Mapping[str, Any], row: int) -> dict[str, float]:
-    """One row's plain numbers, without what its masks leave out."""
+    """One row's plain numbers, without those that its masks exclude."""
     return {
         name: values[row].item()
         for name, values in columns.items()
@@ -39,16 +39,16 @@ def row_of(columns: Mapping[str, Any], row: int) -> dict[str, float]:
 
 
 def require_columns(columns: Any, rows: int, dtype: Any, place: str) -> None:
-    """Refuse what are no columns with their masks.
+    """Refuse anything but columns with their masks.
 
     Args:
-        columns: What should be columns of NumPy arrays.
-        rows: Their length ``E``.
+        columns: Columns of NumPy arrays, to be checked.
+        rows: Length of the columns ``E``.
         dtype: Type of real numbers.
-        place: Where they stand, for the error.
+        place: Place of the columns in the state, for the error.
 
     Raises:
-        StateError: Names the first that is none.
+        StateError: Names the first fault.
     """
     if not isinstance(columns, Mapping):
         raise StateError(f"{place} is a {type(columns).__name__}, expected a dictionary: {REMEDY}")

@@ -36,9 +36,9 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
     way and consist of NumPy arrays. Returned tensors are never written to again.
 
     With ``check_actions=False``, no ``dynamics.target_loss`` and a fixed layout, a step does not wait for the
-    device. The host knows when episodes end, and where all rows end together, which is the common case, only
-    the seeds of the new episodes are copied to the device. A target loss costs one copy of E booleans a
-    step. Layouts that change with every episode are drawn on the host.
+    device. The host knows when episodes end. Where all rows end together, which is the common case, only the
+    seeds of the new episodes are copied to the device. A target loss costs one copy of E booleans per step.
+    Layouts that change with every episode are drawn on the host.
 
     Args:
         num_envs: Number of environments, >= 1.

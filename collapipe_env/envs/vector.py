@@ -60,8 +60,8 @@ class CollaPipeVectorEnv(
     Args:
         num_envs: Number of environments, >= 1.
         scenario: As for the single environment; the same for all rows.
-        learner: Likewise.
-        reward: Likewise.
+        learner: As for the single environment.
+        reward: As for the single environment.
         render_mode: ``None`` or ``"rgb_array"``.
         autoreset_mode: ``NextStep`` (default), ``SameStep`` or ``Disabled``, or Gymnasium's enum.
         max_episode_steps: Ends episodes earlier than the scenario does; ``None`` for the scenario's own
@@ -132,7 +132,7 @@ class CollaPipeVectorEnv(
         """Start new episodes.
 
         Args:
-            seed: One seed for row 0, the next ones for the other rows; or a list, one entry a row.
+            seed: One seed for row 0, the next numbers for the other rows; or a list, one entry per row.
             options: ``{"reset_mask": array of bool (E,)}`` resets only some rows.
 
         Raises:
@@ -171,7 +171,7 @@ class CollaPipeVectorEnv(
         return self._finish(lambda: self._mdp.step(actions, check=self._check_actions))
 
     def _read(self, actions: Any) -> Any:
-        """Actions as the backend's numbers."""
+        """Actions as an array of the backend."""
         return real_numbers("actions", actions)
 
     def step_allocation(self, allocation: Allocation) -> StepResult:
@@ -215,7 +215,7 @@ class CollaPipeVectorEnv(
                 begun, live = rows, ~rows.here
         info.update(masked(step.info, truncated | ~truncated if live is None else live))
         if begun is not None:
-            # Rows that begin an episode say what reset says, as in Gymnasium's own vector environments.
+            # Rows that begin an episode show the reset's information, as Gymnasium's vector environments do.
             where = namespace(begun.here).where
             for name, values in self._mdp.reset_info().items():
                 info[name] = where(begun.here, values, info.get(name, values))
@@ -296,7 +296,7 @@ class CollaPipeVectorEnv(
         return put_back
 
     def render(self) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One picture a row of the round just played; ``None`` without a render mode.
+        """One picture per row of the round just played; ``None`` without a render mode.
 
         Before the first round of an episode the picture shows what the even split would do.
         """

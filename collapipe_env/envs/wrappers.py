@@ -26,7 +26,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
     bandwidth scores, and caps on clocks where these are open, have the given numbers of levels, spread evenly
     over [-1, 1]. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
     micro-batches in flight as many as the largest number of micro-batches, priorities ``K``, blocks of the
-    server ``L``, participation 2, local steps as many as the scenario allows.
+    server ``L``, participation 2, local steps as many as the scenario allows, replication 3.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -77,7 +77,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         self.action_space = spaces.MultiDiscrete(self._levels)
 
     def action(self, action: IntArray) -> npt.NDArray[np.float32]:
-        """The action of the box that stands for the levels.
+        """Convert levels to an action of the box.
 
         Raises:
             AllocationError: For another shape or type.
@@ -86,7 +86,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         if action.shape != self._levels.shape:
             raise AllocationError(f"action has shape {action.shape}, expected {self._levels.shape}")
         steps = np.maximum(self._levels - 1, 1)
-        # A choice of one is no choice: it stands in the middle.
+        # A single level stands for the middle of the range.
         unit = np.where(self._levels > 1, action / steps, 0.5)
         box: npt.NDArray[np.float32] = (2.0 * unit - 1.0).astype(np.float32)
         return box

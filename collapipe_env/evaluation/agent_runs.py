@@ -16,12 +16,12 @@ def require_runs(option: str, files: Sequence[Path], scenario: Scenario) -> None
     """Refuse files that cannot be the training runs of one learned scheduler in a scenario.
 
     Args:
-        option: Option by which the user gave them, for errors.
-        files: A saved agent each.
+        option: Option that named the files, for errors.
+        files: Files of saved agents.
         scenario: The scenario to schedule.
 
     Raises:
-        CheckpointError: If one cannot be read or does not fit, two hold the same agent (one training would
+        CheckpointError: If a file cannot be read or does not fit, two hold the same agent (one training would
             count twice), or they are agents of different kinds.
     """
     names = {file: load_scheduler(LEARNED, scenario, file).name for file in files}

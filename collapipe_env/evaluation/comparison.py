@@ -32,10 +32,10 @@ class ScenarioComparison:
         results: Each scheduler's episodes, for those that could play, in the requested order.
         impossible: Reasons why the others could not play.
         reference: Name of the scheduler to which the others are compared.
-        summaries: A summary of each, shortest mean round delay (or time per unit of progress) first; those
-            that fail the energy gate come last.
+        summaries: A summary of each scheduler, shortest mean round delay (or time per unit of progress)
+            first; those that fail the energy gate come last.
         target: Target loss [nat]; NaN if there is none.
-        goal: A sentence about it.
+        goal: A sentence about the target.
     """
 
     plan: EvaluationPlan
@@ -75,11 +75,11 @@ class Overall:
         scheduler: Its requested name.
         title: Its own name.
         scenarios: Names of these scenarios.
-        difference: Interquartile mean, over episodes of all of them, of the mean round delay (or time per
-            unit of progress) over the reference's in the same episode, less 1. The bootstrap resamples each
-            scenario's episodes by themselves.
-        rank: Mean rank over scenarios, every scenario counting alike; NaN if it fails the energy gate in one.
-        excess: Largest energy excess of its scenarios: worst node's time-average energy over its budget,
+        difference: Interquartile mean, over the episodes of these scenarios, of the mean round delay (or time
+            per unit of progress) over the reference's in the same episode, less 1. The bootstrap resamples
+            each scenario's episodes separately.
+        rank: Mean rank over scenarios with equal weights; NaN if it fails the energy gate in one.
+        excess: Largest energy excess in its scenarios: worst node's time-average energy over its budget,
             less 1.
         server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any of them.
         runs: Largest number of its training runs.
@@ -98,7 +98,7 @@ class Overall:
 
     @property
     def label(self) -> str:
-        """Its own name, with the number of training runs and marked if it uses the edge server's compute."""
+        """Its own name, with the number of training runs and a mark if it uses the edge server's compute."""
         return label_of(self.title, self.server_blocks, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def summarise_scenario(
 
     Args:
         plan: The plan that was played.
-        outcome: Its outcome.
+        outcome: Outcome of the plan.
         reference: Name of the scheduler to which the others are compared; by default :func:`reference_of`.
     """
     results = outcome.results
@@ -137,7 +137,7 @@ def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
     """Every scheduler over all scenarios, shortest delays first, those that fail the energy gate last.
 
     Args:
-        comparisons: One for each scenario; those that their reference could not play do not count.
+        comparisons: One for each scenario; scenarios that their reference could not play do not count.
     """
     counted = [c for c in comparisons if c.reference in c.results]
     found = []

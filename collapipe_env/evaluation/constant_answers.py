@@ -9,7 +9,7 @@ from collapipe_env.tasks.base import task_spec
 
 
 def constant_answer_notes(plan: EvaluationPlan) -> list[str]:
-    """A sentence about the best constant answer to the task; empty if no model is trained or none is known.
+    """A sentence about the best constant answer to the task; empty if it is unknown or no model is trained.
 
     Args:
         plan: The plan that was played.

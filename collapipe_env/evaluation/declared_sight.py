@@ -26,7 +26,7 @@ def sees_truth(scheduler: object) -> bool:
     """
     try:
         sees = getattr(scheduler, "sees", None)
-    except Exception:  # the user's code may fail at being asked for what it does not have
+    except Exception:  # the user's code may raise anything for a missing attribute
         sees = None
     if not isinstance(sees, str):
         return False

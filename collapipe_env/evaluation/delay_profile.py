@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 POINTS = 161
 """Largest number of steps of a curve."""
 CUT = 2.0
-"""Largest ratio that is shown over the middle one of the schedulers."""
+"""Largest ratio shown, as a multiple of the schedulers' median ratio."""
 MARGIN = 1.02
 """Factor between the ends of the curves and those of the axis."""
 SIZE = (6.2, 4.3)
@@ -48,7 +48,7 @@ def delay_profile(comparisons: Comparisons) -> Figure:
     delay.
 
     A scenario that a scheduler cannot play, or where it fails the energy gate, counts as outside every
-    factor. A scheduler without other scenarios is left out.
+    factor. A scheduler that counts in no scenario is left out.
 
     Args:
         comparisons: One for each scenario, in all of which the reference played.
@@ -110,7 +110,7 @@ def _together(found: Ratios) -> npt.NDArray[np.float64]:
 
 
 def _ends(ratios: dict[str, Ratios]) -> tuple[float, float]:
-    """Ends of the axis: one poor scheduler would press the others together, so its curve is cut."""
+    """Ends of the axis: one poor scheduler would squeeze the others, so its curve is cut."""
     finite = [flat[np.isfinite(flat)] for flat in map(_together, ratios.values())]
     typical = float(np.median([values.mean() for values in finite]))
     longest = max(float(values.max()) for values in finite)

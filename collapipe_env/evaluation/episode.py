@@ -27,11 +27,11 @@ from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.record import RoundRecord
 
 HEADER_BYTES = 16 * 1024
-"""Largest size of the header of an array in a file [byte]; NumPy reads no longer ones."""
+"""Largest size of the header of an array in a file [byte]; NumPy reads no longer headers."""
 NUMBER_BYTES = 16
 """Bytes of NumPy's largest real numbers."""
 HELD_OUT_SEED = 1_300_000_000
-"""Seed of the first held-out episode; neither training nor validation draws from these."""
+"""Seed of the first held-out episode; neither training nor validation uses these seeds."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def play_episode(
     law = progress_law(scenario)
     oracle = sees_truth(scheduler)
     for _ in range(rounds):
-        # A copy: whoever decides cannot change the system that it is measured on.
+        # A copy, so that a scheduler cannot change the system on which it is measured.
         state = None if blind else seen_by(env, oracle=oracle).map(np.copy)
         started = time.perf_counter()
         decision = scheduler.act(observation, state)  # type: ignore[arg-type] # those without a state need none
@@ -184,7 +184,7 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
     Args:
         scenario: The scenario.
         episode: Number of the episode.
-        allocations: Its decisions.
+        allocations: Decisions of the episode.
         until: Index of the round, from 0.
     """
     *_, record = replayed_rounds(scenario, episode, allocations[: until + 1])
@@ -199,7 +199,7 @@ def replayed_rounds(
     Args:
         scenario: The scenario.
         episode: Number of the episode.
-        allocations: Its decisions, at least one.
+        allocations: Decisions of the episode, at least one.
     """
     env = _environment(scenario, len(allocations), "surrogate")
     env.reset(seed=HELD_OUT_SEED + episode)
@@ -240,7 +240,7 @@ def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> l
 
     Args:
         arrays: Arrays by the names of an allocation's fields, with the rounds in front.
-        rounds: How many.
+        rounds: Number of rounds.
 
     Raises:
         ValueError: If an array has another number of rounds.

@@ -37,8 +37,8 @@ _PLAIN = re.compile(r"[a-z][a-z0-9_-]*")
 def file_stem(scheduler: str) -> str:
     """A scheduler's name as part of a file name: valid on every system, and different for different names.
 
-    Names of registered schedulers are unchanged. Others, such as ``path/to/file.py:Name``, become their end
-    with a digest of the whole.
+    Names of registered schedulers are unchanged. Other names, such as ``path/to/file.py:Name``, become their
+    last characters with a digest of the whole name.
     """
     if _PLAIN.fullmatch(scheduler):
         return scheduler
@@ -136,7 +136,7 @@ class EpisodeFiles:
             "decisions": hashlib.sha256(content).hexdigest(),
             "result": without_nan(played.result.to_dict()),
         }
-        # Written last: where it stands, the episode is finished.
+        # Written last: its presence marks the episode as finished.
         write_json(self.figures, {**figures, "checksum": json_digest(figures)})
 
     def is_finished(self, key: str) -> bool:
@@ -183,11 +183,11 @@ class EpisodeFiles:
         except OSError as error:
             raise self._unreadable(error) from None
         try:
-            # Equal plans compress to next to nothing, so what the file may unpack to does not go by its size.
+            # Equal plans compress to almost nothing, so the file's size does not limit what it unpacks to.
             open_zip(content, packed_bytes(scenario, rounds)).close()
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return unpack_allocations(dict(arrays), rounds)
-        except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+        except Exception as error:  # the libraries may raise anything for a damaged archive
             raise DataError(f"{self.decisions} is damaged ({reason(error)}): {REMEDY}") from None
 
     def _unreadable(self, error: OSError) -> DataError:

@@ -17,11 +17,11 @@ COLUMNS = (
     "delay", "worst_energy", "backlog", "largest_backlog", "loss", "smoothed_loss", "metric",
     "memory_bytes", "decision_s", "energy_j", "progress",
 )  # fmt: skip
-"""Lists of an :class:`EpisodeResult` with one entry a round."""
+"""Lists of an :class:`EpisodeResult` with one entry per round."""
 TABLES = ("energy_ratio", "device_memory_bytes", "offered_memory_bytes")
-"""Its nested lists, a row a cluster."""
+"""Its nested lists, one row per cluster."""
 REMEDY = "run again to measure this episode again"
-"""About a damaged file, for errors."""
+"""Remedy for a damaged file, for errors."""
 LARGEST = 1e300
 """Larger than any real figure; a larger number comes from a damaged file."""
 
@@ -30,7 +30,7 @@ Plain = TypeVar("Plain")
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """The rounds of one episode; lists have one entry a round.
+    """The rounds of one episode; lists have one entry per round.
 
     Attributes:
         scheduler: Its requested name.
@@ -43,7 +43,7 @@ class EpisodeResult:
         largest_backlog: Largest energy queue of any node or the server after each round [budgets]; NaN in
             files of earlier versions.
         loss: Latest evaluation loss after each round [nat].
-        smoothed_loss: The environment's running mean of it.
+        smoothed_loss: The environment's running mean of the loss [nat].
         initial_loss: Evaluation loss of the untrained model [nat].
         metric: The task's headline metric after each round, mostly in [0, 1]; NaN with the surrogate
             learner.
@@ -168,7 +168,7 @@ def _number(value: Any) -> float:
     """A number read from JSON."""
     if value is None:
         return math.nan
-    # Whole numbers beyond those of any figure would not even fit into a float.
+    # Whole numbers larger than any figure might not even fit into a float.
     if isinstance(value, bool) or not isinstance(value, float | int) or not abs(value) < LARGEST:
         raise ValueError(f"{shown(value, 60)} where a number is expected")
     return float(value)

@@ -215,7 +215,7 @@ def evaluate(
         (reference,) = full_names([reference])
     if reference is not None and reference not in names:
         raise ScenarioError(f"reference = {reference!r} does not play: name one of {', '.join(names)}")
-    for name in names:  # what cannot work is known before anything is played or written
+    for name in names:  # refuse bad schedulers before anything is played or written
         if name == LEARNED:
             require_runs("agent", files, played)
         else:
@@ -264,7 +264,7 @@ def _paths(agent: object) -> tuple[Path, ...]:
 
 
 def _within(option: str, value: Any, largest: int) -> int:
-    """A number as a plain one, within the command line's limits.
+    """A number as a plain integer, within the command line's limits.
 
     Raises:
         ScenarioError: If it is not a whole number or exceeds the limits.
@@ -279,9 +279,9 @@ def _named(schedulers: Player | Iterable[Player]) -> tuple[tuple[str, ...], dict
     """Names of all schedulers, and the factories of those given as objects.
 
     Raises:
-        CollaPipeError: If there is none, one is unknown or given twice, or an object is not a scheduler.
+        CollaPipeError: If no scheduler is given, one is unknown or given twice, or an object is none.
     """
-    given: list[Any]  # looked at one by one below
+    given: list[Any]  # checked one by one below
     if isinstance(schedulers, str) or callable(schedulers) or _is_scheduler(schedulers):
         given = [schedulers]
     elif isinstance(schedulers, Iterable):

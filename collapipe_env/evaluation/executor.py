@@ -27,9 +27,9 @@ from collapipe_env.errors import (
 TRIES = 3
 """Number of times that a task is started if its worker is lost each time."""
 Work = Callable[[Any, Callable[[], None]], Any]
-"""Does one task and returns its result; calls its second argument at every bit of progress.
+"""Function that does one task and returns its result; it calls its second argument at every bit of progress.
 
-Importable, and the task and the result can be pickled.
+It must be importable, and the task and the result must be picklable.
 """
 
 
@@ -116,7 +116,7 @@ class Losses:
         self._counts: Counter[int] = Counter()
 
     def note(self, number: int, task: Any, reason: str) -> None:
-        """Count a loss; returns if the task should be restarted.
+        """Count a loss; returns normally if the task should be restarted.
 
         Args:
             number: Place of the task among all.
@@ -139,7 +139,7 @@ class Errand:
     """A task on its way to a worker on another machine.
 
     Attributes:
-        work: Does the task.
+        work: Function that does the task.
         task: The task.
         version: Version of this package that submitted it.
         folder: Working directory of the submitting process, used if the worker has a folder of that name.
@@ -156,7 +156,7 @@ class Reply:
     """A worker's answer to an :class:`Errand`.
 
     Attributes:
-        kind: ``"done"``, ``"failed"`` by an error of this package, or ``"broken"`` by any other one.
+        kind: ``"done"``, ``"failed"`` by an error of this package, or ``"broken"`` by any other error.
         content: The result, the error, or the traceback as text.
         warnings: Texts of the warnings raised, with module and name of their category.
     """
@@ -212,7 +212,7 @@ class Replies:
         self._warned: set[tuple[str, tuple[str, str]]] = set()
 
     def take(self, task: Any, reply: Reply) -> None:
-        """Raise its warnings, each once, and report the end of the task.
+        """Raise the reply's warnings, each once, and report the end of the task.
 
         Raises:
             CollaPipeError: If anything broke in the worker; the traceback is on standard error.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 8.0
-"""Largest over smallest value beyond which an axis is logarithmic."""
+"""Ratio of the largest to the smallest value beyond which an axis is logarithmic."""
 DOTS = 250
 """Most dots in a row of the memory picture."""
 SQUARE = (5.0, 4.3)
@@ -62,10 +62,10 @@ SQUARE = (5.0, 4.3)
 def comparison_pictures(
     comparisons: Comparisons, gantt: Sequence[str] = (), history: Sequence[Mapping[str, float]] = ()
 ) -> dict[str, Callable[[Path], None]]:
-    """Names of all pictures, in the order in which they are worth looking at, and who draws them.
+    """Functions that draw all pictures, by name, the most interesting picture first.
 
     Args:
-        comparisons: One for each scenario that somebody could play.
+        comparisons: One for each scenario that some scheduler could play.
         gantt: Schedulers whose typical rounds are drawn side by side; empty for the best few.
         history: Validations of the training of the agent that plays in the only scenario; may be empty.
     """
@@ -118,7 +118,7 @@ def delay_bars(comparisons: Comparisons) -> Figure:
 def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
     lines = comparison.summaries
     longest = max(max(_tick(s), s.yardstick.mean) for s in lines)
-    # One poor scheduler would press the others onto the axis: its bar is cut and says so.
+    # One poor scheduler would squeeze the others against the axis: its bar is cut and marked.
     limit = min(longest, 2.5 * float(np.median([s.yardstick.mean for s in lines])))
     for y, summary in enumerate(lines):
         _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
@@ -160,7 +160,7 @@ def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) 
 
 
 def _measure(summaries: Sequence[Summary]) -> str:
-    """Name and unit of what is compared."""
+    """Name and unit of the compared quantity."""
     by_progress = any(summary.by_progress for summary in summaries)
     return "simulated time per unit of progress (s)" if by_progress else "mean round delay (s)"
 
@@ -175,7 +175,7 @@ def _tick_note(summaries: Sequence[Summary]) -> str:
 
 
 def energy_against_delay(comparisons: Comparisons) -> Figure:
-    """Worst node's time-average energy over its budget against what is compared, with the Pareto front."""
+    """Worst node's mean energy over its budget against the compared quantity, with the Pareto front."""
     extra = [
         line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
         line_key("budget", color=MUTED, linestyle=DASHES),
@@ -242,7 +242,7 @@ def over_rounds(comparisons: Comparisons, column: str, label: str) -> Figure:
     Args:
         comparisons: One for each scenario.
         column: Name of a list of the episodes' results.
-        label: Text beside it.
+        label: Label of the axis.
     """
 
     def panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
@@ -253,7 +253,7 @@ def over_rounds(comparisons: Comparisons, column: str, label: str) -> Figure:
             band(axes, rounds, values, looks[summary.scheduler], 10)
             lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
         if spread([lowest, highest]) > WIDE and lowest > 0.0:
-            log_axis(axes, "y")  # one poor scheduler would press the others onto the axis
+            log_axis(axes, "y")  # one poor scheduler would squeeze the others against the axis
         else:
             axes.set_ylim(bottom=0.0)
         axes.margins(x=0.01)
@@ -327,7 +327,7 @@ def _loss_panel(
         ends.append(float(spent[-1]))
         below = np.flatnonzero(losses.mean(axis=0) <= comparison.target)
         reached += [float(spent[below[0]])] if below.size else []
-    # What comes long after the target, and the slowest few, would press the rest onto the axis.
+    # Rounds long after the target, and the slowest schedulers, would squeeze the rest against the axis.
     limits = [max(ends), 1.5 * float(np.median(ends))]
     axes.set_xlim(0.0, min([*limits, *([2.0 * float(np.median(reached))] if reached else [])]))
     if not math.isnan(comparison.target):
@@ -345,13 +345,13 @@ def _loss_panel(
 def mean_loss_curve(
     comparison: ScenarioComparison, scheduler: str, column: str = "delay", points: int = 121
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """The smoothed loss of each episode on one grid of what its rounds took.
+    """The smoothed loss of each episode on a common grid of time or energy.
 
     Args:
-        comparison: Where the episodes are.
-        scheduler: Whose.
-        column: What rounds take, above 0: ``delay`` [s] or ``energy_j`` [J].
-        points: Of the grid, which ends with the shortest episode.
+        comparison: The comparison that holds the episodes.
+        scheduler: Name of the scheduler.
+        column: Quantity that rounds take, above 0: ``delay`` [s] or ``energy_j`` [J].
+        points: Points of the grid, which ends with the shortest episode.
 
     Returns:
         The grid (points,) and losses (episodes, points): the loss after the last round that was over by then.

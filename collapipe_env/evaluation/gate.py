@@ -14,8 +14,8 @@ node's queue. Where queues are steady, the slope of the former is zero on averag
 with the number of nodes. A queue that grows for ever becomes the largest in the end. A mean over nodes would
 hide one of many.
 
-Each condition applies to the mean over the held-out episodes, of the worst training run where there are
-several, because a user of a learned scheduler uses one run of it.
+Each condition applies to the mean over the held-out episodes. With several training runs the worst one
+decides, because a user of a learned scheduler uses one run of it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def judge(rounds: int, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLik
     Args:
         rounds: Rounds of an episode.
         energy_excess: Excess of each training run and episode, (R, E).
-        backlog_slope: Slope of each, [budgets a round], (R, E); NaN where not known.
+        backlog_slope: Slope of each [budgets a round], (R, E); NaN where not known.
     """
-    # A mean with NaN is NaN, and so is the largest of means with one.
+    # A mean with NaN is NaN, and so is the largest of several means if one is NaN.
     excess, slope = (
         float(np.max(np.mean(np.atleast_2d(np.asarray(values, dtype=np.float64)), axis=-1)))
         for values in (energy_excess, backlog_slope)
@@ -83,13 +83,13 @@ def judge(rounds: int, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLik
 
 
 def late_slope(values: Sequence[float]) -> float:
-    """Slope by least squares over the last half of a list, including the middle of an odd number.
+    """Slope by least squares over the last half of a list, including the middle value of an odd number.
 
     Args:
-        values: One a round.
+        values: One value per round.
 
     Returns:
-        Change a round; NaN for less than three rounds or if a value of that half is NaN.
+        Change per round; NaN for fewer than three rounds or if a value of that half is NaN.
     """
     late = np.asarray(values, dtype=np.float64)[len(values) // 2 :]
     if late.size < 2:

@@ -28,14 +28,14 @@ def counted(number: int, noun: str) -> str:
     """A number of things in words, such as ``1 round`` and ``2 rounds``.
 
     Args:
-        number: How many.
-        noun: Name of one; its plural has an s.
+        number: Number of things.
+        noun: Noun in the singular; the plural adds an s.
     """
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def label_of(title: str, server_blocks: int, runs: int = 1) -> str:
-    """A scheduler's name with its training runs, and the mark of those that use the edge server's compute.
+    """A scheduler's name with its training runs, and a mark if it uses the edge server's compute.
 
     Args:
         title: Its own name.
@@ -59,7 +59,7 @@ def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
 
 
 def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
-    """Lines that explain the mark and say where trained agents come from, where there are any.
+    """Lines that explain the mark, and name the files of trained agents if there are any.
 
     Args:
         comparisons: One for each scenario.

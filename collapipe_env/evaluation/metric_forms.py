@@ -15,7 +15,7 @@ class MetricForm:
         unit: Unit; empty for a pure number.
         scale: Factor from the metric to its unit.
         digits: Format of the number.
-        lower_is_better: Whether a smaller one is better.
+        lower_is_better: Whether a smaller value is better.
     """
 
     title: str
@@ -37,12 +37,12 @@ FORMS = {
 
 
 def metric_form(name: str) -> MetricForm:
-    """Return the form of a metric: unless :data:`FORMS` has it, a share of one of which more is better."""
+    """Return the form of a metric: by default, a share of 1 where more is better."""
     return FORMS.get(name) or MetricForm(name.replace("_", " "))
 
 
 def lower_is_better_note(names: Iterable[str]) -> list[str]:
-    """Return a sentence on the metrics of which less is better; none where there are none.
+    """Return a sentence that names the metrics where less is better; none if there are none.
 
     Args:
         names: Names of metrics.

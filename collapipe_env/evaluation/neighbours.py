@@ -1,7 +1,7 @@
 """Modules beside a user's file: importable by their plain names, but only while its code runs.
 
-They are always compiled from their source. Python's caches of compiled files may hold other code than the
-source, which people read and digests cover; they are neither read nor written in these folders.
+They are always compiled from their source, which people read and digests cover. Python's caches may hold
+other code, so they are neither read nor written in these folders.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Neighbours:
         self._folder = str(folder)
         _leave_caches_alone(folder)
         self._modules: dict[str, ModuleType] = {}
-        # What the program has loaded from there already stays everybody's. So does this package, even
-        # beside another copy of it: a scheduler works with the one that plays it.
+        # Modules that the program has already loaded from there stay shared. So does this package, even
+        # beside another copy of it: a scheduler works with the copy that plays it.
         self._names = frozenset(
             name
             for name, file in _modules_in(folder)
@@ -55,7 +55,7 @@ class Neighbours:
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """While this lasts, the folder's modules hide others of the same names."""
+        """Inside this context, the folder's modules hide others of the same names."""
         hidden = {} if sys.modules.keys().isdisjoint(self._names) else self._take_out()
         sys.modules.update(self._modules)
         sys.path.insert(0, self._folder)
@@ -65,7 +65,7 @@ class Neighbours:
         finally:
             if self._folder in sys.path:
                 sys.path.remove(self._folder)
-            # Called in every round: all modules are looked through only when some were added.
+            # Called in every round, so all modules are searched only if some were added.
             if len(sys.modules) != before:
                 self._modules = self._take_out()
             else:
@@ -82,12 +82,12 @@ class _FromSource(SourceFileLoader):
     """Loads a module from its source, whatever lies in ``__pycache__``."""
 
     def path_stats(self, path: str) -> Mapping[str, object]:
-        """Say that there is no time of the last change, without which Python uses no cache."""
+        """Report no time of the last change, so that Python uses no cache."""
         raise OSError(f"{path}: no cache is used")
 
 
 def _leave_caches_alone(folder: Path) -> None:
-    """Compile all modules of a folder, and of those in it, from their source from now on."""
+    """From now on, compile all modules of a folder and its sub-folders from their source."""
     if folder in _UNCACHED:
         return
     _UNCACHED.add(folder)
@@ -103,7 +103,7 @@ def _is_uncached(path: str) -> bool:
 
 
 def is_within(place: Path, places: Collection[Path]) -> bool:
-    """Whether a file or folder is, or is below, one of some places, and not part of something installed."""
+    """Whether a path is one of some places or below one, and not part of an installed library."""
     around = {place, *place.parents}
     return not around.isdisjoint(places) and around.isdisjoint(_INSTALLED)
 
@@ -112,7 +112,7 @@ def _finder(path: str) -> FileFinder:
     """Find modules in a folder, for Python's :data:`sys.path_hooks`.
 
     Raises:
-        ImportError: If the folder's caches are not left alone; other hooks then find its modules.
+        ImportError: If the folder's caches may be used; other hooks then find its modules.
     """
     if not _is_uncached(path) or not Path(path or ".").is_dir():
         raise ImportError(f"{path}: not beside the user's own file")

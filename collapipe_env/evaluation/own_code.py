@@ -1,6 +1,6 @@
 """A user's own code, named on the command line: ``package.module:Name``, ``path/to/file.py:Name``.
 
-Naming code in this way requests its import, so it is run. Nothing else is; no data file is ever executed.
+Code named in this way is imported, and so it runs. Nothing else runs; data files are never executed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A factory and where it came from.
+    """A factory and its origin.
 
     Attributes:
         factory: Makes the scheduler.
@@ -62,25 +62,25 @@ class _Loaded:
 
 
 class _Asked(NamedTuple):
-    """A reference, where a thing of its kind would be registered, and what such a thing is in Python."""
+    """A reference, the registry of its kind, and the form of such a thing in Python."""
 
     reference: str
     registry: Registry[Any]
     form: str = "class or function"
 
     def refused(self, why: str) -> CollaPipeError:
-        """The error that begins with what was named."""
+        """The error that begins with the reference."""
         return self.registry.error(f"{self.registry.kind} {shortened(self.reference)!r}{why}")
 
     def failed(self, error: BaseException, file: str | None) -> CollaPipeError:
-        """The error for code that raised one while it was imported."""
+        """The error for code that raised an error during its import."""
         return self.refused(f" cannot be imported: {blame(error, file)}")
 
 
 _FILES: dict[Path, _Loaded] = {}
-"""Files that were run in this process; one that was edited since is run again."""
+"""Files that were run in this process; a file that was edited since is run again."""
 _MODULES: dict[str, str] = {}
-"""Digests of the modules that were imported here, as they were then."""
+"""Digests of the modules that were imported here, taken at their import."""
 
 
 def named_places() -> set[Path]:
@@ -95,11 +95,11 @@ def is_reference(name: str) -> bool:
 
 
 def import_factory(reference: str, registry: Registry[Any] = SCHEDULERS) -> OwnCode:
-    """Import what a reference names.
+    """Import the factory that a reference names.
 
     Args:
         reference: ``package.module:Name`` or ``path/to/file.py:Name``.
-        registry: Registry of things of its kind, which knows their name and use.
+        registry: Registry of its kind, which knows the name and use of such things.
 
     Raises:
         CollaPipeError: Of the registry's class, if there is no such file, module or name, it cannot be
@@ -122,10 +122,10 @@ def import_object(reference: str, registry: Registry[Any]) -> OwnCode:
 
     Args:
         reference: ``package.module:Name`` or ``path/to/file.py:Name``.
-        registry: Says what a thing of its kind is called and how it is used.
+        registry: Registry of its kind, which knows the name and use of such things.
 
     Returns:
-        The object, as ``factory``, and where it came from.
+        The object, as ``factory``, and its origin.
 
     Raises:
         CollaPipeError: Of the registry's class, if there is no such file, module or name, or it cannot be
@@ -135,7 +135,7 @@ def import_object(reference: str, registry: Registry[Any]) -> OwnCode:
 
 
 def _imported(asked: _Asked) -> OwnCode:
-    """The object that a reference names, as ``factory``, and where it came from."""
+    """The object that a reference names, as ``factory``, and its origin."""
     reference, registry = asked.reference, asked.registry
     source, colon, name = reference.rpartition(":")
     is_file = source.endswith(".py") or "/" in source or os.sep in source
@@ -163,7 +163,7 @@ def blame(error: BaseException, file: str | None) -> str:
 
 
 def reached(error: BaseException, file: str | None) -> bool:
-    """Whether the user's code had begun when it failed, or could not even be called like that."""
+    """Whether an error arose inside the user's code, rather than in the call of it."""
     return bool(_own_frames(error, file))
 
 
@@ -176,7 +176,7 @@ def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameS
 
 
 def python_code(factory: Factory, source: object) -> OwnCode:
-    """The same for a factory given as a Python object.
+    """Return the code of a factory given as a Python object.
 
     Args:
         factory: Makes the scheduler.
@@ -216,7 +216,7 @@ def _run_file(asked: _Asked, source: str) -> _Loaded:
         content = path.read_bytes()
     except OSError as error:
         raise asked.refused(f": cannot read {path} ({error.strerror})") from None
-    # A name that nothing else has: another module called like the file stays what it is.
+    # A unique name, so that another module with the file's name is not replaced.
     module = ModuleType(f"_collapipe_scheduler_{digest[:16]}_{path.stem}")
     module.__file__ = str(path)
     neighbours = Neighbours(path.parent)
@@ -266,7 +266,7 @@ def _import_module(asked: _Asked, source: str) -> _Loaded:
 
 
 def _file_of(error: BaseException, module: str) -> str | None:
-    """The file of a module whose import failed: the last line of its traceback that ends as its name does."""
+    """The file of a module whose import failed: the last one in the traceback with its name."""
     end = module.replace(".", os.sep)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return next((f for f in reversed(files) if f.endswith((f"{end}.py", f"{end}{os.sep}__init__.py"))), None)

@@ -1,4 +1,4 @@
-"""Failures of a user's own code while a command runs, such as those of a process of the user's own."""
+"""Failures of a user's own code while a command runs, for instance of the user's own process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collapipe_env.evaluation.sudden_end import no_sudden_end
 
 @contextmanager
 def own_failures_blamed() -> Iterator[None]:
-    """While this lasts, what a user's own code raises is blamed on it, and it cannot end the process.
+    """Inside this context, errors of a user's own code are blamed on it, and it cannot end the process.
 
     Raises:
         ScenarioError: If code from a file or module that was named on the command line, or from a file beside
@@ -27,7 +27,7 @@ def own_failures_blamed() -> Iterator[None]:
             yield
     except (CollaPipeError, KeyboardInterrupt, BrokenPipeError):
         raise
-    except BaseException as error:  # SystemExit, too: it would end the run with the status that it likes
+    except BaseException as error:  # SystemExit, too, which would end the run with a status of its own
         file = _last_own_file(error)
         if file is None:
             raise
@@ -35,7 +35,7 @@ def own_failures_blamed() -> Iterator[None]:
 
 
 def _own_code_runs() -> bool:
-    """Whether a user's own code is on the stack: others, such as a rank that has to end, end as they like."""
+    """Whether a user's own code is on the stack; other code, such as a rank that must end, may exit."""
     places, frame = named_places(), sys._getframe()
     while frame is not None and places:
         if is_within(Path(frame.f_code.co_filename), places):

@@ -1,4 +1,4 @@
-"""Names on a command line: registered ones, and a user's own code, which is registered under a name."""
+"""Names on a command line: registered names, and a user's own code, which is registered under a name."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def register_learner_again(name: str, own: object) -> None:
     """Register a user's own learner in another process.
 
     Args:
-        name: Its name.
-        own: Its factory, or its place in a file or module.
+        name: Name of the learner.
+        own: Factory of the learner, or its place in a file or module.
 
     Raises:
         CollaPipeError: If it cannot be imported, or was edited after it was named.
@@ -60,6 +60,6 @@ def learner_identity(own: Any) -> str:
     """Return a text that identifies a user's own learner, to keep results of different learners apart.
 
     Args:
-        own: As for :func:`register_learner_again`; one that was named by its place has a digest in its name.
+        own: As for :func:`register_learner_again`; a learner given by its place has a digest in its name.
     """
     return "" if isinstance(own, str) else python_code(own, own).digest or secrets.token_hex(16)

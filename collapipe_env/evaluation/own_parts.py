@@ -17,7 +17,7 @@ from collapipe_env.task_registry import TASKS
 
 
 def own_parts(scenario: Scenario) -> list[type]:
-    """Return the user's own processes that are on in a scenario, named there or not, and the user's own task.
+    """Return the user's own processes that are active in a scenario, named there or not, and own task.
 
     They are registered only in this process of the machine.
 
@@ -30,12 +30,12 @@ def own_parts(scenario: Scenario) -> list[type]:
 
 
 def source_of(part: Any) -> str:
-    """Return a text that changes with the source of a process or task, which is then measured again."""
+    """Return a text that changes with the source of a process or task, so that it is then measured again."""
     return f"{part.__qualname__} {python_code(part, part).digest or secrets.token_hex(16)}"
 
 
 def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
-    """Return an executor that can play scenarios: only this process if they have parts of the user's own.
+    """Return an executor that can play scenarios: this process alone if they have the user's own parts.
 
     Args:
         executor: The requested executor; a note says if it is not used.
@@ -53,7 +53,7 @@ def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
 
 
 def place_of(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
-    """Return the same as :func:`knowing_all`, without a note."""
+    """Return the executor of :func:`knowing_all`, without a note."""
     return LocalExecutor(1) if any(map(own_parts, scenarios)) else executor
 
 
@@ -62,7 +62,7 @@ def require_known_everywhere(scenario: Scenario, command: str) -> None:
 
     Args:
         scenario: The scenario.
-        command: Command that needs them, for the message.
+        command: Command that needs other processes, for the message.
 
     Raises:
         ScenarioError: Names the processes and tasks.

@@ -19,7 +19,7 @@ LONGEST_NAME = 60
 
 
 class OwnScheduler:
-    """A scheduler that this package did not write.
+    """A scheduler that is not part of this package.
 
     Args:
         label: Name that the user gave it.
@@ -78,7 +78,7 @@ class OwnScheduler:
         )
 
     def fingerprint(self) -> str:
-        """Digest of everything besides its source on which its decisions depend, such as a policy's weights.
+        """Digest of everything but its source on which its decisions depend, such as a policy's weights.
 
         Empty if the scheduler has no method of this name.
         """
@@ -93,7 +93,7 @@ class OwnScheduler:
                 yield
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # SystemExit and GeneratorExit, too: nothing of it ends the program
+        except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
             file = self._code.file
             remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
             raise SchedulerError(f"scheduler {self._label!r} {what}: {blame(error, file)}{remedy}") from error
@@ -113,5 +113,5 @@ def _described(value: Any) -> str:
     try:
         shape = getattr(value, "shape", None)
         return text if shape is None else f"{text} of shape {tuple(shape)}"
-    except Exception:  # whatever the user's code returned may fail when it is asked
+    except Exception:  # objects of the user's code may raise anything
         return text

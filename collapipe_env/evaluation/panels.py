@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Comparisons = Sequence[ScenarioComparison]
-"""One for each scenario that somebody could play."""
+"""One for each scenario that some scheduler could play."""
 Looks = Mapping[str, Look]
 """The look of each scheduler by its name."""
 
@@ -54,9 +54,9 @@ def panels_of(
     Args:
         comparisons: One for each scenario.
         size: Width and height of a panel [inch].
-        draw: Draws one; a scheduler's look is the same in all.
-        title: Of each, with a place for the scenario's name.
-        legend: What stands beside the panels, once; ``None`` for nothing.
+        draw: Draws one panel; a scheduler has the same look in all.
+        title: Title of each panel, with a placeholder for the scenario's name.
+        legend: Legend beside the panels; ``None`` for none.
     """
     count = len(comparisons)
     columns = 2 if count in (2, 4) else min(count, 3)
@@ -90,7 +90,7 @@ def band(axes: Axes, x: Any, values: Any, look: Look, markers: int) -> None:
 
 
 def line_style(look: Look, points: int, markers: int) -> dict[str, Any]:
-    """Matplotlib's settings for a scheduler's line, with so many markers on it."""
+    """Matplotlib's settings for a scheduler's line, with about this many markers on it."""
     return {
         "color": look.colour,
         "linestyle": look.line,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the Pareto front where both quantities are to be small, by the first one.
+    """Indices of the Pareto front, in order of the first quantity; smaller is better in both.
 
-    A point belongs to it unless another one is no larger in both and smaller in one.
+    A point belongs to the front unless another point is no larger in both quantities and smaller in one.
 
     Args:
         points: Pairs of finite numbers.

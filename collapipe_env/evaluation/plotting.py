@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SPARE_MARKERS = ("p", "h", "<", ">", "d")
-"""Of schedulers that the package does not know; its own never have these."""
+"""Markers of schedulers outside the package; its own never have these."""
 LineStyle = Literal["-", "--", ":", "-."]
 LINES: tuple[LineStyle, ...] = ("-", "--", ":")
-"""Line styles: the next one where the colours have all been used."""
+"""Line styles; the next one is used once all colours have been used."""
 SPARE_LINE: LineStyle = "-."
-"""With the spare markers."""
+"""Line style that goes with the spare markers."""
 PLACES = {
     "agent": 0, "dssra": 1, "pipeline": 2, "random": 3, "vanilla_fl": 4, "titanic": 5, "pipeedge": 6,
     "asteroid": 7, "splitfed_v1": 8, "splitfed_v2": 9, "pipar": 10, "adaptis": 11, "optpipe": 12,
@@ -45,9 +45,9 @@ TOLERATED = 5.0
 """Energy excess in per cent beyond which it is written in red."""
 RED_MEANS = f"red: more than {TOLERATED:.0f} % above"
 DASHES = (0, (4, 3))
-"""Of lines that mark a value."""
+"""Dashes of lines that mark a value."""
 LONGEST_NAME = 34
-"""Letters of a scheduler's name in a figure."""
+"""Most letters of a scheduler's name in a figure."""
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -71,8 +71,8 @@ class Look:
     """Colour, marker and line of a scheduler.
 
     Attributes:
-        colour: Of its lines, bars and markers.
-        marker: Matplotlib's sign.
+        colour: Colour of its lines, bars and markers.
+        marker: Matplotlib's marker.
         line: Matplotlib's line style.
     """
 
@@ -84,11 +84,11 @@ class Look:
 def looks_of(schedulers: Iterable[str]) -> dict[str, Look]:
     """The looks of the schedulers of one picture.
 
-    The package's own have theirs by name. Others get a spare one that their name alone decides, unless two of
-    the picture would have the same: then the one that sorts last moves on to the next that is free.
+    The package's own schedulers have fixed looks. Others get a spare look that their name alone decides. If
+    two schedulers of the picture would get the same one, the name that sorts last takes the next free look.
 
     Args:
-        schedulers: Names they are asked for by; their order does not matter.
+        schedulers: Requested names; their order does not matter.
     """
     spare = len(COLOURS) * len(SPARE_MARKERS)
     found: dict[str, Look] = {}
@@ -116,17 +116,17 @@ def look_at(index: int) -> Look:
 
 
 def energy_note(excess: float) -> tuple[str, str]:
-    """An energy excess in words, and the colour to write it in; :data:`RED_MEANS` explains the latter.
+    """An energy excess in words, and the colour to write it in, which :data:`RED_MEANS` explains.
 
     Args:
         excess: Worst node's time-average energy over its budget, less 1.
     """
-    percent = round(100.0 * excess, 1)  # the colour follows what is written
+    percent = round(100.0 * excess, 1)  # the colour follows the number as written
     return f"energy {percent:+.1f} %", WARNING if percent > TOLERATED else INK
 
 
 def short_name(text: str) -> str:
-    """A name that fits beside a figure: of a very long one the middle is left out."""
+    """A name that fits beside a figure: a very long one loses its middle."""
     if len(text) <= LONGEST_NAME:
         return text
     tail = LONGEST_NAME // 2
@@ -139,12 +139,12 @@ def name_width(names: Iterable[str]) -> float:
 
 
 def legend_beside(figure: Figure, handles: Sequence[Artist], handle_length: float = 2.6) -> None:
-    """Put a legend on the right of a figure, which becomes wider by it, and high enough.
+    """Put a legend on the right of a figure, and enlarge the figure to make room for it.
 
     Args:
         figure: The figure, as large as its axes need.
-        handles: What the legend shows, with labels.
-        handle_length: Length of the drawn sample of each, in letters.
+        handles: Entries of the legend, with labels.
+        handle_length: Length of the drawn sample of each entry, in letters.
     """
     width, height = figure.get_size_inches()
     wider = 0.9 + name_width(str(handle.get_label()) for handle in handles)
@@ -153,14 +153,14 @@ def legend_beside(figure: Figure, handles: Sequence[Artist], handle_length: floa
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Let the x axis count: rounds and steps have no fractions."""
+    """Put whole numbers on the x axis: rounds and steps have no fractions."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def spread_keys(episodes: int) -> list[Artist]:
-    """A legend's entries for lines of means in bands of so many episodes; none for a single one."""
+    """Legend entries for lines of means with bands over episodes; none for a single episode."""
     from matplotlib.patches import Patch
 
     if episodes == 1:
@@ -170,14 +170,14 @@ def spread_keys(episodes: int) -> list[Artist]:
 
 
 def line_key(text: str, **style: Any) -> Artist:
-    """A legend's entry for lines that are of no scheduler, or of every one."""
+    """Legend entry for lines that belong to no scheduler, or to all of them."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=text, **{"color": FAINT, **style})
 
 
 def footer(figure: Figure, lines: Sequence[str]) -> None:
-    """Write lines of explanation below a figure, under those that are there; its width must be final."""
+    """Write lines of explanation below a figure, under existing ones; its width must be final."""
     if lines:
         letters = int(14.5 * figure.get_size_inches()[0])
         wrapped = [textwrap.fill(line, letters, break_on_hyphens=False) for line in lines]

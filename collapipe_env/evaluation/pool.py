@@ -20,7 +20,7 @@ from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, war
 UNGUARDED = 87
 """Exit code of a worker process that ran the user's script a second time and found no guard in it."""
 RAISED = 1
-"""Exit code of a worker process in which Python raised something, as it would again."""
+"""Exit code of a worker process in which Python raised an error, which would recur."""
 REMEDY = (
     "see the traceback above, or, if there is none, it may have run out of memory: try --processes 1 "
     "(in Python: processes=1). Finished work is kept"
@@ -50,12 +50,12 @@ class LocalExecutor:
 
     @property
     def apart(self) -> bool:
-        """Whether files have to travel: no, workers write to the same disk."""
+        """False: workers write to the same disk."""
         return False
 
     @property
     def scratch(self) -> Path | None:
-        """No folder is needed."""
+        """``None``: no such folder is needed."""
         return None
 
     @property
@@ -71,9 +71,9 @@ class LocalExecutor:
 def run_tasks(work: Work, tasks: Sequence[Any], processes: int, hooks: Hooks) -> None:
     """Run all tasks, in this process for ``processes = 1``, otherwise in that many others.
 
-    Processes are spawned, not forked, which libraries with threads of their own survive. They ignore Ctrl-C;
-    it reaches this process, which stops them. Their warnings are raised here, with their category if this
-    process knows it. A killed process is replaced, and its task repeated.
+    Processes are spawned, because libraries with threads of their own do not survive a fork. They ignore
+    Ctrl-C; it reaches this process, which stops them. Their warnings are raised here, with their category
+    if this process knows it. A killed process is replaced, and its task repeated.
 
     Args:
         work: Runs a task; importable, like the tasks, if there are several processes.
@@ -113,11 +113,11 @@ _Numbered = tuple[int, Any]
 
 
 class _Pool:
-    """The worker processes, by the connection to each, with what each works on.
+    """The worker processes and their tasks, by the connection to each.
 
     Args:
         work: Runs a task.
-        waiting: The tasks.
+        waiting: The tasks, numbered.
         hooks: Functions to call on events.
     """
 
@@ -128,7 +128,7 @@ class _Pool:
         self._context = multiprocessing.get_context("spawn")
 
     def next(self) -> _Numbered | None:
-        """The next task that is wanted."""
+        """The next wanted task; ``None`` if there is none."""
         return next((numbered for numbered in self._waiting if self._hooks.wanted(numbered[1])), None)
 
     def add(self, numbered: _Numbered | None) -> None:
@@ -146,7 +146,7 @@ class _Pool:
         """Give a task to an idle process."""
         self.workers[here] = self.workers[here][0], numbered
         if numbered is not None:
-            with contextlib.suppress(BrokenPipeError):  # of a worker that has died: listening to it says so
+            with contextlib.suppress(BrokenPipeError):  # the worker has died, which listen() will notice
                 here.send(numbered[1])
 
     def work_off(self) -> None:
@@ -157,10 +157,10 @@ class _Pool:
                 self.listen(ready)
 
     def listen(self, here: Connection) -> None:
-        """Take one message of a process; where its task is over, it gets the next one.
+        """Take one message from a process; if its task is over, give it the next one.
 
         Raises:
-            CollaPipeError: If it ended and its task must not be done again.
+            CollaPipeError: If the process ended and its task must not be repeated.
         """
         process, numbered = self.workers[here]
         assert numbered is not None
@@ -208,7 +208,7 @@ class _Pool:
 
 
 def _serve(there: Connection, work: Work) -> None:
-    """The life of a worker process."""
+    """Run a worker process until the parent closes its connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sending = threading.Lock()  # a learner's thread may warn
 
@@ -221,7 +221,7 @@ def _serve(there: Connection, work: Work) -> None:
         tell("warning", (str(message), (category.__module__, category.__qualname__)))
 
     warnings.showwarning = show
-    # A broken pipe means that the parent is gone, however it went: nobody waits for more.
+    # A broken pipe means that the parent is gone for whatever reason: nobody waits for results.
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
             task = there.recv()

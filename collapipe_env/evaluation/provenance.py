@@ -26,13 +26,13 @@ _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")
 def started(
     run: RunDirectory, command: str, asked: Mapping[str, Any], *, fresh: bool, **how: Any
 ) -> Iterator[bool]:
-    """Keep a run's folder for as long as the context lasts, and note the present versions there.
+    """Lock a run's folder inside this context, and note the present versions there.
 
     Args:
         run: The folder.
         command: Command of this run, for other readers.
         asked: Options that decide the results; see :meth:`RunDirectory.open`.
-        fresh: Start over.
+        fresh: Whether to start over.
         how: Further options of :meth:`RunDirectory.open`.
 
     Yields:

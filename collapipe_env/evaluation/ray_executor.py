@@ -23,12 +23,12 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Does tasks on Ray, one CPU each unless more threads are asked for.
+    """Runs tasks on Ray, with one CPU each unless more threads are requested.
 
     Attributes:
-        asked: Tasks at once, at most; by default as many as there are CPUs for.
-        address: Of the cluster; by default the variable ``RAY_ADDRESS`` says it, and without that a Ray with
-            so many workers is started here and ended with the tasks.
+        asked: Largest number of simultaneous tasks; by default as many as the CPUs allow.
+        address: Address of the cluster; by default that of the variable ``RAY_ADDRESS``. Without either, a
+            Ray of this size is started here and ended with the tasks.
         cpus: CPUs that a task takes.
     """
 
@@ -38,22 +38,22 @@ class RayExecutor:
 
     @property
     def jobs(self) -> int:
-        """Tasks at once; before there is a connection, this machine's CPUs stand for the cluster's."""
+        """Simultaneous tasks; before connecting, this machine's CPUs stand in for the cluster's."""
         return self.asked or max((os.cpu_count() or 1) // self.cpus, 1)
 
     @property
     def apart(self) -> bool:
-        """Files travel: a cluster need not share a disk."""
+        """True: a cluster need not share a disk."""
         return True
 
     @property
     def scratch(self) -> Path | None:
-        """There is none."""
+        """``None``: there is no such folder."""
         return None
 
     @property
     def where(self) -> str:
-        """The cluster."""
+        """The cluster and the number of simultaneous tasks, in words."""
         cluster = self._cluster
         place = f"the cluster at {cluster}" if cluster else "a Ray of this command's own"
         many = "as many at once as there are CPUs" if cluster and not self.asked else f"{self.jobs} at once"
@@ -61,7 +61,7 @@ class RayExecutor:
 
     @property
     def _cluster(self) -> str | None:
-        """Address of a cluster that runs already."""
+        """Address of a running cluster; ``None`` for a Ray started here."""
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         return None if address == "local" else address
 
@@ -75,12 +75,12 @@ class RayExecutor:
 
     @contextlib.contextmanager
     def _connected(self, ray: Any) -> Iterator[None]:
-        """Connect to the cluster, or start one; one that this process is connected to already is used."""
+        """Connect to the cluster, or start one; use an existing connection of this process."""
         if ray.is_initialized():
             yield
             return
         cluster = self._cluster
-        # Nothing is sent to anybody unless the user's environment says so.
+        # No usage statistics are sent unless the user's environment says so.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         before = signal.getsignal(signal.SIGTERM)
         try:
@@ -92,7 +92,7 @@ class RayExecutor:
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
-        except Exception as error:  # of many kinds, for an address that is wrong or silent
+        except Exception as error:  # of many kinds, for a wrong or silent address
             if cluster:
                 raise CollaPipeError(
                     f"there is no Ray cluster to use at {shown(cluster)} ({_first_line(error)}): start one "
@@ -125,7 +125,7 @@ class _Run:
         self, ray: Any, executor: RayExecutor, work: Work, tasks: Sequence[Any], hooks: Hooks
     ) -> None:
         self._ray, self._work, self._tasks, self._hooks = ray, work, tasks, hooks
-        # Ray would do a lost task again by itself, silently and without telling what was lost.
+        # Ray itself would repeat a lost task silently, without saying what was lost.
         self._remote = ray.remote(num_cpus=executor.cpus, max_retries=0)(run_errand)
         cpus = int(ray.cluster_resources().get("CPU", 1))
         self._jobs = executor.asked or max(cpus // executor.cpus, 1)
@@ -144,11 +144,11 @@ class _Run:
                 self._fill()
         finally:
             for reference in self._pending:
-                with contextlib.suppress(Exception):  # of a cluster that is gone
+                with contextlib.suppress(Exception):  # the cluster may be gone
                     self._ray.cancel(reference, force=True)
 
     def _fill(self) -> None:
-        """Hand out tasks until as many as may be are under way."""
+        """Hand out tasks up to the allowed number of simultaneous ones."""
         while len(self._pending) < self._jobs:
             number = next((n for n in self._waiting if self._hooks.wanted(self._tasks[n])), None)
             if number is None:
@@ -163,7 +163,7 @@ class _Run:
         task, errors = self._tasks[number], self._ray.exceptions
         try:
             reply = self._ray.get(reference)
-        except errors.RayTaskError as error:  # our code answers with its errors: it was not even reached
+        except errors.RayTaskError as error:  # run_errand returns its own errors, so it was not even reached
             raise CollaPipeError(
                 f"a Ray worker could not begin {task} ({_last_line(error)}): install the same versions of "
                 "Python, collapipe-env and its dependencies on every machine of the cluster"
@@ -195,7 +195,7 @@ def require_ray() -> Any:
 
 
 def _require_open(address: str | None) -> None:
-    """Refuse an address of a machine and port at which nobody listens, which Ray would try for minutes.
+    """Refuse an address at which nothing listens, which Ray would try for minutes.
 
     Raises:
         OSError: If there is no connection.

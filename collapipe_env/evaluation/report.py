@@ -1,4 +1,4 @@
-"""Report of a comparison on one scenario or several: tables, CSV, JSON, the pictures, and where they are."""
+"""Report of a comparison on one scenario or several: tables, CSV, JSON, pictures, and their paths."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def write_report(
         figures: Whether to draw.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
         history: Validations of an agent's training, as ``Score.to_dict`` gives them.
-        console: Where to print; standard output by default.
+        console: Console to print to; standard output by default.
     """
     console = console or Console(highlight=False)
     every = overall(comparisons)
-    # Printed last: where nobody reads that, as after "| head", the files are there.
+    # Files before printing: they exist even if the output is cut off, as by "| head".
     data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
     print_report(console, comparisons, every)
@@ -94,7 +94,7 @@ def write_report(
 
 
 def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
-    """Return the folders of the models that the plans were to keep.
+    """Return the folders of the models that the plans kept.
 
     Args:
         comparisons: One for each scenario.
@@ -124,7 +124,7 @@ def write_files(
         every: Schedulers over all scenarios.
         record: Further contents of the JSON file.
         run: The folder.
-        whole: As of :func:`write_report`.
+        whole: As for :func:`write_report`.
 
     Returns:
         The JSON file.
@@ -136,7 +136,7 @@ def write_files(
     if samples:
         write_text(run.samples, samples)
     else:
-        run.samples.unlink(missing_ok=True)  # of an earlier run in the folder that was asked for some
+        run.samples.unlink(missing_ok=True)  # may be left from an earlier run in the folder
     data = run.results if whole else run.summary
     content = comparisons[0].to_dict() if whole else _summary(comparisons, every)
     write_json(data, {**record, **content})
@@ -157,7 +157,7 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
 def print_report(
     console: Console, comparisons: Sequence[ScenarioComparison], every: Sequence[Overall] = ()
 ) -> None:
-    """Print the same tables, in whatever form the terminal is wide enough for."""
+    """Print all tables, in a form that fits the terminal's width."""
     for place, page in enumerate(_pages(comparisons, every)):
         if place:
             console.print()
@@ -194,7 +194,8 @@ def heading(plan: EvaluationPlan) -> str:
 def notes_below(comparison: ScenarioComparison) -> list[str]:
     """Lines below the table.
 
-    Marks, the trained agent, the target, the energy gate, a constant answer, who could not play.
+    They cover marks, the trained agent, the target, the energy gate, a constant answer, and the schedulers
+    that could not play.
     """
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
     lines = [*notes([comparison]), comparison.goal, *_gate_notes(comparison)]
@@ -204,7 +205,7 @@ def notes_below(comparison: ScenarioComparison) -> list[str]:
 
 
 def _gate_notes(comparison: ScenarioComparison) -> list[str]:
-    """The energy gate, and of whom it is not known whether they pass."""
+    """The energy gate, and the schedulers for which its result is not known."""
     if not comparison.summaries:
         return []
     lines = [gate_note(comparison.plan.rounds)]

@@ -1,13 +1,13 @@
 """Means with bootstrap intervals over episodes and, for learned schedulers, over training runs.
 
 A learned scheduler that was trained R times is a row of R runs, all of which play the same E episodes: a
-matrix (R, E) of one value each. Another training would have given another run, other seeds other episodes.
-The two-way bootstrap [X] therefore draws runs and, by themselves, episodes, both with replacement; an episode
-that is drawn is drawn for all runs, and for the scheduler with which they are compared. One that was not
-trained is one run, for which this is the ordinary bootstrap over episodes.
+matrix (R, E) of one value each. Another training would give another run, and other seeds other episodes. The
+two-way bootstrap [X] therefore draws runs and, independently, episodes, both with replacement. A drawn
+episode is drawn for all runs, and for the scheduler with which they are compared. A scheduler without
+training is a single run, for which this is the ordinary bootstrap over episodes.
 
-Few runs say little of how runs differ: where they differ far more than episodes do, an interval of 95 % holds
-the truth in some 75 % of all cases with three runs, 85 % with five and 92 % with ten.
+A few runs say little about how runs differ. Where they differ far more than episodes do, a 95 % interval
+covers the truth in some 75 % of all cases with three runs, 85 % with five and 92 % with ten.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from scipy.stats import trim_mean
 CONFIDENCE = 0.95
 RESAMPLES = 9999
 SEED = 0
-"""Of the resampling, so that intervals are reproducible."""
+"""Seed of the resampling, so that intervals are reproducible."""
 CELLS = 2**22
-"""Values of all resamples that are in memory at once."""
+"""Most values of resamples in memory at once."""
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def estimate(values: npt.ArrayLike, statistic: Callable[..., Any] = np.mean) -> 
     Args:
         values: One for each episode (E,), or for each training run and episode (R, E); NaN anywhere gives
             NaN.
-        statistic: In place of the mean; takes an array and ``axis``.
+        statistic: Statistic in place of the mean; takes an array and ``axis``.
     """
     return stratified_estimate([values], statistic)
 
@@ -91,15 +91,15 @@ def estimate(values: npt.ArrayLike, statistic: Callable[..., Any] = np.mean) -> 
 def stratified_estimate(
     samples: Sequence[npt.ArrayLike], statistic: Callable[..., Any] = np.mean
 ) -> Estimate:
-    """Like :func:`estimate` over all values of several samples, the episodes of each resampled by themselves.
+    """Like :func:`estimate` over all values of several samples; each one's episodes are resampled separately.
 
-    Runs are drawn for all samples together where all have equally many, since run i of each may be one agent;
-    else each sample's by themselves.
+    Where all samples have equally many runs, these are drawn jointly, since run i of each may be one agent;
+    otherwise they are drawn separately.
 
     Args:
         samples: Values of each stratum, for instance of each scenario, (E,) or (R, E); NaN anywhere gives
             NaN.
-        statistic: Taken of all values together; takes an array and ``axis``.
+        statistic: Statistic of all values together; takes an array and ``axis``.
     """
     matrices = [_matrix(values) for values in samples]
     together = np.concatenate([m.ravel() for m in matrices]) if matrices else np.empty(0)
@@ -109,7 +109,7 @@ def stratified_estimate(
     if max(m.size for m in matrices) == 1:
         return Estimate(mean)
     random = np.random.default_rng(SEED)
-    # One value says nothing of its spread: it is the same in every resample.
+    # A single value is the same in every resample, and so says nothing about its spread.
     episodes = [_drawn(random, m.shape[1]) for m in matrices]
     runs = _drawn_runs(random, [m.shape[0] for m in matrices])
     found = np.empty(RESAMPLES)
@@ -127,13 +127,13 @@ def stratified_estimate(
 def probability_of_improvement(values: npt.ArrayLike, reference: npt.ArrayLike) -> Estimate:
     """Probability that a scheduler's value is below the reference's in the same episode; a tie counts half.
 
-    In each episode, the share of all pairs of a run of the one and a run of the other: the statistic of Mann
-    and Whitney over the number of pairs. Of these shares the mean over episodes. The bootstrap draws the runs
-    of both by themselves, and episodes for both together.
+    In each episode it is the share of all pairs of a run of the one and a run of the other: the Mann-Whitney
+    statistic over the number of pairs. The result is the mean of these shares over episodes. The bootstrap
+    draws the runs of each separately, and the episodes for both together.
 
     Args:
-        values: Of the scheduler, (E,) or (R, E).
-        reference: Of the reference, (E,) or (S, E), in the same episodes.
+        values: Values of the scheduler, (E,) or (R, E).
+        reference: Values of the reference, (E,) or (S, E), in the same episodes.
 
     Raises:
         ValueError: If the numbers of episodes differ.
@@ -162,9 +162,9 @@ def performance_profile(samples: Sequence[npt.ArrayLike], thresholds: npt.ArrayL
     """Share of episodes with a value of at most each threshold, over all runs, with two-way intervals.
 
     Args:
-        samples: Values of each stratum, for instance of each scenario, (E,) or (R, E), drawn as by
-            :func:`stratified_estimate`; normalised, for instance by the reference's in the same episode;
-            infinite where nothing counts, but not NaN.
+        samples: Values of each stratum, for instance of each scenario, (E,) or (R, E), resampled as in
+            :func:`stratified_estimate`. They are normalised, for instance by the reference's in the same
+            episode; infinite where nothing counts, but not NaN.
         thresholds: The thresholds, (T,).
     """
     matrices, limits = [_matrix(values) for values in samples], np.asarray(thresholds, dtype=np.float64)

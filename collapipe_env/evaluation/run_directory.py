@@ -51,13 +51,13 @@ class RunDirectory:
     fresh_option: str = "--fresh"
 
     def __post_init__(self) -> None:
-        if not str(self.path).isprintable():  # nor could any message name such a folder in one line
+        if not str(self.path).isprintable():  # no message could name such a folder in one line
             raise DataError(
                 f"{self.out_option} {str(self.path)!r}: use a name without line breaks and control characters"
             )
         try:
             object.__setattr__(self, "path", self.path.expanduser())
-        except RuntimeError as error:  # a user who is not known
+        except RuntimeError as error:  # an unknown user
             raise DataError(
                 f"{self.out_option} {str(self.path)!r}: {error}: choose another place with {self.out_option}"
             ) from None
@@ -127,16 +127,16 @@ class RunDirectory:
         A folder that an earlier version made under the learner's former name is continued.
 
         Args:
-            learner: Its name.
+            learner: Name of the learner.
             rounds: Rounds of an episode.
         """
         former = self.episodes / f"{former_name(learner)}-{rounds}"
-        # Unlike a path's own method, this one takes names that are too long.
+        # Unlike a path's own method, this one accepts names that are too long.
         return former if os.path.isdir(former) else self.episodes / f"{learner}-{rounds}"
 
     @contextlib.contextmanager
     def locked(self, command: str) -> Iterator[None]:
-        """Make the folder, and keep other runs out of it for as long as the context lasts.
+        """Make the folder, and keep other runs out of it inside this context.
 
         Args:
             command: Command of this run, for other readers.
@@ -168,8 +168,8 @@ class RunDirectory:
             asked: Options that decide the trained agent, as plain data.
             fresh: Start over: remove the files of an earlier run, and nothing else.
             growing: Name of a number in ``asked`` that may be larger than it was.
-            deciding: Entries of ``asked`` that have to agree with an earlier run's, whose others stay as they
-                are; all by default.
+            deciding: Entries of ``asked`` that must agree with an earlier run's; its other entries stay as
+                they are. All by default.
 
         Returns:
             Whether an earlier run is continued.
@@ -248,7 +248,7 @@ class RunDirectory:
                 f"{name} was {shown(old, 80)}, now {shown(new, 80)}" for name, old, new in different[:3]
             )
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-            # Whoever only wants a part of what is there to agree wants the rest of it kept.
+            # A run that requires only some entries to agree wants the earlier work kept.
             restart = f", or start over there with {self.fresh_option}" if deciding is None else ""
             raise DataError(
                 f"{self.path} was made with other options ({listed}{more}): choose another place with "
@@ -270,7 +270,7 @@ def folder_name(text: str) -> str:
 
 
 def _is_ours(content: Mapping[str, Any]) -> bool:
-    """Whether a ``run.json`` is of a run, and not of some other program."""
+    """Whether a ``run.json`` belongs to a run, and not to some other program."""
     kind = content.get("kind")
     if kind is not None:
         return kind in _KINDS
@@ -286,7 +286,7 @@ def differences(before: Any, now: Any, place: str = "") -> list[tuple[str, Any, 
 
     Args:
         before: Mappings, lists, numbers, texts and ``None``.
-        now: The like.
+        now: Data of the same kinds.
         place: Path of both, for nested data.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):

@@ -17,14 +17,14 @@ from collapipe_env.errors import DataError, shortened
 from collapipe_env.files import parse_json
 
 LOCK_NAME = ".lock"
-"""Of the lock file. It stays when a run ends, so that no run can lock a file that another just removed."""
+"""Name of the lock file. It stays after a run, so that no run locks a file that another just removed."""
 _LONGEST = 4096
 """Bytes of a lock file that are read."""
 
 if sys.platform == "win32":
     import msvcrt
 
-    # Windows keeps others from reading what is locked: a byte far behind the text is.
+    # Windows keeps others from reading locked bytes, so a byte far behind the text is locked.
     _PLACE = 2**30
 
     def _try_lock(descriptor: int) -> bool:
@@ -48,9 +48,9 @@ else:
 
 @contextlib.contextmanager
 def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
-    """Keep other runs out of a folder for as long as the context lasts.
+    """Keep other runs out of a folder inside this context.
 
-    The lock goes with the process, however that ends; a file that a dead process left locks nobody out.
+    The lock ends with the process, even a killed one; the file of a dead process locks nobody out.
 
     Args:
         folder: The folder, which exists.
@@ -71,7 +71,7 @@ def only_run_in(folder: Path, command: str, out_option: str) -> Iterator[None]:
 
 
 def _opened(path: Path, out_option: str) -> int:
-    """Open the lock file, but nothing through a link: what it points to would be emptied."""
+    """Open the lock file, but never through a link, whose target would be emptied."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     other = DataError(f"{path} is not a regular file: remove it, or choose another place with {out_option}")
     if path.is_symlink():  # for a clear message, and where O_NOFOLLOW is missing
@@ -124,7 +124,7 @@ def _holder(descriptor: int) -> str:
     try:
         about = parse_json(os.read(descriptor, _LONGEST))
         pid, host, since, command = (_printable(about[key]) for key in ("pid", "host", "since", "command"))
-    except (ValueError, TypeError, KeyError):  # written only now, or by somebody else
+    except (ValueError, TypeError, KeyError):  # still being written, or not by this package
         return "another process"
     return f"process {pid} on {host} since {since} ({command})"
 

@@ -37,7 +37,7 @@ from collapipe_env.schedulers import LEARNED, Factory
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped
 
 FORMAT = 4
-"""Of an episode's file; episodes in another format are measured again."""
+"""Format of an episode's file; episodes in another format are measured again."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ class EvaluationPlan:
 
     Attributes:
         scenario: The scenario.
-        schedulers: Names, ``"agent"`` for the learned one.
-        agents: Files of the learned one, one for each training run.
+        schedulers: Names, ``"agent"`` for the learned scheduler.
+        agents: Files of the learned scheduler, one for each training run.
         episodes: Held-out episodes that each scheduler plays.
         rounds: Rounds of an episode.
         learner: ``"real"``, ``"surrogate"`` or a registered name.
-        folder: Where finished episodes are kept.
+        folder: Folder of finished episodes.
         threads: Threads of PyTorch in each process.
         factories: Schedulers given as Python objects, by name.
         own_learner: Source of a user's own learner, from which other processes register it: its factory, or
             its place in a file or module.
         samples: Continuations that each trained model writes at the end of the first episode; only of a task
             that writes text, with the learner ``"real"``.
-        save_models: Keep the trained language model of each first episode as a folder in Hugging Face format;
-            with the learner ``"real"`` only.
-        seeds: Seed of each episode; by default those of the held-out episodes of these numbers.
-        blind: The schedulers receive no state, and decide from the observation alone.
+        save_models: Whether to keep the trained language model of each first episode as a folder in Hugging
+            Face format; with the learner ``"real"`` only.
+        seeds: Seed of each episode; by default those of the held-out episodes.
+        blind: Whether schedulers receive no state, and decide from the observation alone.
     """
 
     scenario: Scenario
@@ -171,10 +171,10 @@ def evaluate_all(
     Args:
         plans: Plans to evaluate, each in a folder of its own.
         workers: Processes on this machine, or the executor that plays the episodes.
-        tolerant: Leave out a scheduler in a scenario that it cannot play, and continue with the rest. This is
-            not stored, so the next run tries again. Data and files that cannot be used still end everything,
-            but an agent of the zoo that does not fit a scenario does not.
-        lines: Print a line for each episode that ends.
+        tolerant: Whether to leave out a scheduler in a scenario that it cannot play, and continue with the
+            rest. This is not stored, so the next run tries again. Unusable data and files still end
+            everything, except an agent of the zoo that does not fit a scenario.
+        lines: Whether to print a line for each episode that ends.
 
     Returns:
         The outcome of each plan.
@@ -183,9 +183,9 @@ def evaluate_all(
         CollaPipeError: If a scheduler cannot be built or fails, or a file cannot be read or written.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
-    # Names that were registered here mean nothing in another process: it gets what they stand for.
+    # Names that were registered here mean nothing in another process, so it gets their factories.
     plans = [replace(plan, factories={**registered(plan.schedulers), **plan.factories}) for plan in plans]
-    # Episode by episode, so that an interrupted evaluation has something of everything.
+    # Episode by episode, so that an interrupted evaluation has some episodes of every scheduler.
     units = sorted((unit for plan in plans for unit in _units(plan)), key=lambda unit: unit.episode)
     missing = [unit for unit in units if not _finished(unit)]
     executor: Executor = LocalExecutor(workers) if isinstance(workers, int) else workers
@@ -266,7 +266,7 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
     fits = fits_digest() if plan.learner == "surrogate" else ""
-    learner = former_name(plan.learner)  # the real one's results of before count
+    learner = former_name(plan.learner)  # results under the real learner's former name still count
     common: tuple[object, ...] = (
         FORMAT,
         collapipe_env.__version__,
@@ -310,17 +310,17 @@ def _unusual(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:
-    """Everything on which a scheduler's decisions depend besides its name and the package's version."""
+    """Everything on which a scheduler's decisions depend apart from its name and the package's version."""
     if code is None:
         shipped = is_shipped(name)
         file = agent_path(name) if shipped else plan.agent_of(run) if name == LEARNED else None
         return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
     if code.digest is None:
-        return secrets.token_bytes(16)  # nobody knows whether it is still the same: measured in every call
+        return secrets.token_bytes(16)  # it may have changed: measured in every call
     try:
         fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
     except SchedulerError:
-        return secrets.token_bytes(16)  # nothing old is taken for its results; playing it says what is wrong
+        return secrets.token_bytes(16)  # no stored result is used; playing it reports the fault
     return f"{code.digest}\0{fingerprint}".encode()
 
 
@@ -345,7 +345,7 @@ def _finished(unit: Unit) -> bool:
 def _work(unit: Unit, on_round: Any) -> None:
     plan = unit.plan
     compute_in_threads(plan.threads)
-    if plan.own_learner is not None and plan.learner not in LEARNERS:  # in a process of its own
+    if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
         register_learner_again(plan.learner, plan.own_learner)
     code = own_code(unit.scheduler, plan.factories)
     if code is not None and code.digest != unit.source:
@@ -357,7 +357,7 @@ def _work(unit: Unit, on_round: Any) -> None:
     if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     unit.files.remove_unfinished_model()
-    # A model that was kept before stays with its episode: it is trained and kept anew.
+    # An episode that kept its model before keeps it again, newly trained.
     keeps_model = unit.keeps_model or unit.files.model.exists()
     played = play_episode(
         unit.scheduler,

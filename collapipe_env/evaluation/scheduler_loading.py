@@ -49,7 +49,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def full_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return full names of schedulers: ``graph`` becomes ``zoo:graph``, as does every agent of the zoo.
+    """Return full names of schedulers: ``graph`` becomes ``zoo:graph``, and so for every agent of the zoo.
 
     A scheduler of exactly that name takes precedence, including one registered in this process.
 
@@ -96,7 +96,7 @@ def make_scheduler(
     Raises:
         ScenarioError: If there is no such scheduler; the message names the nearest.
         SchedulerError: If a user's own scheduler cannot be imported or built.
-        CheckpointError: If one of the zoo cannot be read or does not fit.
+        CheckpointError: If an agent of the zoo cannot be read or does not fit.
     """
     if name not in factories:
         name = _full_name(name)
@@ -116,7 +116,7 @@ def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnC
     """Return the code of a user's own scheduler; ``None`` for the package's own and for other names.
 
     Args:
-        name: Its name.
+        name: Name of the scheduler.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
@@ -134,12 +134,12 @@ def own_code(name: str, factories: Mapping[str, Factory] = NO_FACTORIES) -> OwnC
 def load_scheduler(
     name: str, scenario: Scenario, agent: Path | None, factories: Mapping[str, Factory] = NO_FACTORIES
 ) -> Scheduler:
-    """Like :func:`make_scheduler`, with ``"agent"`` for the learned one in the file ``agent``.
+    """Like :func:`make_scheduler`, with ``"agent"`` for the learned scheduler in the file ``agent``.
 
     Args:
-        name: Its name.
+        name: Name of the scheduler.
         scenario: The scenario to schedule.
-        agent: File of the learned one.
+        agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
@@ -155,7 +155,7 @@ def load_scheduler(
 
 
 def _agent(source: str | Path, scenario: Scenario) -> Scheduler:
-    # Imported late: the libraries of agents are slow to import and the others do not need them.
+    # Imported late: the libraries of agents are slow to import, and other schedulers do not need them.
     from collapipe_env.agents.learned.agent_loading import load_agent
 
     return load_agent(source, scenario)

@@ -59,7 +59,7 @@ class SlurmExecutor:
 
     @property
     def apart(self) -> bool:
-        """Files travel, in submitit's folder: the only one that has to be on a shared disk."""
+        """True: only submitit's folder has to be on a shared disk."""
         return True
 
     @property
@@ -69,7 +69,7 @@ class SlurmExecutor:
 
     @property
     def where(self) -> str:
-        """Jobs, and submitit's folder."""
+        """The number of jobs and submitit's folder, in words."""
         kind = "Slurm jobs" if self.cluster == "slurm" else "jobs of submitit on this machine"
         return f"{self.jobs} {kind} at once, with files in {self.folder}"
 
@@ -124,7 +124,7 @@ class Resumable:
         return run_errand(errand, through=submitit.core.utils.UncompletedJobError)
 
     def checkpoint(self, errand: Errand) -> Any:
-        """Return what submitit puts back into the queue."""
+        """Return the submission that submitit puts back into the queue."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self, errand)
@@ -143,7 +143,7 @@ class _Run:
     def __init__(self, executor: SlurmExecutor, work: Work, tasks: Sequence[Any], hooks: Hooks) -> None:
         self._executor, self._work, self._tasks, self._hooks = executor, work, tasks, hooks
         self._engine = executor.prepared()
-        # Slurm itself holds back what is beyond --processes; submitit's processes here would all start.
+        # Slurm itself holds back jobs beyond --processes; submitit's local processes would all start at once.
         self._window = LARGEST_ARRAY if executor.cluster == "slurm" else executor.jobs
         self._waiting = iter(range(len(tasks)))
         self._pending: dict[Any, int] = {}

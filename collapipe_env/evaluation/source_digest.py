@@ -1,4 +1,4 @@
-"""Digest of Python source, by which a scheduler is measured again after its code was edited."""
+"""Digest of Python source; a scheduler is measured again after the digest of its code has changed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ LIBRARIES = frozenset(
 )
 """Folders of Python's own modules and of installed packages, which are not the user's own code."""
 _PACKAGE = "collapipe_env"
-"""Its version counts by itself; its source does not."""
+"""This package: its version counts separately, its source does not."""
 
 
 def source_digest(path: Path, module: str | None = None) -> str:
     """SHA-256 of a source file and of the user's own modules that it imports, directly or through others.
 
-    Imports are read, not executed. Imports of files below the same root count: beside the file, or in the
-    folder that a module's dotted name starts from. Libraries are not read through: of an installed package
-    the file itself counts, and names, sizes and times of the package's others.
+    Imports are read, not executed. Only imported files below one root count: the file's folder, or the folder
+    in which a module's dotted name starts. Libraries are not followed: for a file of an installed package,
+    the digest covers that file, and the names, sizes and times of the package's other files.
 
     Args:
         path: The source file.
@@ -44,7 +44,7 @@ def source_digest(path: Path, module: str | None = None) -> str:
         try:
             found[file] = file.read_bytes()
         except OSError:
-            continue  # what cannot be read cannot be imported either, and importing says so
+            continue  # an unreadable file cannot be imported either, and the import says so
         if not installed:
             waiting += _imported(file, found[file], root)
     digest = hashlib.sha256()

@@ -29,7 +29,7 @@ from collapipe_env.evaluation.resampling import (
 from collapipe_env.scenario import Scenario
 
 Results = Mapping[str, Sequence[EpisodeResult]]
-"""Each scheduler's episodes, in the same order for all; of several training runs, one run after the other."""
+"""Each scheduler's episodes, in the same order for all; several training runs follow one another."""
 
 TARGET_SHARE = 0.9
 """Share of the best scheduler's fall of the loss at which the target is set by default."""
@@ -65,10 +65,10 @@ class Summary:
         delay_iqm_rounds: Mean, over episodes, of the interquartile mean of an episode's round delays [s].
         difference: :func:`yardstick` over the reference scheduler's in the same episode, less 1; NaN
             without a reference.
-        improvement: Probability that it is below the reference scheduler's in the same
-            episode, ties counting half; NaN without a reference, and of the reference itself.
-        rank: Rank by it among the schedulers in the same episode, 1 being the shortest; NaN for
-            one that does not pass the energy gate.
+        improvement: Probability that its :func:`yardstick` is below the reference scheduler's in the same
+            episode, ties counting half; NaN without a reference, and for the reference itself.
+        rank: Rank by :func:`yardstick` among the schedulers in the same episode, 1 being the shortest; NaN
+            for a scheduler that fails the energy gate.
         delay_p95: 95th percentile of the round delay [s].
         time_to_target: Simulated time to the target loss.
         energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
@@ -121,7 +121,7 @@ class Summary:
 
     @property
     def label(self) -> str:
-        """Its own name, with the number of training runs and marked if it uses the edge server's compute."""
+        """Its own name, with the number of training runs and a mark if it uses the edge server's compute."""
         return label_of(self.title, self.server_blocks, self.runs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,8 +133,8 @@ def by_run(results: Sequence[EpisodeResult], value: Callable[[EpisodeResult], fl
     """One value of each episode, (R, E): a row for each training run, episodes by number.
 
     Args:
-        results: Episodes of one scheduler, the same of all runs.
-        value: Taken of each.
+        results: Episodes of one scheduler, the same for all runs.
+        value: Function of an episode.
     """
     runs = [[r for r in results if r.run == run] for run in dict.fromkeys(r.run for r in results)]
     return np.array([[value(r) for r in sorted(run, key=lambda r: r.episode)] for run in runs], dtype=float)
@@ -148,8 +148,8 @@ def mean_delay(result: EpisodeResult) -> float:
 def yardstick(result: EpisodeResult) -> float:
     """Number by which schedulers are compared [s], the lower the better.
 
-    The mean round delay; where a scenario opens participation or local steps, the simulated time per unit of
-    progress, because the shortest rounds train least there.
+    It is the mean round delay; where a scenario opens participation or local steps, the simulated time per
+    unit of progress, because the shortest rounds train least there.
     """
     own = result.seconds_per_progress
     return mean_delay(result) if math.isnan(own) else own
@@ -160,16 +160,16 @@ def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[E
 
     Args:
         results: Episodes of one scheduler.
-        reference: The same episodes of the reference; of several runs of it, their mean counts.
+        reference: The same episodes of the reference; the mean over its runs counts.
     """
     difference: Floats = by_run(results, yardstick) / by_run(reference, yardstick).mean(axis=0) - 1.0
     return difference
 
 
 def ranks(results: Results) -> dict[str, list[float]]:
-    """Rank of each scheduler by :func:`yardstick` in each episode, 1 being the shortest; ties share theirs.
+    """Rank of each scheduler by :func:`yardstick` in each episode, 1 being the shortest; ties share a rank.
 
-    Of several training runs, their mean counts.
+    The mean over several training runs counts.
     """
     if not results:
         return {}
@@ -184,7 +184,7 @@ def gate_of(results: Sequence[EpisodeResult]) -> Gate:
 
 
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
-    """The target loss [nat] and a sentence about it: the scenario's own, else :func:`default_target`."""
+    """The target loss [nat] and a sentence about it: the scenario's own, or :func:`default_target`."""
     target = scenario.dynamics.target_loss
     origin = "set by the scenario"
     if target is None:
@@ -201,8 +201,8 @@ def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
 def default_target(episodes: Results) -> float:
     """A target loss that every useful scheduler can reach and none starts at.
 
-    Of the fall from the untrained model's loss to the lowest final (smoothed) loss of any scheduler,
-    both means over episodes, ``TARGET_SHARE`` has been done there.
+    It lies at ``TARGET_SHARE`` of the fall from the untrained model's loss to the lowest final (smoothed)
+    loss of any scheduler, both means over episodes.
 
     Args:
         episodes: Each scheduler's episodes.
@@ -258,11 +258,11 @@ def summarise(
     """The summary of one scheduler's episodes.
 
     Args:
-        results: At least one; of several training runs, the same episodes of each.
+        results: Episodes, at least one; for several training runs, the same ones of each.
         target: Target loss [nat].
         reference: The same episodes of the reference scheduler; none for no differences.
-        places: The scheduler's rank in each; none for no ranks.
-        gate: What :func:`gate_of` said, if it was asked already.
+        places: The scheduler's rank in each episode; none for no ranks.
+        gate: Result of :func:`gate_of`, if it is known already.
     """
 
     def over(value: Callable[[EpisodeResult], float]) -> Estimate:
@@ -270,7 +270,7 @@ def summarise(
 
     delays = by_run(results, mean_delay)
     difference = improvement = Estimate(math.nan)
-    if results is reference:  # no difference to itself, and no interval of it
+    if results is reference:  # no difference from itself, and no interval
         difference = Estimate(0.0)
     elif reference:
         difference = estimate(relative_differences(results, reference))

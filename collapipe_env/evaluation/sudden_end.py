@@ -10,13 +10,13 @@ from typing import NoReturn
 
 @contextlib.contextmanager
 def no_sudden_end(applies: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """While this lasts, ``os._exit`` raises ``SystemExit``, as ``sys.exit`` does.
+    """Inside this context, ``os._exit`` raises ``SystemExit``, as ``sys.exit`` does.
 
-    It would end the whole run, without results, without a message, and with the status that the code chose.
-    Processes that the code forks may end as they like.
+    Otherwise it would end the whole run without results or a message, with a status of the code's choice.
+    Processes that the code forks may still call it.
 
     Args:
-        applies: Whether a call of ``os._exit`` in this process is refused; called at that moment.
+        applies: Called at each ``os._exit`` in this process; says whether to refuse it.
     """
     end, process = os._exit, os.getpid()
 

@@ -27,7 +27,7 @@ NOTHING = Estimate(math.nan)
 IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
 """Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
 FEW = 5
-"""Schedulers up to which a narrow terminal shows a column for each."""
+"""Most schedulers for which a narrow terminal shows a column each."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Page:
         below: Lines below it.
         headers: Names and units of the columns.
         lines: The rows; with none, only title and lines are shown.
-        important: Names of the columns that are kept first where not all of many rows' fit.
-        counting: Rows that count; the others, at the end, stand below a line. All by default.
+        important: Names of the columns to keep first where a table of many rows is too wide.
+        counting: Number of rows that count; the rest stand below a line at the end. All by default.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Page:
         return self.lines[: self.counting], () if self.counting is None else self.lines[self.counting :]
 
     def markdown(self) -> str:
-        """All of it in Markdown."""
+        """The page in Markdown."""
         text = [f"## {self.title}", ""]
         if self.lines:
             names = [f"{name} ({unit})" if unit else name for name, unit in self.headers]
@@ -70,13 +70,13 @@ class Page:
         return "\n".join([*text, "\n\n".join(self.below), ""])
 
     def print(self, console: Console) -> None:
-        """Print it: a row for each scheduler, in whatever form the terminal is wide enough for.
+        """Print the page with a row for each scheduler, in a form that fits the terminal's width.
 
-        Where it is too narrow for all columns, a few schedulers get a column each, and many keep their rows
-        but lose the less important columns.
+        Where the terminal is too narrow for all columns, a few schedulers get a column each. Many schedulers
+        keep their rows but lose the less important columns.
 
         Args:
-            console: Where to.
+            console: Console to print to.
         """
         if not self.lines:
             console.print("\n".join([self.title, *self.below]), markup=False)
@@ -107,12 +107,12 @@ class Page:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A table in Markdown; its first columns stand on the left, the others on the right.
+    """A table in Markdown; its first columns are aligned left, the others right.
 
     Args:
         heads: Titles of the columns.
         rows: Cells of each row.
-        left: Columns that stand on the left.
+        left: Number of columns that are aligned left.
     """
     marks = "---|" * left + "---:|" * (len(heads) - left)
     first, *others = (_marked([*map(str, line)]) for line in (heads, *rows))
@@ -123,7 +123,7 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     """The table of schedulers in one scenario.
 
     Args:
-        summaries: A row each, those that fail the energy gate last.
+        summaries: Summaries of the schedulers, those that fail the energy gate last.
         title: Heading.
         below: Lines below it.
     """
@@ -195,7 +195,7 @@ def _fitting(
 
 
 def _only(lines: list[list[Cell]], kept: Sequence[int]) -> list[list[Cell]]:
-    """Some cells of each line; the line between rows has a single one."""
+    """Some cells of each line; the line between rows has a single cell."""
     return [[line[i] for i in kept[: len(line)]] for line in lines]
 
 
@@ -205,7 +205,7 @@ def _fits(console: Console, table: Table) -> bool:
 
 
 def _upright(console: Console, lines: list[list[Cell]]) -> Iterator[Table]:
-    """Tables with a column for each scheduler, as many schedulers at a time as the terminal is wide."""
+    """Tables with a column for each scheduler, as many schedulers at a time as fit the terminal."""
     headers, waiting = lines[0], lines[1:]
     while waiting:
         for count in range(len(waiting), 0, -1):

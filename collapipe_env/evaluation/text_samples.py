@@ -8,7 +8,7 @@ from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.labels import counted
 
 KINDS = {"prompt": "beginning", "document": "the document", "greedy": "greedy", "top_p": "top-p 0.9"}
-"""Fields of a sample and what stands before them."""
+"""Fields of a sample and their labels."""
 NOTHING = "(nothing: it ended at once)"
 
 

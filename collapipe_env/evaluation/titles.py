@@ -17,12 +17,12 @@ from collapipe_env.schedulers import LEARNED, Factory
 def own_titles(
     names: Sequence[str], scenario: Scenario, agent: Path | None, factories: Mapping[str, Factory]
 ) -> dict[str, str]:
-    """Titles of the user's own schedulers among those that play together, as told apart by what was typed.
+    """Titles of the user's own schedulers among those that play together, made unique by the typed names.
 
     Args:
-        names: Everybody who plays.
+        names: Names of all schedulers that play.
         scenario: The scenario that they schedule.
-        agent: File of the learned one.
+        agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
@@ -41,22 +41,22 @@ def own_titles(
             else:
                 titles[name] = package_title(name)
         except CollaPipeError:
-            continue  # it does not play, which is told where it should have
+            continue  # it cannot play, which is reported when it should
     told = told_apart(titles, [name for name in codes if name in titles])
     return {name: told[name] for name in codes if name in told}
 
 
 def told_apart(titles: Mapping[str, str], own: Sequence[str]) -> dict[str, str]:
-    """The same titles, with what was typed added to those of the user's own that are not the only one.
+    """The titles, with the typed name added to those of the user's own schedulers that are not unique.
 
     Args:
         titles: Title of each scheduler by its name.
-        own: Names of the user's own among them.
+        own: Names of the user's own schedulers among them.
     """
     counts = Counter(titles.values())
     clashing = [name for name in own if counts[titles[name]] > 1]
     files = {name: name.replace("\\", "/").rpartition("/")[2] for name in clashing}
-    # The folder is left out where no other folder's file is called alike.
+    # The folder is left out where no other folder has a file of that name.
     sources = {_source(name) for name in clashing}
     alike = Counter(source.rpartition("/")[2] for source in sources)
     told = dict(titles)

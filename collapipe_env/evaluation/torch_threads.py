@@ -53,13 +53,13 @@ class _OnImport(MetaPathFinder):
 
 
 def compute_in_threads(count: int) -> Callable[[], None]:
-    """Let PyTorch compute in so many threads, from now on or from its import on.
+    """Let PyTorch compute in this many threads, from now on or from its import on.
 
     Args:
         count: Threads, at least 1.
 
     Returns:
-        A function that gives PyTorch the threads that it had before, or that it began with.
+        A function that restores PyTorch's earlier number of threads, or the one that it began with.
     """
     if "torch" in sys.modules:
         import torch

@@ -24,7 +24,7 @@ def files_below(folder: Path) -> Files:
     """Return all files below a folder.
 
     Args:
-        folder: The folder; an empty result if there is none.
+        folder: The folder; the result is empty if it does not exist.
     """
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -37,7 +37,7 @@ def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files below a folder, in order, each whole or not at all.
 
     Args:
-        folder: The folder; made where it is missing.
+        folder: The folder; created if it is missing.
         files: The files.
 
     Raises:
@@ -52,7 +52,7 @@ def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
 
 @dataclass(frozen=True)
 class EpisodeParcel:
-    """Files of a finished episode, on their way to the process that asked for it.
+    """Files of a finished episode, on their way to the process that requested it.
 
     Attributes:
         files: The files of its folder.
@@ -61,7 +61,7 @@ class EpisodeParcel:
     files: Files
 
     def store(self, unit: Unit) -> None:
-        """Put them where the episode would have written them itself.
+        """Write the files to the places where the episode itself would have written them.
 
         Args:
             unit: The episode.
@@ -76,7 +76,7 @@ class EpisodeParcel:
             inside = {name.partition("/")[2]: content for name, content in model.items()}
             write_below(own.new_model, inside)
             own.keep_model()
-        # Written last: where it stands, the episode is finished.
+        # Written last: its presence marks the episode as finished.
         figures = files.pop(own.figures.name)
         write_below(unit.plan.folder, {**files, own.figures.name: figures})
 
@@ -89,7 +89,7 @@ class UnitParcel:
         unit: The unit.
         work: Plays a unit, and writes into the folder of its plan.
         agent: Content of the learned scheduler's file.
-        keeps_model: Whether the trained model is kept: asked for, or of an earlier run and to be replaced.
+        keeps_model: Whether the trained model is kept, on request or to replace that of an earlier run.
     """
 
     unit: Unit
@@ -101,7 +101,7 @@ class UnitParcel:
         return str(self.unit)
 
     def play(self, on_round: Any) -> EpisodeParcel:
-        """Play the unit in a folder of its own, and return what it wrote there."""
+        """Play the unit in a folder of its own, and return the files that it wrote there."""
         unit = self.unit
         with tempfile.TemporaryDirectory(prefix="collapipe-") as folder:
             plan = replace(unit.plan, folder=Path(folder) / "evaluation")
@@ -122,7 +122,7 @@ def packed(unit: Unit, work: Callable[[Unit, Any], None]) -> UnitParcel:
 
     Args:
         unit: The unit.
-        work: Plays it.
+        work: Plays the unit.
 
     Raises:
         DataError: If the learned scheduler's file cannot be read.
@@ -142,13 +142,13 @@ def _play(parcel: UnitParcel, on_round: Any) -> EpisodeParcel:
 def execute_apart(
     work: Callable[[Unit, Any], None], executor: Executor, units: Sequence[Unit], hooks: Hooks
 ) -> None:
-    """Play units on an executor whose workers may lie where this process's files are not.
+    """Play units on an executor whose workers may lack access to this process's files.
 
     Args:
         work: Plays a unit, and writes into the folder of its plan.
         executor: The executor.
         units: The units to play.
-        hooks: Functions to call on events, by unit; ``done`` is given the episode's files.
+        hooks: Functions to call on events, by unit; ``done`` receives the episode's files.
 
     Raises:
         CollaPipeError: As for :meth:`~collapipe_env.evaluation.executor.Executor.run`.

@@ -36,7 +36,7 @@ from collapipe_env.schedulers import Scheduler
 TUNING_SEED = 1_000_000_000
 """Seed of the first episode that candidates play; training, validation and evaluation use others."""
 CHECK_SEED = 1_050_000_000
-"""Seed of the first episode of the check of the best one."""
+"""Seed of the first episode on which the best candidate is checked."""
 SEEDS_EACH = 10_000
 """Episodes set aside for each seed of a search."""
 OVER_BUDGET = 1e9
@@ -50,9 +50,9 @@ class Trial:
     Attributes:
         scalars: Its scalars by name.
         delay: Mean delay of a round in each episode (E,) [s].
-        priced: The same with the energy queues that are left at the end, ``(V sum T + L(end)) / (V rounds)``
-            (E,) [s]: the sum of DSSRA's objectives over all rounds. Delay saved with energy over budget is no
-            gain in it.
+        priced: Mean delay with a price for the energy queues left at the end, ``(V sum T + L(end)) / (V
+            rounds)`` (E,) [s]: the sum of DSSRA's objectives over all rounds. Delay saved with energy over
+            budget is no gain here.
         energy_excess: Worst node's time-average energy over its budget, less 1 (E,).
         backlog_slope: Growth of the largest queue over the last half (E,) [budgets a round].
         rounds: Rounds of an episode.
@@ -79,7 +79,7 @@ class Trial:
         """Relative difference of the priced delay to another candidate's in the same episodes.
 
         Args:
-            other: The other one.
+            other: The other candidate.
         """
         return estimate(np.asarray(self.priced) / np.asarray(other.priced) - 1.0)
 
@@ -87,7 +87,7 @@ class Trial:
         """Relative difference of the mean delay to another candidate's in the same episodes.
 
         Args:
-            other: The other one.
+            other: The other candidate.
         """
         return estimate(np.asarray(self.delay) / np.asarray(other.delay) - 1.0)
 
@@ -100,9 +100,9 @@ class TuningPlan:
         scenario: The scenario, long enough for the rounds.
         scheduler: Name of the scheduler, which reads the scenario's section ``dssra_plus``.
         names: Scalars to search.
-        candidates: Candidates in all.
-        episodes: Episodes that each plays.
-        check_episodes: Fresh episodes for the best one.
+        candidates: Number of candidates.
+        episodes: Episodes that each candidate plays.
+        check_episodes: Fresh episodes for the best candidate.
         rounds: Rounds of an episode.
         seed: Seed of the draws and of the episodes.
         folder: Folder of finished candidates.
@@ -134,9 +134,9 @@ class Tuned:
     """Outcome of a search.
 
     Attributes:
-        trials: All candidates in order; the first one is neutral.
-        best: Index of the one with the least score.
-        check: The best one and the neutral one on fresh episodes; ``None`` if the best one is neutral.
+        trials: All candidates in order; the first is neutral.
+        best: Index of the candidate with the lowest score.
+        check: The best and the neutral candidate on fresh episodes; ``None`` if the best is neutral.
     """
 
     trials: tuple[Trial, ...]
@@ -152,16 +152,16 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate to be played: a task of its own.
+    """One candidate to be played, as a task.
 
     Attributes:
         place: ``"candidate 3"``, ``"check of the best"``.
         scheduler: Name of the scheduler.
         scenario: The scenario with the candidate's scalars.
-        scalars: These.
+        scalars: The candidate's scalars.
         seed: Seed of the first episode.
-        episodes: Episodes at once.
-        rounds: Rounds of each.
+        episodes: Number of episodes, played at once.
+        rounds: Rounds of each episode.
     """
 
     place: str
@@ -266,10 +266,10 @@ def play_candidate(
     Args:
         scheduler: Name of the scheduler.
         scenario: The scenario with the candidate's scalars.
-        scalars: These, for the record.
-        seed: Seed of the first episode; the next ones follow.
-        episodes: How many, all at once.
-        rounds: Rounds of each.
+        scalars: The candidate's scalars, for the record.
+        seed: Seed of the first episode; the next episodes have the next numbers.
+        episodes: Number of episodes, played at once.
+        rounds: Rounds of each episode.
         on_round: Called after each round.
 
     Raises:
@@ -390,7 +390,7 @@ def _read(file: Path, key: str, episodes: int) -> Trial | None:
 
 
 def ranked(trials: Sequence[Trial]) -> list[int]:
-    """Return the indices of candidates, those with the least scores first.
+    """Return the indices of candidates, lowest score first.
 
     Args:
         trials: The candidates.

@@ -15,7 +15,7 @@ from collapipe_env.evaluation.tuning_space import coordinates_of, neutral_scalar
 RANDOM_SHARE = 3
 """One in this many candidates is drawn at random, rounded up."""
 SPREAD = 0.2
-"""Standard deviation with which CMA-ES begins, of ranges of length 1."""
+"""Initial standard deviation of CMA-ES, in coordinates from 0 to 1."""
 
 Scalars = dict[str, float]
 """Values of the tuned scalars by name."""
@@ -24,7 +24,7 @@ Scalars = dict[str, float]
 class Search:
     """Proposes candidates, generation by generation; the same for the same seed and scores.
 
-    The first generation holds the neutral scalars and, to a third of all candidates, uniform draws in the
+    The first generation, a third of all candidates, holds the neutral scalars and uniform draws in the
     coordinates of :mod:`~collapipe_env.evaluation.tuning_space`. CMA-ES continues from the best of them.
 
     Args:
@@ -80,13 +80,13 @@ class Search:
         assert self._best is not None
         start = coordinates_of(self._best[1])
         if len(start) == 1:
-            # CMA-ES wants two coordinates: one that means nothing does no harm.
+            # CMA-ES needs two coordinates: a meaningless one does no harm.
             start = np.append(start, 0.5)
 
         def normal(*shape: int) -> FloatArray:
             return self._random.standard_normal(shape)
 
-        # Numbers of its own: those of NumPy's global generator anybody may draw from.
+        # Its own generator: other code may draw from NumPy's global one.
         options = {"bounds": [0.0, 1.0], "verbose": -9, "seed": math.nan, "randn": normal}
         self._strategy = cma.CMAEvolutionStrategy(start, SPREAD, options)
 

@@ -41,7 +41,7 @@ class Range(NamedTuple):
         return float(f"{value:.{DIGITS}g}")
 
     def coordinate(self, value: float) -> float:
-        """Return the coordinate of a value; one outside of the range counts as its nearer end."""
+        """Return the coordinate of a value; a value outside the range counts as the nearer end."""
         low, high = self._scaled(self.low), self._scaled(self.high)
         at = self._scaled(min(max(value, self.low), self.high))
         return (at - low) / (high - low)
@@ -69,7 +69,7 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         scenario: The scenario.
 
     Raises:
-        ScenarioError: If none of them has.
+        ScenarioError: If no scalar has an effect.
     """
     processes = dict(scenario.dynamics.processes)
     migration = processes.get("migration")

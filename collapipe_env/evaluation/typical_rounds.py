@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collapipe_env.rendering import RoundView
 
 BEST = 3
-"""Schedulers beside the reference and the agent where none are asked for."""
+"""Schedulers drawn besides the reference and the agent, unless some are requested."""
 HEAD, LEGEND, LEFT, TOP, FOOT, RIGHT = 62.0, 46.0, 150.0, 42.0, 62.0, 30.0
-"""Heights and widths in pixels: heading, middle of the legend in it, left margin, above, below and right of a
+"""Heights and widths in pixels: heading, middle of its legend, left margin, above, below and right of a
 chart."""
 NOTE = 16.0
 """Height of a line of explanation at the end."""
 WIDTH = 1400.0
-"""Of the longest chart in pixels."""
+"""Width of the longest chart in pixels."""
 ROW, LEAST_HEIGHT, MOST_HEIGHT = 15.0, 150.0, 420.0
 """Pixels of a chart's row, and of the lowest and highest chart."""
 LEAST_WIDTH = 0.2
-"""Of the longest chart; a chart that is shorter still gets a scale of its own."""
+"""Smallest share of the longest chart's width; a shorter chart gets a scale of its own."""
 
 
 def chosen(comparison: ScenarioComparison, asked: Sequence[str]) -> list[str]:
@@ -65,7 +65,7 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     """Draw the typical rounds one below the other.
 
     Args:
-        comparison: The scenario.
+        comparison: The comparison on a scenario.
         asked: Schedulers to draw; empty for the best few.
     """
     import matplotlib

@@ -1,4 +1,4 @@
-"""Progress of an evaluation: a bar over the rounds of all episodes, and a line for each that ends."""
+"""Progress of an evaluation: a bar over the rounds of all episodes, and a line for each finished episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UnitProgress:
-    """The progress bar over the rounds of all units, and a line for each that ends.
+    """The progress bar over the rounds of all units, and a line for each unit that ends.
 
     Args:
         units: All units.
@@ -50,7 +50,7 @@ class UnitProgress:
 
     def done(self, unit: Unit) -> None:
         """Show a unit that ended."""
-        self._bar.update(unit.plan.rounds - self._rounds[unit.key])  # those that nobody told of
+        self._bar.update(unit.plan.rounds - self._rounds[unit.key])  # rounds that were not reported
         if not self._lines:
             return
         result = unit.read()

@@ -59,7 +59,7 @@ def training_memory(workload: WorkloadSpec) -> TrainingMemory:
 
 
 def training_memory_of(scenario: Scenario) -> TrainingMemory:
-    """The same for a scenario, including the copies that devices need to continue after a failure.
+    """Return that form for a scenario, including the copies that devices need to continue after a failure.
 
     Args:
         scenario: The scenario.

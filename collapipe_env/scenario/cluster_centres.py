@@ -68,7 +68,7 @@ def place_clusters(
 def _free_candidate(
     cluster: ClusterSpec, centres: NDArray[np.float64], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64] | None, int]:
-    """Return the first candidate that keeps its distance from ``centres``, and how many were drawn."""
+    """Return the first candidate that keeps its distance from ``centres``, and the number drawn."""
     drawn = 0
     span = cluster.cu_distance_max_m - cluster.cu_distance_min_m
     for size in (64, TRIES_PER_CLUSTER - 64):  # a small batch is nearly always enough

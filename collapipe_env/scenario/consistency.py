@@ -28,7 +28,7 @@ cover 0.547 of a plane (Feder, 1980) and, in a narrow ring, 0.748 of its circumf
 MANY = 100
 """Smallest number of clusters for which :data:`DENSEST_PLACEMENT` applies."""
 SHOWN = 3
-"""Clusters that a message about memory lists before it only counts them."""
+"""Clusters that a message about memory lists before it only counts the rest."""
 
 
 def require_placement(scenario: Scenario) -> None:
@@ -134,7 +134,7 @@ def block_bytes(scenario: Scenario) -> float:
     """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha`` in 32 bits.
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
-    Where devices fail, the weights that the round began with are kept as well.
+    Where devices fail, they also keep the weights that the round began with.
 
     Args:
         scenario: Any scenario.

@@ -40,7 +40,7 @@ def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
     """Return decisions in the common order.
 
     Args:
-        decisions: Their names.
+        decisions: Names of the decisions.
 
     Raises:
         ValueError: If one is named twice, or one of CollaPipe's own is missing.

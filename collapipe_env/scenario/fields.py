@@ -27,7 +27,7 @@ def real(
 
     Args:
         meaning: Meaning of the number.
-        unit: Its unit, ``"1"`` for a pure number.
+        unit: Unit of the number, ``"1"`` for a pure number.
         ge: Smallest allowed value, included.
         gt: Lower bound, excluded.
         le: Largest allowed value, included.
@@ -71,7 +71,7 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
 
     Args:
         field: The list's name, for the message.
-        values: Its entries.
+        values: Entries of the list.
 
     Raises:
         ValueError: If two neighbours are equal or in descending order.
@@ -84,7 +84,7 @@ def require_ordered(field: str, values: Sequence[float]) -> None:
 
 
 def _range_text(ge: float | None, gt: float | None, le: float | None, lt: float | None) -> str:
-    """Return ``"range > 0, at most 1"`` and the like."""
+    """Return a range in words, such as ``"range above 0 and at most 1"``."""
     parts = []
     if ge is not None:
         parts.append(f"at least {ge:g}")

@@ -34,7 +34,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 def layered(
     base: Mapping[str, Any], own: Mapping[str, Any], task_fields: Mapping[str, Mapping[str, Any]], source: str
 ) -> dict[str, Any]:
-    """Replace fields of a base by those of a new task, of a named model, and by own ones, in this order.
+    """Replace fields of a base by those of a new task, then of a named model, then by own fields.
 
     Args:
         base: Sections of the preset or scenario to start from.
@@ -62,7 +62,7 @@ def layered(
     task = workload.get("task", model.get("task", before))
     needed = dict(task_fields.get(task, {})) if isinstance(task, str) and task != before else {}
     if "learning" in needed and base.get("learning", {}).get("proxy", {}) is None:
-        # Without a proxy there are no sizes of one to change.
+        # Without a proxy there are no proxy sizes to change.
         needed["learning"] = {key: value for key, value in needed["learning"].items() if key != "proxy"}
     inherited = merge(merge(base, needed), {"workload": model})
     traits = SHIPPED_TRAITS.get(task) if isinstance(task, str) else None

@@ -26,7 +26,7 @@ class Layout:
     """One draw of positions and device properties; all arrays are read-only.
 
     Where clusters differ in size, the surplus slots of the smaller ones are absent devices. Their values
-    are harmless: they stand on their CU (every gain is positive and finite, as of a hop of ``hop_min_m``),
+    are harmless: they stand on their CU (every gain is positive and finite, as for a hop of ``hop_min_m``),
     have an ordinary clock (no speed is zero), and offer no memory (no block fits).
 
     A device's power while computing at clock f is, vectorised,
@@ -133,7 +133,7 @@ def _draw(
         centre = rng.permutation(known_places())
     position = centre[:, None, :] + offset
     distance = np.hypot(centre[:, 0], centre[:, 1])
-    # Offsets, not positions: the hops do not feel the rounding of far-away centres.
+    # Offsets, not positions, so that the rounding of far-away centres does not affect the hops.
     nodes = np.concatenate([np.zeros((N, 1, 2)), offset], axis=1)
     hop = np.maximum(_pairwise_distance(nodes), cluster.hop_min_m)
     return Layout(

@@ -110,7 +110,7 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     plain = every_field(scenario)
     without_neutral_processes(plain, scenario.dynamics.processes)
     if not plain["dynamics"]["processes"]:
-        # So that a scenario without processes says, and has the digest of, what it did before there were any.
+        # A scenario without processes keeps the data and digest that it had before processes existed.
         del plain["dynamics"]["processes"]
     if plain["dynamics"]["time_base"] == "mixed":
         del plain["dynamics"]["time_base"]
@@ -135,7 +135,7 @@ def every_field(scenario: Scenario) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
     except PydanticSerializationError as error:
-        # Pydantic wraps whatever the fields' serializers raise, even a Ctrl-C that happens to come there.
+        # Pydantic wraps anything that the fields' serializers raise, even a Ctrl-C at that moment.
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise error.__cause__ from None
         raise
@@ -263,7 +263,7 @@ def scenario_from_text(text: str, source: str, name: str) -> Scenario:
 
     Args:
         text: The text of a scenario file.
-        source: Its place, for errors.
+        source: Place of the text, for errors.
         name: Name of the scenario if the text has none.
 
     Raises:
@@ -287,7 +287,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         position = getattr(error, "position", None)
         line = f", line {text[:position].count(chr(10)) + 1}" if isinstance(position, int) else ""
         raise ScenarioError(f"{source}{line}: {_one_line(str(error))}") from None
-    # A number or a nesting that no scenario has, or a tag such as !!bool on what is none.
+    # An impossible number or nesting, or a tag such as !!bool on another value.
     except (ValueError, RecursionError, KeyError) as error:
         raise ScenarioError(f"{source}: cannot be parsed as a scenario: {_one_line(str(error))}") from None
     if data is None:

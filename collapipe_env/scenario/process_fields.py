@@ -23,7 +23,7 @@ def _read(given: object) -> object:
     if not isinstance(given, Mapping):
         text = f"got {shown(given)}, but a mapping of processes to their fields is expected"
         raise InnerFieldError("", text)
-    # In one order, so that scenarios that say the same are equal.
+    # In a fixed order, so that scenarios with the same processes are equal.
     specs = ((name, _spec(name, fields)) for name, fields in sorted(given.items()))
     return tuple((name, spec) for name, spec in specs if spec is not None)
 
@@ -36,7 +36,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 def _spec(name: str, fields: object) -> Any:
     """Fields of a process as its ``Spec``; ``None`` where it is switched off, as a base's process may be."""
-    # Imported late: processes know of scenarios.
+    # Imported late: processes import scenarios.
     from collapipe_env.dynamics.process_registry import PROCESSES
 
     try:
@@ -70,7 +70,7 @@ def _spec(name: str, fields: object) -> Any:
         raise _fault(name, kind, error) from None
     for field, value in fields.items():
         read, place = getattr(spec, field), f"{name}.{field}"
-        # Texts and truth values are no numbers here, as in the other sections.
+        # Text and booleans are not accepted as numbers, as in the other sections.
         other = isinstance(value, str) or isinstance(value, bool) is not isinstance(read, bool)
         if isinstance(read, int | float) and other:
             raise InnerFieldError(place, f"got {shown(value)}, but expected {type(read).__name__}")
@@ -105,7 +105,7 @@ def without_neutral_processes(sections: dict[str, Any], pairs: tuple[tuple[str, 
 
     Args:
         sections: Plain data of a whole scenario, changed in place.
-        pairs: Its processes and their fields.
+        pairs: Processes of the scenario and their fields.
     """
     for name, spec in pairs:
         for field in dataclasses.fields(spec):

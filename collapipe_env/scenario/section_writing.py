@@ -130,7 +130,7 @@ def write_scalars(
         DataError: If it cannot be written.
     """
     text = _text_with(path, scenario, scalars, notes)
-    # The file that a link stands for, not the link.
+    # Write to the target of a link, not over the link.
     write_text(path.resolve(), text)
 
 

@@ -78,7 +78,7 @@ class TermValues(NamedTuple):
     chain: bool = False
 
 
-# 2 TFLOP/s in effect are a card of the T4's class at a quarter of its 8.1 TFLOP/s: 70 W, 16 GB.
+# An effective 2 TFLOP/s is a card of the T4's class (70 W, 16 GB) at a quarter of its 8.1 TFLOP/s.
 _METERED = TermValues(memory_bytes=16e9, energy_budget_j=20.0)
 TERMS = {
     "free": TermValues(),

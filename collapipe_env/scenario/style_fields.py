@@ -109,7 +109,7 @@ def require_heads(width: int, heads: int, kv_heads: int) -> None:
     Args:
         width: Model width, a multiple of ``heads``.
         heads: Attention heads.
-        kv_heads: Heads of keys and values; 0 for as many.
+        kv_heads: Heads of keys and values; 0 for as many as ``heads``.
 
     Raises:
         ValueError: If a head's width is odd, or the number of heads is not a multiple of ``kv_heads``.

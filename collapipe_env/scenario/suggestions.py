@@ -45,7 +45,7 @@ def hints_of(section: type | None) -> dict[str, Any]:
     """
     try:
         return {} if section is None else get_type_hints(section, include_extras=True)
-    except NameError:  # of a class that was made within a function
+    except NameError:  # the class was made inside a function
         return {}
 
 
@@ -72,7 +72,7 @@ def _entry(value: object, sequence: type, hint: object) -> str | None:
 
 
 def _fault_of(value: object, hint: Any) -> Mapping[str, Any] | None:
-    """The first fault of a value as one of a type."""
+    """The first fault of a value checked against a type; ``None`` if it fits."""
     try:
         TypeAdapter(hint).validate_python(value, strict=True)
     except ValidationError as error:

@@ -72,7 +72,7 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
     for item in error.errors(include_url=False):
         path = tuple(_path_in(data, item["loc"], item["type"]))
         faults.setdefault(path, []).append(item)
-    # Where an entry of a list is at fault, the list itself is only so as another branch of a union.
+    # Where an entry of a list is at fault, a fault of the list itself is only another branch of a union.
     above = {path[:length] for path in faults for length in range(1, len(path))}
     paths = [path for path in faults if path not in above]
     lines = [_line(path, faults[path], data, root) for path in paths[:SHOWN]]

@@ -190,7 +190,7 @@ class WorkloadSpec:
                     f"micro_batches holds {count}, which does not divide batch_size = {self.batch_size}; "
                     f"its divisors are {', '.join(map(str, _divisors(self.batch_size)))}"
                 )
-        # Registered tasks are asked when the scenario is priced: their code is not imported to read a file.
+        # Registered tasks are checked when the scenario is priced: reading a file does not import their code.
         traits = SHIPPED_TRAITS.get(self.task)
         if traits is not None and traits.decoder and self.decoder_blocks == 0:
             raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")

@@ -13,17 +13,17 @@ from collapipe_env.learners.base import Arrivals
 class MicroBatchArrivals:
     """Draws the survival of micro-batches in every local step.
 
-    Micro-batches survive independently of each other, so the number that does is binomial and any set of
-    that size is equally likely: two uniform numbers a cluster and local step are enough for both.
+    Micro-batches survive independently of each other, so the number of survivors is binomial, and all sets
+    of that size are equally likely. Two uniform numbers per cluster and local step draw both.
 
-    The same numbers are drawn whatever the allocation is, so that schedulers meet the same luck on the
-    same seed (common random numbers); at the same luck, more arrives where survival is likelier.
+    The numbers drawn do not depend on the allocation, so all schedulers meet the same luck on the same seed
+    (common random numbers). With the same luck, more micro-batches arrive where survival is likelier.
 
     Args:
         clusters: ``N``.
         local_steps: ``H``.
         max_micro_batches: Largest allowed ``M``.
-        backend: Where the arrays live.
+        backend: Backend of the arrays.
         lossy: False where the link mode never loses a micro-batch.
     """
 
@@ -36,7 +36,7 @@ class MicroBatchArrivals:
         self._count = backend.fuse(self._counted)
 
     def draw(self, seeds: Array, rounds: Array, survival: Array, micro_batches: Array) -> Arrivals:
-        """Return which micro-batches arrive; calling it again returns the same.
+        """Return the micro-batches that arrive; a second call returns the same.
 
         Args:
             seeds: The rows' seeds (E,).
@@ -63,7 +63,7 @@ class MicroBatchArrivals:
         return Arrivals(counts, whole, pick, self._most)
 
     def restored(self, arrivals: Arrivals) -> Arrivals:
-        """Arrivals that :meth:`draw` returned, from their numbers on the host.
+        """Rebuild the arrivals that :meth:`draw` returned from their numbers on the host.
 
         Args:
             arrivals: Arrivals in NumPy arrays, counts of int64.
@@ -77,11 +77,11 @@ class MicroBatchArrivals:
     def _counted(self, seeds: Array, rounds: Array, survival: Array, micro_batches: Array) -> Array:
         """The inverse of the binomial distribution function at uniform numbers (E, N, H), real numbers.
 
-        As :func:`collapipe_env.kernels.arrivals.arrivals`, but with the whole function in one table.
+        Same as :func:`collapipe_env.kernels.arrivals.arrivals`, but tabulates the whole function.
         """
         xp = namespace(survival)
         N, H = self._shape
-        # The second number of each pair would choose which ones arrive; only real training asks for that.
+        # The second number of each pair would choose which ones arrive; only real training needs that.
         u = xp.reshape(self._backend.uniform(seeds, rounds, 2 * N * H), (-1, N, H, 2))[..., 0]
         p, M = xp.astype(survival, u.dtype)[..., None], xp.astype(micro_batches, u.dtype)[..., None]
         counts = self._counts.like(u)

@@ -153,7 +153,7 @@ def commits_rates(scenario: Scenario) -> bool:
 def server_terms(scenario: Scenario) -> ServerTerms:
     """Terms on which a scenario's schedulers use the server."""
     values = term_values(scenario.server)
-    # The server keeps all activations, also where devices compute them anew.
+    # The server keeps all activations, even where devices recompute them.
     costs = workload_costs(scenario, recompute=False)
     return ServerTerms(
         tenants=values.tenants,
@@ -174,7 +174,7 @@ def migration_of(scenario: Scenario) -> Migration | None:
     if spec is None:
         return None
     costs = workload_costs(scenario)
-    # Moments that are kept in fewer bits travel as they are kept.
+    # Moments kept in fewer bits travel in those bits.
     bits = min(float(spec.moment_bits), costs.training_memory.kept_moment_bits)
     return Migration(
         MOMENTS * bits * costs.trained_block_parameters, spec.moments == "move", spec.route == "cu"
@@ -227,7 +227,7 @@ def action_codec(scenario: Scenario) -> ActionCodec:
 
 
 def _opened(scenario: Scenario) -> dict[str, Any]:
-    """Fields of an action box about decisions that a scenario opens; none where it opens none."""
+    """Fields of the action box for the decisions that a scenario opens; empty where it opens none."""
     names = tuple(name for name in scenario.decisions if name in OPENED)
     sits_out = "participation" not in names and may_sit_out(scenario)
     if not names and not sits_out:
@@ -312,7 +312,7 @@ def usual_round(scenario: Scenario) -> float:
         ),
         workload=dataclasses.replace(scenario.workload, local_steps=1),
         budgets=dataclasses.replace(scenario.budgets, per="round"),
-        # They ask for this delay themselves.
+        # These processes themselves depend on this delay.
         dynamics=dataclasses.replace(
             scenario.dynamics,
             processes=tuple(

@@ -1,4 +1,4 @@
-"""Feasibility of an allocation: every constraint of the scheduling problem, with the place of a fault."""
+"""Feasibility of an allocation: checks every constraint of the scheduling problem; errors name the place."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     require_shape("device_power", allocation.device_power, devices)
     require_shape("cu_power", allocation.cu_power, clusters)
     L = parameters.costs.blocks
-    # What a cluster that sits out says of its blocks and its share is not read.
+    # The blocks and the share of a cluster that sits out are not read.
     plays = check_participation(parameters, state, allocation)
     if allocation.local_steps is not None:
         check_local_steps(parameters, allocation, clusters)
@@ -73,7 +73,7 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
         check_split(parameters, allocation, clusters)
         check_server_memory(parameters, allocation, SLACK)
         held_by_server = np.asarray(allocation.server_blocks)
-    # Each count by itself, too: the sum of huge ones may wrap around to L.
+    # Check each count on its own, too: the sum of huge counts may wrap around to L.
     outside = ((allocation.blocks < 0) | (allocation.blocks > L)).any(axis=-1)
     refuse(
         ((allocation.blocks.sum(axis=-1) + held_by_server != L) & plays) | outside,
@@ -124,10 +124,10 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
 
 
 def check_costs(costs: RoundCosts) -> None:
-    """Refuse a round that would never end, or use up energy without end.
+    """Refuse a round whose delay or energy is not finite.
 
     Args:
-        costs: What a plan costs (E, ...), before anything is changed by it.
+        costs: Costs of the plans (E, ...), checked before any state changes.
 
     Raises:
         AllocationError: Names the environment (cluster and node).

@@ -24,7 +24,7 @@ def check_groups(state: SystemState, allocation: Allocation) -> None:
     """Groups: slots exist, shares are positive where used and sum to one in every stage with blocks.
 
     Raises:
-        AllocationError: Names field, place and what is allowed; so do the others.
+        AllocationError: Names field, place and what is allowed, as do the other checks of this module.
     """
     require_shape("stage", allocation.stage, state.present.shape)
     require_shape("sample_share", allocation.sample_share, state.present.shape)
@@ -32,7 +32,7 @@ def check_groups(state: SystemState, allocation: Allocation) -> None:
     stage, share = np.asarray(allocation.stage), np.asarray(allocation.sample_share)
     slots = np.arange(state.present.shape[-1])
     refuse((stage < -1) | (stage > slots[-1]), stage, "stage", f"a slot 0..{slots[-1]}, or -1")
-    # Also where nobody reads it: NaN and infinity would spread through sums.
+    # Checked even where unused: NaN and infinity would spread through sums.
     refuse(~((share >= 0.0) & (share <= 1.0 + 1e-9)), share, "sample_share", "a number from 0 to 1")
     member = stage[..., None, :] == slots[:, None]
     total = np.where(member, share[..., None, :], 0.0).sum(axis=-1)
@@ -42,10 +42,10 @@ def check_groups(state: SystemState, allocation: Allocation) -> None:
 
 
 def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
-    """Schedules: known, with room for at least one micro-batch, and orders that do not wait for each other.
+    """Schedules: known, with room for at least one micro-batch, and free of deadlock.
 
     Args:
-        allocation: A plan that names schedules; blocks and micro-batches are sound.
+        allocation: A plan that names schedules; its blocks and micro-batches are valid.
         slots: Shape (E, N, K).
     """
     require_shape("schedule", allocation.schedule, slots[:-1])
@@ -88,7 +88,7 @@ def check_schedule(allocation: Allocation, slots: tuple[int, ...]) -> None:
 
 
 def _orders_end(allocation: Allocation) -> np.ndarray:
-    """Whether each cluster's orders come to an end, whatever the times are (E, N, 1)."""
+    """True where a cluster's orders finish, whatever the durations (E, N, 1)."""
     from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
     shape, K = allocation.blocks.shape[:-1], allocation.blocks.shape[-1]
@@ -169,7 +169,7 @@ def check_server_memory(parameters: SystemParameters, allocation: Allocation, sl
     Args:
         parameters: Scalars of the scenario.
         allocation: A plan with split training whose blocks and mode are possible.
-        slack: Part of the memory by which rounding may exceed it.
+        slack: Share of the memory by which rounding may exceed it.
 
     Raises:
         AllocationError: Names the environment, what the plan needs and the most blocks that fit.

@@ -39,7 +39,7 @@ def check_recompute(parameters: SystemParameters, allocation: Allocation, cluste
 def check_participation(
     parameters: SystemParameters, state: SystemState, allocation: Allocation
 ) -> BoolArray:
-    """Participation: yes or no for every cluster where that is open, and somebody who can takes part.
+    """Participation: yes or no for every cluster where that is open; at least one able cluster takes part.
 
     Args:
         parameters: Scalars of the scenario.
@@ -55,7 +55,7 @@ def check_participation(
     """
     shape = state.uplink_gain.shape
     if allocation.participates is None:
-        # Those that cannot hold the encoder are refused for their memory.
+        # Clusters that cannot hold the encoder fail the memory check.
         return np.ones(shape, dtype=np.bool_)
     require_shape("participates", allocation.participates, shape)
     given = np.asarray(allocation.participates)
@@ -134,7 +134,7 @@ def check_clocks(
         parameters: Scalars of the scenario.
         allocation: A plan that caps clocks.
         devices: Shape (E, N, K).
-        slack: Part of the least cap by which rounding may go below it.
+        slack: Share of the least cap by which rounding may fall below it.
 
     Raises:
         AllocationError: If the scenario does not open the decision, or a cap is out of its range.
@@ -160,7 +160,7 @@ def check_clocks(
 def check_replication(
     parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]
 ) -> None:
-    """Replicas: a kind that there is for every cluster, where the scenario leaves that open.
+    """Replicas: a known kind for every cluster, where the scenario leaves that open.
 
     Args:
         parameters: Scalars of the scenario.
@@ -168,7 +168,7 @@ def check_replication(
         clusters: Shape (E, N).
 
     Raises:
-        AllocationError: If the scenario does not open the decision, or a number is no place of a kind.
+        AllocationError: If the scenario does not open the decision, or a number stands for no kind.
     """
     require_shape("replication", allocation.replication, clusters)
     given, terms = np.asarray(allocation.replication), parameters.replication

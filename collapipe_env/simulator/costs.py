@@ -64,7 +64,7 @@ class RoundCosts:
         allocation: The plan.
         migration: ``T_mig`` (..., N) [s], the time to move the moments of moved blocks before the first local
             step; ``None`` where a change of plan costs nothing.
-        moments: Fate of every block's moments before it (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
+        moments: Fate of every block's moments (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
             :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
         budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
         server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J],
@@ -118,7 +118,7 @@ class RoundCosts:
 
     @property
     def server_ratio(self) -> Array:
-        """The server's energy over its budget ``e_BS`` (...); ``None`` where it has none."""
+        """The server's energy over its budget ``e_BS`` (...); ``None`` where it has no budget."""
         if self.server_energy is None or self.server_budget_j is None:
             return None
         return namespace(self.server_energy).sum(self.server_energy, axis=-1) / self.server_budget_j
@@ -168,13 +168,13 @@ def round_costs(
         joules = encoder_energy(parameters.server, parameters.costs, allocation)
         costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
     if parameters.replication is not None:
-        # Imported here, as below: few scenarios have it, and it prices by this module's costs.
+        # Imported here, as below: few scenarios have replicas, and their module uses this one's costs.
         from collapipe_env.simulator.replica_costs import with_replicas
 
         costs = with_replicas(costs, parameters, state, allocation)
     if parameters.migration is None:
         return costs
-    # Imported here: few scenarios have it, and it prices by this module's costs.
+    # Imported here: few scenarios have migration, and its module uses this one's costs.
     from collapipe_env.simulator.migration_costs import with_migration
 
     return with_migration(costs, parameters, state, allocation)
@@ -233,7 +233,7 @@ class _Links(NamedTuple):
 
 
 class _Traffic(NamedTuple):
-    """Traffic of a micro-batch on the hops: airtimes of each node, both directions, and failures of all."""
+    """Traffic of a micro-batch on the hops: each node's airtime both ways, and failures of all hops."""
 
     hops: HopTimes
     crossings: Crossings | None
@@ -273,10 +273,10 @@ def general_round_costs(
 
     local_step = gpipe_makespan(elements, micro_batches)
     if allocation.schedule is not None:
-        # Imported here: those who play GPipe need not load the compiled schedules.
+        # Imported here: plans with GPipe need not load the compiled schedules.
         from collapipe_env.physics.schedules import chains
 
-        # A backward pass launches rho times as much as a forward pass: one of these is weight gradients'.
+        # A backward pass takes rho times the launches of a forward pass; one of them is for weight gradients.
         weight = graph.per_stage((costs.block_weight_flops / costs.block_forward_flops) * maths + launch)
         elements = chains.with_weight_gradients(elements, weight, server_weight, traffic.crossings)
         local_step = chains.scheduled_steps(parameters, allocation, graph, elements, local_step)
@@ -404,7 +404,7 @@ def _links(
     power, plays = allocation.node_power, players(allocation)
     if plays is not None:
         xp = namespace(share)
-        share = xp.where(plays, share, xp.ones_like(share))  # what is not read may be nothing at all
+        share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
     if interference_w is None:
         sent = radio.mean_active_power(power, graph.active)
         if plays is not None:

@@ -21,7 +21,7 @@ POWER_LEVELS = 6
 """Powers to choose from where more power can save energy: under ``arq``, by fewer repeats."""
 
 RARELY = 1e-3
-"""Blocks on average below which a device is too rarely seen to tell what it uses."""
+"""Average number of blocks below which a device works too rarely to estimate its use per block."""
 
 BISECTIONS = 50
 BANDWIDTH_STEPS = 12
@@ -29,32 +29,32 @@ REFINEMENTS = 2
 INTERFERENCE_STEPS = 2
 
 SHARPNESS = 8.0
-"""Prices are energy uses to this power: what counts is nearly the largest alone."""
+"""Prices are energy uses to this power, so that almost only the largest use counts."""
 
 LEAST_PRICE = 1e-9
-"""So that nodes which nothing was asked of do not go for nothing."""
+"""Least price, so that nodes not used so far are not free."""
 
 PRIOR = 6.0
-"""Rounds for which the uses of computing alone count in the first prices."""
+"""Weight of the uses of computing alone in the first prices, in rounds."""
 
 FEWEST_PRICED, MOST_PRICED, PRICED = 32, 192, 4096
-"""Rounds of a system that are played at prices and counted, the fewer the more systems there are."""
+"""Fewest and most counted rounds of a system in the search with prices, and their total over all systems."""
 
 CLOSE = 1.1
-"""A least use within this factor of what is known to be needed is not searched further."""
+"""A use within this factor of the known lower bound is not searched further."""
 
 WORK = 400_000_000
-"""Elementary steps of the search with prices; where it takes more, in huge systems, there is none."""
+"""Most elementary steps of the search with prices; huge systems that need more go without it."""
 
 
 class EnergySearch:
     """Least time-average energy of every node in sampled episodes, over budget.
 
-    Where clocks may be capped, they are as slow as may be: that saves energy, and delay does not count.
+    Where clocks may be capped, they run as slowly as allowed: that saves energy, and delay is ignored.
 
     Args:
         parameters: Scalars of the scenario.
-        sample: Its sampled rounds.
+        sample: Sampled rounds of the scenario.
     """
 
     def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
@@ -64,15 +64,15 @@ class EnergySearch:
             sample = replace(sample, state=slowest_state(sample.state, least))
         self.sample = sample
         state, costs = sample.state, parameters.costs
-        # Less power is less energy a bit, for the sender and for those it disturbs; only repeats change that,
-        # and radios that draw more than they emit.
+        # Less power means less energy per bit, for the sender and for the nodes it disturbs. The exceptions
+        # are repeats, and radios that draw more than they emit.
         ideal = parameters.radio_power == IDEAL_RADIO and parameters.d2d_snr_cap == np.inf
         levels = POWER_LEVELS if parameters.link_errors == "arq" or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
         self._relay_bits = parameters.numbers.relay_bits
         work = self._samples * (1.0 + costs.backward_over_forward) * costs.block_forward_flops
-        # The fewest micro-batches: every one costs launches and messages.
+        # The fewest micro-batches, because each costs launches and messages.
         self._micro_batches = parameters.micro_batch_choices[0]
         self._passes = float(costs.local_steps * self._micro_batches)
         extra = parameters.overheads
@@ -86,11 +86,11 @@ class EnergySearch:
         )
         self._cap = state.memory_cap[:: sample.rounds]
         self._uplink_use = self._split_bandwidth()
-        # The middle one of a system's episodes is searched for: in the worst ones one deep fade is all.
+        # The search is for a system's median episode: in the worst ones a single deep fade dominates.
         per_system = self._uplink_use.reshape(sample.systems, -1, parameters.clusters)
         self._uplink_of_system: FloatArray = np.median(per_system, axis=1)
         self._shares, _ = self._fill(sample.mean(self._block_use))
-        # No plans, whatever the loads they wait for, need less.
+        # Lower bound: no plan needs less, even one that waits for the lowest loads.
         _, computing = self._fill(
             self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1)
         )
@@ -106,18 +106,18 @@ class EnergySearch:
             priced = self._priced(systems, rounds)
             better = undecided[systems] & (priced.max(axis=-1) < best[systems].max(axis=-1))
             best[systems] = np.where(better[..., None], priced, best[systems])
-        # Of a system's episodes only the uplinks differ.
+        # The episodes of a system differ only in their uplinks.
         episodes = len(self._uplink_use) // self.sample.systems
         best = np.repeat(best, episodes, axis=0)
         best[..., 0] += self._uplink_use - np.repeat(self._uplink_of_system, episodes, axis=0)
         return best
 
     def _undecided(self, use: FloatArray) -> BoolArray:
-        """Clusters (S, N) over budget whose uses (S, N, K+1) are well above what is known to be needed."""
+        """Clusters (S, N) over budget whose uses (S, N, K+1) are well above the known lower bound."""
         return np.asarray(use.max(axis=-1) > np.maximum(1.0, CLOSE * self._needed))
 
     def _split_bandwidth(self) -> FloatArray:
-        """Uses of the CUs' budgets by their uplinks (E, N) when the shares of the band level them.
+        """Use of each CU's budget by its uplink (E, N), with shares of the band that equalise these uses.
 
         One split for all rounds of an episode; a cluster whose CU uses more of its budget gets more.
         """
@@ -157,10 +157,10 @@ class EnergySearch:
         return total
 
     def _fill(self, block_use: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Blocks of each device on average (S, N, K), and the use that they level (S, N).
+        """Average blocks of each device (S, N, K), and the common level of their uses (S, N).
 
-        Every device carries as many as bring it to the common level, at most what its memory holds. Without
-        transmit energy no plan and no mixture of plans does better.
+        Every device carries as many blocks as bring its use to the common level, at most what its memory
+        holds. Without transmit energy, no plan and no mixture of plans does better.
         """
         L = self.parameters.costs.blocks
         cap = self._cap.astype(np.float64)
@@ -171,11 +171,11 @@ class EnergySearch:
             enough = np.minimum(cap, level[..., None] / block_use).sum(axis=-1) >= L
             low, high = np.where(enough, low, level), np.where(enough, level, high)
         shares = np.minimum(cap, high[..., None] / block_use)
-        # What the last step is too much goes from all, so that the sum is exact.
+        # Scale all shares down by the excess of the last step, so that the sum is exact.
         return shares * (L / shares.sum(axis=-1, keepdims=True)), high
 
     def _mixed(self) -> FloatArray:
-        """Uses (S, N, K+1) when the rounds' plans are roundings of what devices carry on average."""
+        """Uses (S, N, K+1) when the plans of rounds are roundings of the devices' average blocks."""
         everything = np.arange(len(self._block_use))
         computing = self.sample.mean(self._block_use)
         shares, best = self._shares, np.full((*self._needed.shape, computing.shape[-1] + 1), np.inf)
@@ -186,17 +186,17 @@ class EnergySearch:
             best = np.where(better[..., None], use, best)
             if not self._undecided(best).any():
                 break
-            # What a device was seen to use for each of its blocks has its transmissions in it.
+            # The use per block measured in play includes transmissions.
             seen = use[..., 1:] / np.maximum(shares, RARELY)
             known = (shares > RARELY) & (seen > 0.0)
             shares, _ = self._fill(np.where(known, seen, computing))
         return best
 
     def _rounded(self, shares: FloatArray) -> IntArray:
-        """Whole blocks in every round (S F, N, K): each share rounded up or down, right on average.
+        """Whole blocks in every round (S F, N, K): each share rounded up or down, with the right mean.
 
-        Systematic rounding. Sums are cut to multiples of a power of two, and the offsets are such: nothing
-        is lost in the arithmetic, and no device gets more than its memory holds.
+        Systematic rounding. Cumulative sums are cut to multiples of a power of two, as the offsets are. The
+        arithmetic is therefore exact, and no device gets more than its memory holds.
         """
         L, F = self.parameters.costs.blocks, self.sample.rounds
         total = np.rint(np.cumsum(shares, axis=-1) * 2.0**20) * 2.0**-20
@@ -207,7 +207,7 @@ class EnergySearch:
         return blocks.astype(np.int64).reshape(-1, *shares.shape[1:])
 
     def _play(self, rows: IntArray, blocks: IntArray) -> FloatArray:
-        """Energy over budget, less the uplinks', of plans (R, N, K) in some rounds (R, N, K+1)."""
+        """Energy over budget without the uplinks (R, N, K+1), of plans (R, N, K) in the given rounds."""
         state = self.sample.state if len(rows) == len(self._block_use) else self.sample.state[rows]
         power = self._best_powers(state, blocks)
         clusters = blocks.shape[:-1]
@@ -227,7 +227,7 @@ class EnergySearch:
         return use
 
     def _best_powers(self, state: SystemState, blocks: IntArray) -> FloatArray:
-        """Power of each node (R, N, K+1) [W] with which its transmissions of a plan take least energy."""
+        """Power of each node (R, N, K+1) [W] that minimises the energy of its transmissions in a plan."""
         nodes = state.budget.shape
         power = np.full(nodes, self._powers[0])
         if len(self._powers) == 1:
@@ -269,19 +269,19 @@ class EnergySearch:
         return once * radio.expected_transmissions(exponent), once
 
     def _message_joules(self, power: float) -> float:
-        """Energy of a node's messages besides their bits, one each way for every micro-batch [J]."""
+        """Energy of a node's messages apart from their bits, one each way for every micro-batch [J]."""
         return 2.0 * self._passes * self.parameters.overheads.message_s * self._hop_power(power)
 
     def _hop_power(self, power: float) -> float:
-        """Power drawn while a node sends to another one [W].
+        """Power drawn while a node sends to another node [W].
 
-        The receiver's is in it, as if it were on the same budget.
+        It includes the receiver's power, as if both nodes shared one budget.
         """
         radios = self.parameters.radio_power
         return float(radio_power(power, radios.d2d_circuit_w, radios.efficiency) + radios.receive_w)
 
     def _affordable_rounds(self, systems: int) -> int:
-        """Rounds to play so many systems at prices, a multiple of those sampled; 0 for no search."""
+        """Rounds to play at prices for this many systems, a multiple of the sampled ones; 0 for no search."""
         if systems == 0:
             return 0
         L = self.parameters.costs.blocks
@@ -291,14 +291,14 @@ class EnergySearch:
         return int(min(wanted, most) // F * F)
 
     def _priced(self, systems: IntArray, rounds: int) -> FloatArray:
-        """Uses (P, N, K+1) of some systems when each round's plan is the cheapest at prices of energy.
+        """Uses (P, N, K+1) of the given systems when each round's plan is the cheapest at energy prices.
 
-        Prices follow the uses so far, so that the largest falls; plans follow the channels and loads. Half
-        as many rounds as are counted go before, to find the prices.
+        Prices follow the uses so far, which lowers the largest; plans follow the channels and loads. Half as
+        many further rounds are played first, uncounted, to find the prices.
 
         Args:
-            systems: Their numbers (P,).
-            rounds: Rounds to count, a multiple of those sampled.
+            systems: Numbers of the systems (P,).
+            rounds: Rounds to count, a multiple of the sampled ones.
         """
         F, uplinks = self.sample.rounds, self._uplink_of_system[systems]
         computing = (self._shares * self.sample.mean(self._block_use))[systems]
@@ -328,7 +328,7 @@ class EnergySearch:
         return repeated, once
 
     def _cheapest(self, rows: IntArray, links: tuple[FloatArray, FloatArray], price: FloatArray) -> IntArray:
-        """Blocks (R, N, K) of the plans of least energy at prices (R, N, K+1) in rounds with such links."""
+        """Blocks (R, N, K) of the plans of least energy at prices (R, N, K+1) in rounds with these links."""
         costs, state = self.parameters.costs, self.sample.state
         per_joule = price / state.budget[rows]
         sent = per_joule[..., None] * links[0] * self._samples

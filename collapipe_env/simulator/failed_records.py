@@ -10,24 +10,24 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 
 NOBODY = -1
-"""Stands for the device where none failed."""
+"""Placeholder for the device where none failed."""
 
 
 class FailedRounds(NamedTuple):
-    """Failures inside rounds, and what they did; rows are environments.
+    """Failures inside rounds, and their consequences; rows are environments.
 
     Attributes:
-        device: Device that failed inside the round (R, N), int; -1 where none did, or too late to matter.
-        at_s: ``t_f`` (R, N) [s] from the round's begin; infinite where none did.
+        device: Device that failed inside the round (R, N), int; -1 where none failed, or too late to matter.
+        at_s: ``t_f`` (R, N) [s] from the start of the round; infinite where none failed.
         credited: Local steps that were done and count (R, N), int.
-        tried_steps: Local steps that the old plan worked on until the failure (R, N), parts of one included.
+        tried_steps: Local steps that the old plan worked on until the failure (R, N), a partial one included.
         detect_s: ``T_det`` (R, N) [s].
         plan_s: ``T_plan`` (R, N) [s].
-        move_s: ``T_move`` (R, N) [s], with the rest of a migration that the failure cut.
+        move_s: ``T_move`` (R, N) [s], with the rest of a migration that the failure interrupted.
         replay_s: ``(H - done) T'_step`` (R, N) [s].
         collect_s: ``T_col'`` (R, N) [s].
         blocks: Blocks of each stage slot at the end of the round (R, N, K), int.
-        stage: Slot of each device then (R, N, K), int.
+        stage: Slot of each device at the end of the round (R, N, K), int.
         reset: Blocks whose moments start again from zero (R, N, L), bool.
         dropped: Clusters whose round is lost (R, N), bool.
     """
@@ -48,12 +48,12 @@ class FailedRounds(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """Rounds with what failures made of them.
+    """Changes that failures make to rounds.
 
     Attributes:
         cluster_delay: Added to ``T_n`` (R, N) [s].
         energy: Added to the energy of each node (R, N, K+1) [J].
-        failed: What happened.
+        failed: The failures.
     """
 
     cluster_delay: FloatArray

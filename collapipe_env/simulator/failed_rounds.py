@@ -1,7 +1,7 @@
 """Costs of rounds in which a device fails ([X]).
 
-Plans that are left are those of :mod:`collapipe_env.simulator.plans_left`; their steps and energies are
-:func:`round_costs`'s.
+:mod:`collapipe_env.simulator.plans_left` gives the plans after a failure; :func:`round_costs` gives their
+steps and energies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
 class Failures:
-    """Works out rounds in which devices fail.
+    """Prices rounds in which devices fail.
 
     Args:
         parameters: Scalars of the scenario.
@@ -31,18 +31,18 @@ class Failures:
     def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
         self._parameters, self._terms = parameters, terms
         self._block_bits = bits_of_block(parameters.costs)
-        # A change of plan inside a round moves what this module says, and no moments beforehand.
+        # This module prices the moves of a change of plan inside a round; nothing moves before it.
         still = replace(parameters, migration=None, local_steps_choices=None)
-        # The plan that is left sends no replicas in this round: a second failure counts in the next.
+        # The new plan sends no replicas in this round: a second failure counts only in the next.
         self._planned, self._left = (_of_steps(p) for p in (still, replace(still, replication=None)))
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
-        """Rounds with what failures make of them; ``None`` where none matters.
+        """Changes that failures make to rounds; ``None`` where no failure matters.
 
         Args:
             state: The systems before the rounds (R, ...), on the host.
             costs: The rounds without failures, on the host.
-            failing_s: Times at which devices fail (R, N, K) [s] from the round's begin; infinite for never.
+            failing_s: Times at which devices fail (R, N, K) [s], from the round's start; infinite for none.
         """
         allocation = costs.allocation
         first, at = self._first(costs, failing_s)
@@ -100,10 +100,10 @@ class Failures:
         """Delays and energies of the replays.
 
         Args:
-            failed: Completed in the rows at hand.
-            rounds: These rows.
-            costs: The whole batch without failures.
-            after: Costs of the plans that are left with one local step (R, ...).
+            failed: Failures; the rows of ``rounds`` are completed in place.
+            rounds: Rows with a failure.
+            costs: Costs of the whole batch without failures.
+            after: Costs of the plans after the failures, with one local step (R, ...).
             sent: Seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
         """
         rows, state, steps = rounds.rows, rounds.state, rounds.steps
@@ -129,7 +129,7 @@ class Failures:
                 spent = spent + power[r, n] * seconds.sum(axis=1) + p.receive_w * seconds.sum(axis=0)
             else:
                 spent[0] += power[r, n, 0] * costs.relay[row, n]
-                # Losing a device makes no round shorter: nobody knows before the end that nothing will come.
+                # Losing a device never shortens a round: only its end shows that nothing will come.
                 ends = max(ends, costs.cluster_delay[row, n])
             delay[row, n] = ends - costs.cluster_delay[row, n]
             joules[row, n] = spent - costs.energy[row, n]
@@ -137,7 +137,7 @@ class Failures:
 
 
 def _of_steps(parameters: SystemParameters) -> tuple[SystemParameters, SystemParameters]:
-    """The scenario with one and with two local steps."""
+    """Parameters of the scenario with one and with two local steps."""
     other = parameters.other_costs
 
     def taking(steps: int) -> SystemParameters:

@@ -45,7 +45,7 @@ class FeasibilityReport:
 
     @property
     def worst_node(self) -> IntArray:
-        """The node of :attr:`least_use` (E, N), 0 the CU."""
+        """The node of :attr:`least_use` (E, N); 0 is the CU."""
         return np.asarray(self.energy_ratio.argmax(axis=-1))
 
     @property
@@ -114,9 +114,9 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     The report is about what plans can achieve, not about a policy. A policy that meets the budgets in the
     long run still begins with empty queues, and has used a few per cent more than its budgets after 100
     rounds. Near the border, a policy is therefore over budget in far more episodes than
-    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` it was 45 % against 6 % in the
-    same episodes. If only episodes count in which DSSRA uses more than 5 % above some budget
-    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios, and with a layout per
+    :attr:`FeasibilityReport.share` says: under DSSRA's bound with ``V = 1e-4`` the shares were 45 % and 6 %
+    in the same episodes. Counting only episodes in which DSSRA uses more than 5 % above some budget
+    (``energy_ratio_max`` over 1.05), the two agreed within 3 points in four scenarios; with a layout per
     episode the shares were 28 % and 16 % (``modelling_notes.md``). The search can also miss existing plans:
     in episodes in which devices spend most of their energy on the radio, the least use may come out a few per
     cent too high.
@@ -150,7 +150,7 @@ def warn_if_infeasible(scenario: Scenario) -> None:
 def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
     over = report.energy_ratio > 1.0
     often = over.sum(axis=0)
-    # Of equally frequent ones, that with the largest use.
+    # Of equally frequent nodes, the one with the largest use.
     cluster, node = np.unravel_index(
         int(np.lexsort((report.energy_ratio.max(axis=0).ravel(), often.ravel()))[-1]), often.shape
     )
@@ -190,7 +190,7 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
 
     Args:
         scenario: The scenario.
-        report: Its report, with some budget that cannot be met.
+        report: Report of the scenario, with some budget that cannot be met.
     """
     cu_ratio = float(report.energy_ratio[..., 0].max())
     device_ratio = float(report.energy_ratio[..., 1:].max())

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 def with_migration(
     costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
 ) -> RoundCosts:
-    """A round with the phase in which moments move, in front of its local steps.
+    """Costs of a round with the phase that moves moments before its local steps.
 
     Args:
         costs: The round without it.
         parameters: Scalars of the scenario, with migration.
-        state: The system; the costs are returned as they are where it carries no plan of a round before, as a
-            reference state.
+        state: The system; where it carries no earlier plan, as a reference state does not, the costs are
+            returned unchanged.
         allocation: The plan.
     """
     change = change_of_plan(parameters, state, allocation)
@@ -75,7 +75,7 @@ def change_of_plan(
 
 def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Handover:
     """Blocks that change hands, in a compiled loop where the arrays are NumPy's."""
-    # One state may stand for all plans: only the array form repeats it.
+    # One state may serve all plans: only the array form repeats it.
     if type(before) is not np.ndarray or before.ndim != 4 or before.shape != after.shape:
         return handover(before, present, after, moves)
     E, N, L, nodes = before.shape
@@ -91,7 +91,7 @@ def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Ha
 
 
 def _of_players(change: Handover, plays: Array) -> Handover:
-    """The handover without clusters that sit out: their devices do nothing, also where a holder has gone."""
+    """The handover without clusters that sit out: their devices do nothing, even where a holder has gone."""
     xp, each = namespace(plays), plays[..., None]
     nothing = (xp.zeros_like(array) for array in change)
     chosen = (each[..., None], each, each, each)
@@ -101,7 +101,7 @@ def _of_players(change: Handover, plays: Array) -> Handover:
 def phase_times(
     parameters: SystemParameters, state: SystemState, allocation: Allocation, change: Handover
 ) -> MovingTimes:
-    """Times of the phase; all clusters disturb each other by their old and new owners and their CUs.
+    """Times of the phase, in which the owners, old and new, and the CUs of all clusters interfere.
 
     Args:
         parameters: Scalars of the scenario, with migration.
@@ -139,7 +139,7 @@ def seconds_per_bit(
     def carried(gain: Array) -> tuple[Array, Array]:
         """SNRs and rates of hops."""
         snr = radio.d2d_snr(power, gain, noise)
-        # A node has no link to itself: an infinite SNR lets its time be zero instead of not a number.
+        # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
         snr = namespace(snr).where(snr > 0.0, snr, math.inf)
         return snr, radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
 
@@ -154,7 +154,7 @@ def seconds_per_bit(
 def _looped_phase(
     p: SystemParameters, rules: Migration, state: SystemState, power: Array, change: Handover
 ) -> MovingTimes | None:
-    """Times of the phase by a compiled loop; ``None`` but for NumPy arrays of as many states as plans."""
+    """Times of the phase by a compiled loop; ``None`` unless all are NumPy arrays, a state per plan."""
     arrays = (power, state.d2d_gain, state.cross_gain, change.moved, change.leaving, change.involved)
     if any(type(array) is not np.ndarray or len(array) != len(power) for array in arrays) or power.ndim != 3:
         return None

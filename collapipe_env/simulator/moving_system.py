@@ -1,4 +1,4 @@
-"""Layouts and processes of a batch of environments: what a round begins with, and how it moves on."""
+"""Layouts and processes of a batch of environments: their state before a round, and its change after it."""
 
 from __future__ import annotations
 
@@ -68,31 +68,31 @@ class MovingSystem:
 
     Args:
         scenario: The scenario of all rows.
-        costs: Priced workload: what a block needs of the memory.
+        costs: Priced workload, for the memory that a block needs.
         num_envs: ``E``.
-        backend: Where the arrays live.
+        backend: Backend of the arrays.
 
     Attributes:
         processes: Active processes, in the order in which they act.
-        carried: Arrays that they carry now (E, ...).
-        comes_and_goes: Whether one of them may send devices away.
-        may_lack_room: Whether one of them is the user's own, and may leave a cluster without memory for the
+        carried: Arrays that the processes carry now (E, ...).
+        comes_and_goes: Whether a process may send devices away.
+        may_lack_room: Whether a process is the user's own, and so may leave a cluster without memory for the
             encoder.
-        checked: Names of those that are the user's own, and whose results are looked at.
+        checked: Names of the user's own processes, whose results are checked (in NumPy only).
     """
 
     def __init__(self, scenario: Scenario, costs: WorkloadCosts, num_envs: int, backend: Backend) -> None:
         self._scenario, self._costs, self._backend = scenario, costs, backend
         self._devices = (scenario.clusters, scenario.max_devices)
         self.processes = active_processes(scenario)
-        # The first ones that never move are applied once, when an episode begins.
+        # The leading processes that never move are applied once, when an episode begins.
         self._still = 0
         while self._still < len(self.processes) and not self.processes[self._still].moves:
             self._still += 1
         self._moving = self.processes[self._still :]
         self._advancing = tuple(p for p in self._moving if p.moves)
         base = scenario.dynamics.time_base
-        # Those that are told T_ref in place of the delay.
+        # Processes that receive T_ref instead of the delay.
         self._steady = {
             p.name for p in self._advancing if base == "reference" or (base == "mixed" and not p.endogenous)
         }
@@ -102,7 +102,7 @@ class MovingSystem:
         self._own = tuple(p for p in self._advancing if p.name not in shipped)
         self.may_lack_room = any(p.name not in shipped for p in self.processes)
         self._limiting = tuple(p for p in self.processes if p.defines("limits") or p.defines("limits_under"))
-        # In NumPy: for tensors, the device would have to be waited for.
+        # Only in NumPy: checking tensors would mean waiting for the device.
         self.checked = {p.name for p in self.processes if p.name not in shipped and backend is NUMPY}
         self.comes_and_goes = any(p.sends_away for p in self.processes)
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
@@ -116,7 +116,7 @@ class MovingSystem:
         self._first = backend.array(np.zeros(num_envs, dtype=np.int64))
         self._advance = backend.fuse(self._advanced)
         self._see = backend.fuse(self._system)
-        # Rows that are not reset yet stand in the scenario's own layout.
+        # Rows that have not been reset use the scenario's own layout.
         fixed = scenario
         if scenario.cluster.layout != "fixed":
             fixed = scenario.with_overrides({"cluster.layout": "fixed"})
@@ -130,14 +130,14 @@ class MovingSystem:
 
         Args:
             rows: The rows.
-            seeds: Their seeds (R,) by component: the layout's and those of :attr:`streams`.
+            seeds: Seeds of the rows (R,) by component: the layout's and those of :attr:`streams`.
         """
         drawn = {name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()}
         self._start(laid_out(self._scenario, seeds["layout"], self._backend), rows, drawn)
 
     def _start(self, system: System, rows: Rows, seeds: Mapping[str, Array]) -> None:
         fresh: dict[str, Carried] = {}
-        # Under what moves, too, for the last processes, which read what the others have made.
+        # Moving processes are applied here too, for the last processes, which read what the others have made.
         moved = system
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
@@ -166,23 +166,23 @@ class MovingSystem:
         self._rest(self._base)
 
     def _rest(self, base: System) -> None:
-        """Clocks, powers and caps of the base, for as long as no process moves it."""
+        """Store clocks, powers and caps of the base, used while no process moves it."""
         self._at_rest = _clock(base), _power(base), memory_caps(self._costs, base.memory_bytes)
 
     def _numbers(self, process: Process, seeds: Array, rounds: Array) -> Array:
         return self._backend.uniform(seeds, rounds, process.numbers, process.factors)
 
     def advanced(self, state: SystemState, costs: RoundCosts) -> AllCarried:
-        """Carried state of the processes in the next round; nothing is changed.
+        """Carried state of the processes in the next round; changes nothing.
 
         Args:
             state: The system before the round just played (E, ...).
             costs: Costs of the round.
 
         Raises:
-            ScenarioError: If a user's own process returns something else than `begin` did, or, in
-                NumPy, a number that is not finite (tensors are looked at when a state is loaded: here the
-                device would have to be waited for).
+            ScenarioError: If a user's own process returns other names, shapes or types than `begin` did, or,
+                in NumPy, a number that is not finite (tensors are checked when a state is loaded: a check
+                here would mean waiting for the device).
         """
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._own:
@@ -249,7 +249,7 @@ class MovingSystem:
         )
 
     def _shown(self, carried: AllCarried) -> AllCarried:
-        """Arrays that may be known before the round, of processes that show any."""
+        """Arrays that may be known before the round, from the processes that show any."""
         return {
             name: {key: array for key, array in carried[name].items() if key not in hidden}
             if hidden
@@ -258,7 +258,7 @@ class MovingSystem:
         }
 
     def _applied(self, process: Process, system: System, carried: Carried) -> System:
-        """The system under one process more."""
+        """The system with one more process applied."""
         found = process.apply(system, carried)
         if process.name in self.checked:
             require_system(process, found, system)
@@ -290,9 +290,9 @@ class MovingSystem:
         return gains, known, system, (clock, power, caps)
 
     def estimate(self, truth: SystemState, carried: AllCarried) -> SystemState:
-        """State as schedulers get it: the state itself where everything is known and shown.
+        """State that schedulers receive: the state itself where everything is known and shown.
 
-        Memory and presence are the truth's: plans are decoded against them.
+        Memory and presence are always the true ones, because plans are decoded against them.
 
         Args:
             truth: The system before a round (E, ...).
@@ -328,9 +328,9 @@ class MovingSystem:
         return together
 
     def failures(self) -> list[tuple[Array, float | None]]:
-        """Times after which devices fail (E, N, K) [s], and the seconds that the round lasts in their clock.
+        """Times after which devices fail (E, N, K) [s], and the round's seconds in the process's clock.
 
-        These are ``None`` where the clock is the round's own.
+        The seconds are ``None`` where that clock is the round's own.
         """
         moments: list[tuple[Array, float | None]] = []
         for process in self._failing:
@@ -353,7 +353,7 @@ class MovingSystem:
         self._seeds, self._base, self._at_rest, self.carried = kept
 
     def get_state(self) -> Tree:
-        """Seeds, layouts and what processes carry, on the host; see :mod:`collapipe_env.state_trees`."""
+        """Seeds, layouts and carried arrays, on the host; see :mod:`collapipe_env.state_trees`."""
         host = self._backend.host
         return {
             "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},
@@ -367,7 +367,7 @@ class MovingSystem:
         }
 
     def set_state(self, tree: Tree) -> None:
-        """Go on from a state of :meth:`get_state` that has been checked; cannot fail."""
+        """Continue from a checked state of :meth:`get_state`; cannot fail."""
         array = self._backend.array
         self._seeds = {name: array(values) for name, values in tree["seeds"].items()}
         self._base = System(
@@ -404,7 +404,7 @@ class MovingSystem:
 
 
 def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
-    """Names of the random streams: one a process, and one for each part of it that draws inside a round."""
+    """Names of the random streams: one per process, and one for each part that draws inside a round."""
     names = [p.name for p in processes]
     for part in ("interrupt", "estimate"):
         names += [f"{p.name}/{part}" for p in processes if p.defines(part)]
@@ -412,7 +412,7 @@ def _streams(processes: tuple[Process, ...]) -> tuple[str, ...]:
 
 
 POWER_FIELDS = ("speed", "flops_per_cycle", "switched_capacitance", "active_power", "full_speed")
-"""Fields of a system that compute power follows from, in the order of its formula."""
+"""Fields of a system that determine compute power, in the order of the formula's arguments."""
 
 
 def _clock(system: System) -> Array:
@@ -424,18 +424,18 @@ def _power(system: System) -> Array:
 
 
 def _without_memory(system: System, caps: Array) -> tuple[System, Array]:
-    """The system with no memory on devices that are away, and its caps: nothing fits them."""
+    """The system without memory on devices that are away, and its caps, 0 for these devices."""
     memory = where(system.present, system.memory_bytes, 0.0)
     return system._replace(memory_bytes=memory), where(system.present, caps, 0)
 
 
 def staying(present: Array, left: Array, order: Array, caps: Array, blocks: int) -> Array:
-    """Devices that are there (R, N, K): those left, and as many of the others as the encoder needs.
+    """Devices that stay (R, N, K): those that do not leave, and as many others as the encoder needs.
 
     Args:
-        present: Devices that are there before anybody goes (R, N, K), bool.
-        left: Of these the ones that do not go (R, N, K), bool.
-        order: Of those who go the ones with the smallest numbers stay (R, N, K), >= 0.
+        present: Devices that are present before any leaves (R, N, K), bool.
+        left: Present devices that do not leave (R, N, K), bool.
+        order: Leaving devices with the smallest numbers are kept first (R, N, K), >= 0.
         caps: Blocks that fit the memory of each device (R, N, K), int.
         blocks: Encoder depth ``L``.
     """
@@ -460,7 +460,7 @@ def _limited(system: System, caps: Array, limits: Limits, costs: WorkloadCosts) 
         system: The system without them.
         caps: Blocks that fit its memories (R, N, K).
         limits: The limits.
-        costs: What a block needs of the memory.
+        costs: Priced workload, for the memory that a block needs.
     """
     xp = namespace(system.speed)
     if limits.memory_bytes is not None:

@@ -1,7 +1,7 @@
-"""Checks of what the methods of a user's own process return.
+"""Checks of the results of a user's own process.
 
-The processes of the package have tests instead. On tensors only arrays of the carried state are looked at:
-for their numbers, the device would have to be waited for.
+The package's own processes have tests instead. For tensors, only the shapes and types of carried arrays are
+checked: reading their numbers would mean waiting for the device.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collapipe_env.dynamics.system import System
 from collapipe_env.errors import ScenarioError
 
 _LIKE = {"small_scale": "link_gain", "known_gain": "link_gain", "device_edge_ratio": "present"}
-"""Arrays of a system that may be missing, and others of their shape."""
+"""Arrays of a system that may be missing, each with another array of its shape."""
 _POSITIVE = ("speed", "full_speed", "link_gain", "server_share")
 _ANYWHERE = ("cu_position", "device_offset")
 
 
 def require_arrays(process: Process, carried: Carried, rows: int) -> None:
-    """Refuse what `begin` may not return."""
+    """Refuse an invalid result of `begin`."""
     _require_mapping(process, "begin", carried)
     for name, values in carried.items():
         shape = getattr(values, "shape", None)
@@ -35,7 +35,7 @@ def require_arrays(process: Process, carried: Carried, rows: int) -> None:
 
 
 def require_like(process: Process, found: Carried, before: Carried) -> None:
-    """Refuse what `advance` may not return: other names, shapes or types than before."""
+    """Refuse a result of `advance` with other names, shapes or types than before."""
     _require_mapping(process, "advance", found)
     for name in {**before, **found}:
         old, new = before.get(name), found.get(name)
@@ -62,7 +62,7 @@ def require_caps(process: Process, limits: object) -> None:
     for name, values in (("clock", limits.clock), ("memory_bytes", limits.memory_bytes)):
         if values is None:
             continue
-        # NaN does not fit either.
+        # NaN fails either comparison.
         fits, range_ = (
             (values > 0.0, "shares in (0, 1]") if name == "clock" else (values >= 0.0, "bytes, at least 0")
         )
@@ -96,11 +96,11 @@ def require_system(process: Process, found: object, before: System) -> None:
 
 
 def require_price(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
-    """Refuse a price that is none, or would shorten a round.
+    """Refuse a price of another type, or one that would shorten a round.
 
     Args:
         process: The process.
-        found: What its `price` returned.
+        found: Result of its `price`.
         energy_shape: (E, N, K+1).
     """
     if not isinstance(found, Price):
@@ -111,7 +111,7 @@ def require_price(process: Process, found: object, energy_shape: tuple[int, ...]
 
 
 def require_interruption(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
-    """Refuse events that are none, or would shorten a round; arguments as for :func:`require_price`."""
+    """Refuse an interruption as :func:`require_price` refuses a price; arguments as there."""
     if not isinstance(found, Interruption):
         raise ScenarioError(
             f"interrupt of the process {process.name!r} returned {type(found).__name__}: return "
@@ -127,11 +127,11 @@ def require_interruption(process: Process, found: object, energy_shape: tuple[in
 
 
 def require_moments(process: Process, found: Any, device_shape: tuple[int, ...]) -> None:
-    """Refuse times of failures that are none.
+    """Refuse invalid times of failures.
 
     Args:
         process: The process.
-        found: What its `failures` returned.
+        found: Result of its `failures`.
         device_shape: (E, N, K).
     """
     if _shape(found) != device_shape:
@@ -145,7 +145,7 @@ def require_moments(process: Process, found: Any, device_shape: tuple[int, ...])
 def _require_added(
     process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
 ) -> None:
-    """Look at delays and energies that are added; energies may be negative, say of harvested power."""
+    """Check delays and energies that are added; energies may be negative, for instance if harvested."""
     pairs = (("cluster_delay", energy_shape[:-1]), ("energy", energy_shape))
     for name, shape in pairs:
         values = getattr(found, name)

@@ -1,4 +1,4 @@
-"""The compiled way to the costs of a round, for batches of plain plans in NumPy arrays."""
+"""Compiled costs of a round, for batches of plain plans in NumPy arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLOSED: FloatArray = np.empty((0, 0, 0))
 
 
 class PlainCosts(NamedTuple):
-    """Rows that the compiled loop writes; :mod:`collapipe_env.kernels.plain_round` has their names."""
+    """Rows that the compiled loop writes; :mod:`collapipe_env.kernels.plain_round` names them."""
 
     rounds: FloatArray
     clusters: FloatArray
@@ -39,12 +39,12 @@ def plain_round_costs(
     allocation: Allocation,
     counted: Array | None = None,
 ) -> PlainCosts | None:
-    """Cost plain plans, or return ``None`` where the general form has to.
+    """Price plain plans; ``None`` where the general form is needed.
 
     Args:
         parameters: Scalars of the scenario.
         state: The system.
-        allocation: A plan without extensions. With one batch axis, the state's, the loop can take it.
+        allocation: A plan without extensions. The loop takes plans with one batch axis, the state's.
         counted: ``T_n`` of clusters that sit out (E, N) [s]; ``None`` where all take part.
     """
     blocks = allocation.blocks
@@ -63,7 +63,7 @@ def plain_round_costs(
     )
     uplink, listener = _edge_gains(state, state.uplink_gain)
     d2d = _real(state.d2d_gain)
-    # The same arrays where nothing else is known: the loop does not look at them then.
+    # Placeholders where rates are not committed: the loop does not use them then.
     known_uplink, known_listener, known_d2d = uplink, listener, d2d
     if parameters.committed and state.known_uplink_gain is not None:
         known_uplink, known_listener = _edge_gains(state, state.known_uplink_gain)
@@ -89,7 +89,7 @@ def plain_round_costs(
         return None
     if plan.opened.size and plan.opened.shape[1:] != clusters:
         return None
-    # One plan for many states, or many for one, is for the general form.
+    # The general form handles one plan for many states, or many plans for one state.
     pairs = (*nodes, K + 1)
     known = (clusters, clusters, pairs)
     expected = (*known, (E, N, N), *(blocks.shape,) * 3, nodes, (E,), *known)

@@ -1,6 +1,6 @@
 """Plans for the rest of a round after a device fails: new holders of blocks, and transfers ([X]).
 
-Failures are rare, so clusters that have one are worked out one by one on the host. The formulas are those of
+Failures are rare, so clusters with a failure are handled one by one on the host. The formulas are those of
 :mod:`collapipe_env.physics.recovery`.
 """
 
@@ -39,24 +39,24 @@ class PlansLeft:
     """Rows in which some cluster has a failure, and the plans with which they continue.
 
     Attributes:
-        rows: Their places in the batch (R,).
+        rows: Places of the rows in the batch (R,).
         where: Rows and clusters with a failure.
-        plan: Their plans before it (R, ...).
-        state: Their systems, as these plans run them (R, ...).
+        plan: Plans of the rows before the failure (R, ...).
+        state: Systems of the rows, as these plans run them (R, ...).
         steps: Local steps of each cluster (R, N).
-        holders: Devices that hold each block before it (R, N, L, K), bool.
-        transfers: What moves, by row and cluster, once plans that are left are filled in.
+        holders: Devices that hold each block before the failure (R, N, L, K), bool.
+        transfers: Transfers by row and cluster, filled in by :meth:`left_over`.
         seconds_per_bit: Airtime of a bit from node to node (R, N, K+1, K+1) [s].
 
     Args:
         owner: Scenario and terms.
-        state: Their systems before the rounds (R, ...).
-        costs: The whole batch without failures.
-        rows: Their places in it (R,).
+        state: Systems of the rows before the rounds (R, ...).
+        costs: Costs of the whole batch without failures.
+        rows: Places of the rows in the batch (R,).
         device: Device that fails in each cluster (R, N), -1 for none.
-        at: Time at which it does (R, N) [s].
-        done: Local steps that were complete by then (R, N), int, where they were counted; ``None`` works
-            them out from the times.
+        at: Time of the failure (R, N) [s].
+        done: Local steps that were complete by then (R, N), int, where they were counted; ``None`` derives
+            them from the times.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class PlansLeft:
             self._hosts = np.asarray(costs.replica_hosts[rows])
             terms = owner.parameters.replication
             assert terms is not None
-            # What is left keeps no replicas in this round: its memory is free of them.
+            # The plan after a failure keeps no replicas in this round, so they take no memory.
             self._needs = self._needs - kept_bytes(
                 self._hosts, terms.block_bytes * np.asarray(self.plan.device_blocks, dtype=np.float64)
             )
         moved = np.zeros_like(self._step_s) if costs.migration is None else costs.migration[rows]
         self._migration_s = moved
         self._begun_s = moved + costs.relay[rows]
-        # Devices that were idle may have to send later on, but not in this phase.
+        # Interference of the old plan: idle devices may have to send later on, but not in this phase.
         self.seconds_per_bit = np.asarray(
             seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])
         )
         self.where = tuple(zip(*(index.tolist() for index in np.nonzero(device != NOBODY)), strict=True))
 
     def left_over(self, failed: FailedRounds) -> tuple[Allocation, dict[tuple[int, int], FloatArray]]:
-        """Fill in plans that are left, and what moves.
+        """Find the plans after the failures, and the transfers.
 
         Args:
-            failed: Filled in, in the rows at hand.
+            failed: Failures; these rows are filled in.
 
         Returns:
             The plans (R, ...), and seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
@@ -152,7 +152,7 @@ class PlansLeft:
         return plan, sent
 
     def rest_s(self, r: int, n: int) -> float:
-        """Time that is left of a migration or of a relay of new weights at the failure [s].
+        """Time that a migration or a relay of new weights still takes at the failure [s].
 
         Args:
             r: Row.
@@ -169,7 +169,7 @@ class PlansLeft:
     def _replicas(self, r: int, n: int, done: int) -> IntArray:
         """Node that keeps a replica of each block of the device that failed (L,), -1 for none.
 
-        None has arrived before the first local step is complete.
+        No replica arrives before the first local step is complete.
         """
         before = self.holders[r, n]
         found = np.full(before.shape[0], NOBODY)
@@ -182,14 +182,14 @@ class PlansLeft:
         return found
 
     def fitting(self, failed: FailedRounds, plan: Allocation) -> tuple[Allocation, RoundCosts]:
-        """Plans that fit the devices' memories: with less in flight where that helps, else the old ones.
+        """Plans that fit the memories: less in flight where that helps, otherwise the old plans.
 
         Args:
-            failed: Clusters whose plan does not fit give their round up.
-            plan: Plans that are left.
+            failed: Failures; clusters whose plan does not fit drop their round.
+            plan: Plans after the failures.
 
         Returns:
-            The plans (R, ...), and their costs with one local step, unread in rounds that are given up.
+            The plans (R, ...), and their costs with one local step, not read for dropped rounds.
         """
         for attempt in range(2):
             one = self._owner.one_step(self.state, plan)
@@ -216,13 +216,13 @@ class PlansLeft:
         return replace(plan, **kept), one
 
     def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
-        """Slots of the devices that are left (K,); idle ones in those that are free, where stages are alone.
+        """Slots of the remaining devices (K,); idle ones take free slots if every stage is one device.
 
         Args:
             r: Row.
             n: Cluster.
             stage: Slots before (K,), -1 for none.
-            device: The one that failed.
+            device: Device that failed.
         """
         mine: IntArray = stage.copy()
         mine[device] = NOBODY
@@ -245,7 +245,7 @@ class PlansLeft:
         return plan.server_mode is None or plan.server_mode[r] != SEQUENTIAL
 
     def _segments(self, r: int, n: int, stage: IntArray) -> IntArray | None:
-        """Blocks of each stage slot after the failure (K,); ``None`` where those that are left lack memory.
+        """Blocks of each stage slot after the failure (K,); ``None`` where the remaining devices lack memory.
 
         Args:
             r: Row.
@@ -260,7 +260,7 @@ class PlansLeft:
         alone = bool((members.sum(axis=0) <= 1).all())
         if self._owner.terms.kind == "heavy" and alone:
             return self._replanned(r, n, stage, speeds, caps, usable)
-        # Devices that had no blocks help out, where the others lack memory.
+        # Devices without blocks help out where the others lack memory.
         for working in (usable & (old > 0), usable) if alone else (usable & (old > 0),):
             if (segments := _split(int(old.sum()), speeds, caps, working)) is not None:
                 return segments
@@ -282,7 +282,7 @@ class PlansLeft:
         plans = self.plan[np.full(len(found), r)]
         blocks, power = plans.blocks.copy(), plans.device_power.copy()
         blocks[:, n] = found
-        # As it is played: those that join send at full power.
+        # As when the plan is played, devices that join send at full power.
         held = np.where(stage >= 0, blocks[:, n, np.maximum(stage, 0)], 0)
         joined = (self.plan.device_blocks[r, n] == 0) & (held > 0)
         power[:, n] = np.where(joined, self._owner.parameters.power_max_w, power[:, n])
@@ -295,11 +295,11 @@ class PlansLeft:
         return found[int(costs.local_step[:, n].argmin())]
 
     def _caps(self, r: int, n: int, members: BoolArray) -> IntArray:
-        """Blocks that each stage slot can hold (K,), int: as many as its tightest member."""
+        """Blocks that each stage slot can hold (K,), int: as many as its tightest member can."""
         state, plan = self.state, self.plan
         caps = np.where(state.present[r, n], state.memory_cap[r, n], 0)
         if plan.schedule is not None or plan.stage is not None or plan.recompute is not None:
-            # Whatever a device's share and its micro-batches in flight: memory in proportion to the blocks.
+            # Memory grows with the blocks, whatever a device's share and its micro-batches in flight.
             needs = self._needs[r, n]
             held = plan.device_blocks[r, n]
             each = np.divide(needs, held, out=np.zeros_like(needs), where=held > 0)
@@ -310,7 +310,7 @@ class PlansLeft:
 
 
 def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -> IntArray | None:
-    """Blocks of all slots (K,), shared out among those at work; ``None`` where their memory lacks."""
+    """Blocks of all slots (K,), divided among the working ones; ``None`` where they lack memory."""
     if not working.any():
         return None
     found = within_memory(light_segments(total, speeds[working]), caps[working])
@@ -322,7 +322,7 @@ def _split(total: int, speeds: FloatArray, caps: IntArray, working: BoolArray) -
 
 
 def _with_caps(plan: Allocation) -> Allocation:
-    """A plan whose stages that join may have as many micro-batches in flight as the fullest of the others."""
+    """A plan in which joining stages get the largest cap on micro-batches in flight of the other stages."""
     if plan.caps is None:
         return plan
     most = np.maximum(plan.caps.max(axis=-1, keepdims=True), 1)
@@ -330,9 +330,9 @@ def _with_caps(plan: Allocation) -> Allocation:
 
 
 def _dealt(share: FloatArray, stage: IntArray) -> FloatArray:
-    """Shares of samples with those of devices that are gone dealt to the rest of their stage (K,)."""
+    """Shares of samples (K,), with the shares of lost devices dealt to the rest of their stage."""
     same = stage[:, None] == stage
-    # Who joins had none.
+    # A device that joins had no share.
     mine = np.where(same.sum(axis=-1) == 1, 1.0, share) * (stage >= 0)
     whole = (same * mine).sum(axis=-1)
     dealt: FloatArray = np.divide(mine, whole, out=np.zeros_like(mine), where=(stage >= 0) & (whole > 0.0))

@@ -8,14 +8,14 @@ from collapipe_env.arrays import FloatArray, IntArray
 
 
 def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks: int) -> IntArray:
-    """Segments of least price: those of the hops of their chain, and of each block where it is.
+    """Segments of least price: the sum of the chain's hops and of each block on its device.
 
     The chain visits the devices that hold blocks in the order of their index, from the CU (node 0) back to
     the CU. Exact.
 
     Args:
-        hop: Price of a hop to the next device and back (B, K+1, K+1), first the node nearer to the chain's
-            start; a chain's last hop leads to node 0.
+        hop: Price of a hop to the next device and back (B, K+1, K+1), indexed first by the node nearer to the
+            chain's start; a chain's last hop leads to node 0.
         block: Price of a block on each device (B, K).
         cap: Blocks that each device can hold (B, K), summing to at least ``blocks``.
         blocks: ``L`` >= 1.
@@ -26,8 +26,8 @@ def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks:
     B, K = block.shape
     L, most = blocks, min(int(cap.max()), blocks)
     rows = np.arange(B)
-    # Least price of a chain that ends at a node with so many blocks placed, and of one that has just come to
-    # a node which holds none yet.
+    # Least price of a chain that ends at a node with a number of blocks placed, and of a chain that has just
+    # reached a node and has placed no block on it yet.
     ends = np.full((K + 1, B, L + 1), np.inf)
     ends[0, :, 0] = 0.0
     arrives = np.full((K + 1, B, L + 1), np.inf)

@@ -31,9 +31,9 @@ class RoundRecord:
         costs: Delays, energies, memory, interference and element times.
         arrivals: Micro-batches whose gradients arrived.
         backlog: Normalised virtual queues after the round (E, N, K+1).
-        backlog_sum: Their sum over all nodes (E,), the server's queue included where it has one.
-        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), also
-            with the server's excess where it has a queue.
+        backlog_sum: Sum of the queues over all nodes (E,), including the server's where it has one.
+        energy_excess: Sum over all nodes of the round's energy above the allowance, in budgets (E,), with
+            the server's excess included where it has a queue.
         learning: Report of the learner after the round.
         half_duplex: Whether device-to-device hops served one direction at a time.
         interruption: Combined events of all processes inside the round; ``None`` where there can be none.
@@ -71,7 +71,7 @@ class RoundRecord:
 
     @property
     def granted(self) -> Array:
-        """Budgets granted to each node (E, N, K+1): none where a cluster sat out or a device was away."""
+        """Budgets granted to each node (E, N, K+1): 0 where a cluster sat out or a device was away."""
         each, present = self.costs.granted[..., None], self.state.present
         return concatenate((each, where(present, each, 0.0 * each)))
 

@@ -10,7 +10,7 @@ from collapipe_env.physics.parameters import SystemParameters
 
 
 def require_shape(name: str, value: Array, expected: tuple[int, ...]) -> None:
-    """Refuse an array of another shape.
+    """Refuse an array of the wrong shape.
 
     Raises:
         AllocationError: Names both shapes.
@@ -26,10 +26,10 @@ def place_name(place: tuple[int, ...]) -> str:
 
 
 def require_whole(name: str, value: Array) -> None:
-    """Refuse what is not an array of whole numbers, which compiled code will not check again.
+    """Refuse anything but an array of whole numbers; compiled code does not check again.
 
     Args:
-        name: Its name.
+        name: Name of the array.
         value: The array.
 
     Raises:
@@ -46,14 +46,14 @@ def require_whole(name: str, value: Array) -> None:
 
 
 def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None:
-    """Refuse budgets per second, for those who price energy by the round.
+    """Refuse budgets per second, for callers that price energy by the round.
 
     Args:
-        caller: Who cannot follow them, for the error.
+        caller: Name of the caller, for the error.
         parameters: Scalars of the scenario.
 
     Raises:
-        ScenarioError: Names the field, who cannot, and who can.
+        ScenarioError: Names the field, the caller, and schedulers that can follow such budgets.
     """
     if parameters.budget_period_s is not None:
         raise ScenarioError(
@@ -66,11 +66,11 @@ def require_ideal_rates(caller: str, parameters: SystemParameters) -> None:
     """Refuse scenarios whose senders commit to rates.
 
     Args:
-        caller: Name of who cannot weigh that a message may fail at the rate that its sender chose.
+        caller: Name of the caller, which cannot allow for messages that fail at their sender's chosen rate.
         parameters: Scalars of the scenario.
 
     Raises:
-        ScenarioError: Rates are committed.
+        ScenarioError: If rates are committed.
     """
     if parameters.committed:
         raise ScenarioError(
@@ -103,9 +103,9 @@ def refuse(fault: np.ndarray, value: Array, name: str, expected: str) -> None:
     """Refuse an array where ``fault`` is true anywhere.
 
     Args:
-        fault: Where it is wrong.
+        fault: True where the array is wrong.
         value: The array, of the same shape.
-        name: Its name.
+        name: Name of the array.
         expected: The correct value.
 
     Raises:

@@ -30,11 +30,11 @@ def with_replicas(
 ) -> RoundCosts:
     """A round in which devices send replicas after every local step.
 
-    Senders have the interference of the local step. Where the head is common, local steps are at one pace
-    with the replicas in them.
+    Senders meet the interference of the local step. Where the head is common, all clusters take local steps
+    at one pace, replicas included.
 
     Args:
-        costs: The round without them.
+        costs: The round without replicas.
         parameters: Scalars of the scenario, with terms of replication.
         state: The system.
         allocation: The plan.
@@ -73,8 +73,8 @@ def with_replicas(
 def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
     """Replicas of each cluster, as places in ``REPLICATION_KINDS`` (..., N), int.
 
-    Clusters that would give their round up after a failure, under asynchronous and interleaved schedules and
-    with a sequential server, keep none, and neither do those that sit out.
+    Clusters that would drop their round after a failure (under asynchronous and interleaved schedules, and
+    with a sequential server) keep no replicas, nor do clusters that sit out.
 
     Args:
         parameters: Scalars of the scenario, with terms of replication.

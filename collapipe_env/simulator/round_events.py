@@ -1,4 +1,4 @@
-"""Events inside rounds: what processes do there, and devices that fail."""
+"""Events inside rounds: interruptions by processes, and devices that fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RoundEvents:
         self._failures = Failures(parameters, terms[0]) if terms else None
 
     def inside(self, state: SystemState, costs: RoundCosts) -> Interruption | None:
-        """Events inside the rounds, all together; ``None`` where there are none.
+        """Combined events inside the rounds; ``None`` where there are none.
 
         Args:
             state: The system before the rounds (E, ...).
@@ -67,14 +67,14 @@ class RoundEvents:
         )
 
     def _failing(self, costs: RoundCosts) -> FloatArray:
-        """Times at which devices fail (E, N, K) [s] from the round's begin; infinite for never."""
+        """Times at which devices fail (E, N, K) [s] from the start of the round; infinite for never."""
         host = self._backend.host
         delay = host(costs.cluster_delay)[..., None]
         first: FloatArray = np.full(delay.shape, np.inf)
         for seconds, horizon_s in self._system.failures():
             at = host(seconds)
             if horizon_s is not None:
-                # In the clock of the process the round lasts so long, whatever its delay.
+                # In the clock of the process the round lasts horizon_s, whatever its delay.
                 inside = at <= horizon_s
                 at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
             first = np.minimum(first, at)
@@ -82,7 +82,7 @@ class RoundEvents:
 
 
 def moments_after(moments: Array | None, interruption: Interruption | None) -> Array | None:
-    """Fates of all blocks' moments in a round (E, N, L), int, those of lost blocks among them.
+    """Fates of all blocks' moments in a round (E, N, L), int, including those lost to failures.
 
     Args:
         moments: Fates by the plan's own change; ``None`` where that changes nothing.
@@ -96,7 +96,7 @@ def moments_after(moments: Array | None, interruption: Interruption | None) -> A
 
 
 def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backend) -> RoundCosts:
-    """A round with the plan that its clusters end it with, from which the next one starts.
+    """A round with the plan that its clusters end with, from which the next round starts.
 
     Args:
         costs: The round.
@@ -113,7 +113,7 @@ def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backe
 
 
 def _on(costs: RoundCosts, function: Any) -> RoundCosts:
-    """A round with a function applied to its arrays, those of its plan and of its elements."""
+    """A round with a function applied to its own arrays and those of its plan, not those of its elements."""
     changed: dict[str, Any] = {}
     for field in fields(costs):
         value: Array = getattr(costs, field.name)

@@ -16,11 +16,11 @@ from collapipe_env.simulator.state import SystemState
 def running_state(state: SystemState, allocation: Allocation) -> SystemState:
     """Return the system with the clocks that a plan lets devices run at; the same object without caps.
 
-    Once more under the same plan it is as it was, bit for bit.
+    Applying the same plan to the result changes nothing, bit for bit.
 
     Args:
         state: The system (...).
-        allocation: The plan (...), with the state's leading axes or such as broadcast with them.
+        allocation: The plan (...), with leading axes that equal the state's or broadcast with them.
 
     Raises:
         AllocationError: If the plan caps clocks and the scenario does not open that decision.

@@ -29,18 +29,18 @@ FEWEST_ROUNDS, MOST_ROUNDS = 64, 256
 """Rounds of the uplinks: as many as an episode has, within these bounds."""
 
 ROUNDS, ROUNDS_OF_ONE = 16, 64
-"""Rounds of each whole system, where there are many and where there is one; powers of two."""
+"""Rounds of each whole system, with many systems and with one; powers of two."""
 
 LARGEST_UPLINKS, LARGEST_STATES = 200_000, 2_000_000
-"""Numbers that may be drawn, so that huge systems are sampled in the same time: less often."""
+"""Most numbers to draw; huge systems are sampled less, so that they take no longer."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampledRounds:
     """Rounds of ``S`` systems (a layout and its shadowing) and of ``E`` episodes' uplinks in them.
 
-    An uplink has no alternative, so that its deep fades decide what an episode costs: whole episodes of it
-    are drawn. Between devices a few rounds of each system do.
+    An uplink has no alternative, so its deep fades decide the cost of an episode: uplinks are drawn for whole
+    episodes. For links between devices, a few rounds of each system suffice.
 
     Attributes:
         systems: ``S``, 1 where neither layout nor shadowing differs between episodes.
@@ -56,7 +56,7 @@ class SampledRounds:
     uplink_gain: FloatArray
 
     def mean(self, per_round: FloatArray) -> FloatArray:
-        """Mean over each system's rounds (S, ...) of what rounds have (S F, ...)."""
+        """Mean over each system's rounds (S, ...) of values per round (S F, ...)."""
         means: FloatArray = per_round.reshape(self.systems, self.rounds, *per_round.shape[1:]).mean(axis=1)
         return means
 
@@ -82,7 +82,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
     shadow_db[:N] = radio.d2e_shadowing_db
     mean_gain = mean_gain * 10.0 ** (shadow_db * rng.standard_normal((S, links)) / 10.0)
 
-    # The rounds are apart: of a correlated fading the stationary law remains.
+    # These rounds are independent, so correlated fading keeps only its stationary law.
     fading = Fading(scenario, correlation=0.0)
     gain = fading.gain(fading.begin(_NO_SYSTEM, _first_numbers(fading, _seeds(rng, S * F))))
     uplink_gain, d2d_gain = split_links(np.repeat(mean_gain, F, axis=0), gain, (N, K))
@@ -144,7 +144,7 @@ def _uplinks(scenario: Scenario, mean_gain: FloatArray, rng: np.random.Generator
 
 
 _NO_SYSTEM = System(*[np.ones(0)] * len(System._fields))
-"""Fading and load read nothing of the system that they begin in but the type of its speeds."""
+"""Placeholder: when they begin, fading and load read only the type of a system's speeds."""
 
 
 def _first_numbers(process: Process, seeds: WordArray) -> FloatArray:
@@ -157,5 +157,5 @@ def _seeds(rng: np.random.Generator, count: int) -> WordArray:
 
 
 def _power_of_two(most: int, room: int) -> int:
-    """The largest power of two up to both bounds, the first of which is one; at least 1."""
+    """The largest power of two within both bounds, at least 1; ``most`` is a power of two itself."""
     return min(most, 1 << max(room, 1).bit_length() - 1)

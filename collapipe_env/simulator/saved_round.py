@@ -50,13 +50,13 @@ def report_on(report: LearningReport, function: Callable[[Any], Any]) -> Learnin
 
 
 def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningReport:
-    """The report that :func:`report_tree` has written down.
+    """Rebuild a report from a tree of :func:`report_tree`.
 
     Args:
-        tree: As arrays by name.
+        tree: Arrays by name.
         num_envs: ``E``.
-        dtype: Type of its numbers.
-        place: Its name, for errors.
+        dtype: Type of the report's numbers.
+        place: Name of the tree, for errors.
 
     Raises:
         StateError: If the tree is damaged.
@@ -88,21 +88,21 @@ def system_tree(state: SystemState) -> Tree:
 
 
 def system_of(tree: Tree) -> SystemState:
-    """The system that :func:`system_tree` has written down."""
+    """Rebuild a system from a tree of :func:`system_tree`."""
     shown = {name: {k: v.copy() for k, v in carried.items()} for name, carried in tree["processes"].items()}
     return SystemState(**{n: v.copy() for n, v in tree.items() if n != "processes"}, processes=shown)
 
 
 @dataclass(frozen=True)
 class SavedRound:
-    """A round of which only that is kept from which the rest can be worked out again.
+    """A round reduced to the data from which its full record can be computed again.
 
     Attributes:
-        state: The system before it.
+        state: The system before the round.
         allocation: The plan that was played.
         arrivals: Micro-batches whose gradients arrived.
-        learning: Report of the learner after it.
-        interruption: Events of processes inside it; ``None`` where none can.
+        learning: Report of the learner after the round.
+        interruption: Events of processes inside the round; ``None`` where there can be none.
     """
 
     state: SystemState
@@ -131,7 +131,7 @@ class SavedRound:
         return cls(record.state.map(host), record.allocation.map(host), arrivals, report, interruption)
 
     def tree(self) -> Tree:
-        """As arrays by name."""
+        """The round as arrays by name."""
         given = {f.name: getattr(self.allocation, f.name) for f in fields(Allocation)}
         return {
             "system": system_tree(self.state),
@@ -146,18 +146,18 @@ class SavedRound:
     def from_tree(
         cls, tree: Any, parameters: SystemParameters, system: Tree, local_steps: int, place: str
     ) -> SavedRound:
-        """The round that :meth:`tree` has written down.
+        """Rebuild a round from its :meth:`tree`.
 
         Args:
-            tree: As arrays by name.
+            tree: Arrays by name.
             parameters: Scalars of the scenario.
             system: Any system of the environment, for shapes and types.
             local_steps: ``H``.
-            place: Its name, for errors.
+            place: Name of the tree, for errors.
 
         Raises:
-            StateError: If the tree is damaged. Whether the round can have been played is checked later, by
-                :meth:`check`, as that takes as long as playing one.
+            StateError: If the tree is damaged. :meth:`check` tests later whether the round can have been
+                played, because that takes as long as playing it.
         """
         names = ("system", "allocation", "counts", "pick", "learning", "interruption")
         if not isinstance(tree, Mapping) or set(tree) != set(names):
@@ -186,7 +186,7 @@ class SavedRound:
         return cls(state, allocation, arrivals, learning, interruption)
 
     def check(self, parameters: SystemParameters) -> None:
-        """Refuse a round that cannot have been played: compiled code does not look again.
+        """Refuse a round that cannot have been played; compiled code does not check again.
 
         Raises:
             StateError: Names the fault.
@@ -201,7 +201,7 @@ class SavedRound:
 
 
 def interruption_on(interruption: Interruption, function: Callable[[Any], Any]) -> Interruption:
-    """An interruption with a function applied to its arrays; what failures did stays on the host."""
+    """An interruption with a function applied to its arrays; records of failures stay on the host."""
     delay, energy, trained, failed = interruption
     return Interruption(function(delay), function(energy), function(trained), failed)
 

@@ -1,4 +1,4 @@
-"""Sight of schedulers: from a system and what its processes carry to what schedulers get of them."""
+"""Sight of schedulers: the parts of a system and its processes that schedulers receive."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Sight:
     def estimate(
         self, truth: SystemState, carried: Mapping[str, Carried], numbers: Callable[[Process], Array]
     ) -> SystemState:
-        """State as schedulers get it: the state itself where everything is known and shown.
+        """State that schedulers receive: the state itself where everything is known and shown.
 
-        Memory and presence are the truth's: plans are decoded against them.
+        Memory and presence are always the true ones, because plans are decoded against them.
 
         Args:
             truth: The system before a round (E, ...).
             carried: Arrays that the processes carry in that round.
-            numbers: Gives uniform numbers of a process's estimate (E, estimate_numbers).
+            numbers: Returns uniform numbers for a process's estimate (E, estimate_numbers).
         """
         blurred = truth.known_uplink_gain is not None
         if not (self._estimating or self._realistic or blurred):
@@ -52,11 +52,11 @@ class Sight:
         )
 
     def _shown(self, carried: Mapping[str, Carried], *, blurred: bool) -> Mapping[str, Carried]:
-        """Arrays of processes that schedulers get.
+        """Arrays of processes that schedulers receive.
 
         Args:
             carried: Arrays that the processes carry.
-            blurred: Whether what is known of gains is not the truth: then nothing else may say it.
+            blurred: Whether known gains differ from the true ones; no other array may then reveal the truth.
         """
         found = {}
         for process in self._showing:

@@ -18,8 +18,8 @@ def without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
     """A round without the clusters that sit it out.
 
     Args:
-        costs: The round as if all took part, but for interference.
-        counted: ``T_n`` of those that do not (..., N) [s].
+        costs: The round as if all clusters took part, though absent clusters cause no interference.
+        counted: ``T_n`` of clusters that sit out (..., N) [s].
     """
     plays = costs.plays
     assert plays is not None

@@ -12,14 +12,14 @@ from collapipe_env.physics.parameters import SystemParameters as SystemParameter
 
 @dataclass(frozen=True, eq=False)
 class SystemState:
-    """Everything that decides a round besides the allocation; leading batch axes ``...``.
+    """Everything that decides a round apart from the allocation; leading batch axes ``...``.
 
     Attributes:
         uplink_gain: ``h_n`` (..., N).
         d2d_gain: ``G_n`` (..., N, K+1, K+1), symmetric; node 0 is the CU.
         cross_gain: ``X`` (..., N, N), path-loss gain between cluster centres, zero diagonal.
-        speed: Effective speed now, ``v_k`` (..., N, K) [FLOP/s]; positive also for absent devices.
-        clock: Effective clock now, ``f_k`` (..., N, K) [Hz]; positive also for absent devices.
+        speed: Effective speed now, ``v_k`` (..., N, K) [FLOP/s]; positive even for absent devices.
+        clock: Effective clock now, ``f_k`` (..., N, K) [Hz]; positive even for absent devices.
         compute_power: ``P_act`` now (..., N, K) [W].
         memory_bytes: Memory offered (..., N, K); zero for absent devices.
         memory_cap: Blocks that fit the memory under GPipe (..., N, K), int.
@@ -37,9 +37,9 @@ class SystemState:
         known_uplink_gain: Known value of ``h_n`` before the round (..., N); ``None`` where it equals ``h_n``.
         known_d2d_gain: The same for ``G_n`` (..., N, K+1, K+1).
         full_speed: Speed at the full clock (..., N, K) [FLOP/s]; ``None`` unless schedulers may cap clocks.
-        cubic_power: True where a device's power grows with the cube of its clock, False where in proportion
-            (..., N, K), bool; ``None`` unless schedulers may cap clocks.
-        processes: Arrays that processes expose: arrays (..., ...) by name, by process.
+        cubic_power: True where a device's power grows with the cube of its clock, False where it grows in
+            proportion (..., N, K), bool; ``None`` unless schedulers may cap clocks.
+        processes: Arrays (..., ...) that processes expose, by process and name.
     """
 
     uplink_gain: Array
@@ -135,7 +135,7 @@ def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array
 
 
 def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
-    """Return which clusters' devices can hold the encoder (..., N), bool.
+    """Return the clusters whose devices can hold the encoder (..., N), bool.
 
     Args:
         parameters: Scalars of the scenario.
@@ -145,7 +145,7 @@ def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
 
 
 def able_where_open(parameters: SystemParameters, state: SystemState) -> Array | None:
-    """Return which clusters can hold the encoder (..., N), bool, if clusters may sit out, or ``None``.
+    """Return the clusters that can hold the encoder (..., N), bool; ``None`` where none may sit out.
 
     Args:
         parameters: Scalars of the scenario.

@@ -1,4 +1,4 @@
-"""Whether a state's arrays can be those of a system: compiled code and the physics do not look again."""
+"""Checks that a state's arrays can be those of a system; compiled code and the physics do not check again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collapipe_env.simulator.state import SystemParameters
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_within
 
 SMALLEST = 1e-100
-"""Below any positive quantity of a system, and far from where numbers lose their digits."""
+"""Lower bound of a system's positive quantities, far above where floating point loses precision."""
 MOST_ROUNDS = 1_000_000
-"""Rounds that a state may have, unless the scenario's episodes are longer."""
+"""Most rounds that a state may have, unless the scenario's episodes are longer."""
 
 _RANGES = {
     "uplink_gain": (SMALLEST, LARGEST_NUMBER),
@@ -44,11 +44,11 @@ _RANGES = {
 
 
 def require_ranges(arrays: Tree, place: str) -> None:
-    """Refuse arrays of a system or its layout that hold numbers which no system has.
+    """Refuse arrays of a system or its layout that hold impossible numbers.
 
     Args:
         arrays: The arrays, of the right shapes and types.
-        place: Their name, for the error.
+        place: Name of the arrays, for the error.
 
     Raises:
         StateError: Names the array, the number and its range.
@@ -76,9 +76,9 @@ def require_rounds(system: Tree, own_budget: npt.NDArray[Any], scenario_rounds: 
 
 
 def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingSystem) -> None:
-    """Refuse a world's state whose arrays no system has, or disagree with each other.
+    """Refuse a world's state whose arrays are impossible or disagree with each other.
 
-    Rows that were never reset hold no system yet, and are only looked at for impossible numbers.
+    Rows that were never reset hold no system yet, and are checked only for impossible numbers.
 
     Args:
         tree: The state, with arrays of the right shapes and types.
@@ -96,7 +96,7 @@ def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingS
             require_room(found["memory_cap"][rows], parameters.costs.blocks)
     except AllocationError as error:
         raise StateError(f"simulator/system/memory_cap: {error}") from None
-    with np.errstate(all="ignore"):  # whatever damaged arrays come to is refused below
+    with np.errstate(all="ignore"):  # results of damaged arrays are refused below
         expected = system.expected(tree)
     for name, values in expected.items():
         _require_agreement(found[name][rows], values[rows], f"system/{name}", "layout and processes")
@@ -108,19 +108,19 @@ def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingS
 
 
 def _require_agreement(found: npt.NDArray[Any], expected: npt.NDArray[Any], place: str, parts: str) -> None:
-    """Refuse an array that differs from what other parts of the state come to.
+    """Refuse an array that differs from the one computed from other parts of the state.
 
     Args:
         found: The array.
-        expected: What it should be; floating-point numbers may differ in last digits, as those of another
-            machine do.
-        place: Its name in the simulator, for the error.
+        expected: The computed array; floating-point numbers may differ in their last digits, as they do
+            between machines.
+        place: Name of the array in the simulator, for the error.
         parts: The other parts, for the error.
 
     Raises:
         StateError: Names both.
     """
-    # As np.allclose, which takes ten times as long; infinity is like nothing.
+    # Same as np.allclose, which takes ten times as long; infinity equals nothing.
     with np.errstate(all="ignore"):
         if found.dtype == np.bool_:
             alike = found == expected

@@ -18,7 +18,7 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, *
     Args:
         costs: The round.
         state: The system before it, with the energy budgets.
-        extra: What is added; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
+        extra: Delays and energies to add; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
         others: Other fields of the round to replace.
     """
     plays = costs.plays
@@ -29,7 +29,7 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, *
         more_delay = xp.where(plays, more_delay, xp.zeros_like(more_delay))
         more_energy = xp.where(plays[..., None], more_energy, xp.zeros_like(more_energy))
     cluster_delay = costs.cluster_delay + more_delay
-    # A failure takes back the energy of work that was not done: what is left may be 0 but for rounding.
+    # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
     energy = at_least(costs.energy + more_energy, 0.0)
     return replace(
         costs,

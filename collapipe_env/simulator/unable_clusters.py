@@ -11,15 +11,15 @@ from collapipe_env.arrays import BoolArray
 from collapipe_env.simulator.state import SystemState
 
 PLENTY = 1e15
-"""Memory of devices that have none, while a plan is searched [byte]."""
+"""Memory assumed on devices of unable clusters while a plan is searched [byte]."""
 WHOLE = 1e-9
 """Distance of the sum of shares from 1 up to which they count as the whole uplink."""
 
 
 def with_room_everywhere(state: SystemState, able: BoolArray, blocks: int) -> SystemState:
-    """A state in which clusters that cannot hold the encoder can, so that plans exist to be searched.
+    """A state in which every cluster can hold the encoder, so that a search finds plans.
 
-    All their devices are there, with memory for everything.
+    In clusters that cannot hold it, all devices are made present, with memory for everything.
 
     Args:
         state: The system (E, ...).
@@ -34,7 +34,7 @@ def with_room_everywhere(state: SystemState, able: BoolArray, blocks: int) -> Sy
         memory_cap=np.where(each, state.memory_cap, blocks),
         memory_bytes=np.where(each, state.memory_bytes, PLENTY),
         present=state.present | ~each,
-        # Their queues stand still, so nothing is to be gained or lost by them.
+        # Their queues do not move in this round, so the search must ignore them.
         backlog=np.where(each, state.backlog, 0.0),
     )
 
@@ -48,7 +48,7 @@ def sitting_out(plan: Allocation, plays: BoolArray) -> Allocation:
     """
     share = plan.bandwidth
     used = np.where(plays, share, 0.0).sum(axis=-1, keepdims=True)
-    # Shares that are whole stay as they are, to the last bit.
+    # Shares that sum to 1 already stay as they are, to the last bit.
     off = plays & (used > 0.0) & (np.abs(used - 1.0) > WHOLE)
     share = np.where(off, share / np.where(off, used, 1.0), share)
     return replace(plan, bandwidth=share, participates=plays.astype(np.int64))

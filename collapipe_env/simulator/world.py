@@ -56,13 +56,13 @@ from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """A round that has been worked out and not been taken yet.
+    """A round that has been computed but not taken yet.
 
     Attributes:
-        record: Everything about it.
+        record: Full record of the round.
         following: The system before the next round (E, ...).
-        seen: The part that schedulers see.
-        carried: Arrays that the processes carry then.
+        seen: The next system as schedulers see it.
+        carried: Arrays that the processes carry in the next round.
     """
 
     record: RoundRecord
@@ -74,9 +74,9 @@ class Played:
 class World:
     """One whole system per row: processes, virtual queues and training.
 
-    A row is governed by its own seeds alone: it evolves bit for bit as it would in a batch of one.
-    The learner has a seed of its own and changes nothing of the system's trajectory. Arrays that have been
-    handed out are never written to again.
+    A row depends on its own seeds alone: it evolves bit for bit as it would in a batch of one. The learner
+    has its own seed and does not affect the system's trajectory. Arrays that have been handed out are never
+    written to again.
 
     Args:
         scenario: The scenario of all rows.
@@ -86,11 +86,11 @@ class World:
 
     Attributes:
         state: The system before the next round (E, ...).
-        seen: The part that schedulers see: the same, unless a process estimates.
+        seen: The system as schedulers see it; the true one unless a process estimates or hides something.
         learning: Report of the learner.
 
     Warns:
-        IdleFieldWarning: Once for each scenario that sets fields of processes which have no effect.
+        IdleFieldWarning: Once for each scenario that sets process fields without effect.
         EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met.
     """
 
@@ -114,7 +114,7 @@ class World:
             lossy=scenario.radio.link_errors == "drop",
         )
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
-        # Schedules are simulated on the host, which PyTorch cannot join into kernels.
+        # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.
         self._schedules = opens(scenario, "schedule")
         self._cost = self._costs if self._schedules else backend.fuse(self._costs)
         self._events = RoundEvents(self.parameters, self.system, backend)
@@ -132,7 +132,7 @@ class World:
         self.seen = self.system.estimate(self.state, self.system.carried)
         self.learning = LearningReport(loss=zeros, metric=unknown, train_loss=unknown)
         self._last_round: RoundRecord | None = None
-        # A round played before the state was set: worked out when somebody asks for it.
+        # A round played before the state was set; recomputed only on request.
         self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
 
@@ -179,7 +179,7 @@ class World:
         return played.record
 
     def try_round(self, allocation: Allocation, *, check: bool = True) -> Played:
-        """Work out one round in every row. Only the learner changes: it trains; :meth:`take` does the rest.
+        """Compute one round in every row. Only the learner changes, by training; :meth:`take` does the rest.
 
         Args:
             allocation: Decisions of all rows (E, ...).
@@ -288,7 +288,7 @@ class World:
         learning: LearningReport,
         interruption: Interruption | None,
     ) -> RoundRecord:
-        """Move the queues by what the round cost."""
+        """Record a round, with the queues after it."""
         plays, absence = costs.plays, state.absence
         backlog, excess, held = queue_round(
             state.backlog,
@@ -322,10 +322,10 @@ class World:
 
     @property
     def last_round(self) -> RoundRecord | None:
-        """Everything about the round just played; ``None`` before the first.
+        """Record of the round just played; ``None`` before the first.
 
         Raises:
-            StateError: If a state was set by hand whose last round cannot have been played.
+            StateError: If the state was set by hand and its last round cannot have been played.
         """
         saved = self._saved_round
         if self._last_round is None and saved is not None:
@@ -343,10 +343,10 @@ class World:
         return self._last_round
 
     def get_state(self) -> Tree:
-        """Everything that decides how the world goes on, and the last round, as NumPy arrays.
+        """Everything that determines the next rounds, and the last round, as NumPy arrays.
 
         Raises:
-            StateError: If the learner cannot say its state.
+            StateError: If the learner cannot save its state.
         """
         record, saved, host = self._last_round, self._saved_round, self.backend.host
         if record is not None:
@@ -366,14 +366,14 @@ class World:
         return {"system": system_tree(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
 
     def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
-        """Go on from a state of :meth:`get_state`; on an error everything is left as it was.
+        """Continue from a state of :meth:`get_state`; an error leaves everything unchanged.
 
         Args:
             tree: The state.
             seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
 
         Raises:
-            StateError: If it is damaged, or of another number of environments or another scenario.
+            StateError: If the state is damaged, or of another number of environments or another scenario.
         """
         learner, own = require_snapshots(self.learner), self._own_state()
         free = ("simulator/learning", "simulator/learner", "simulator/last_round")
@@ -411,14 +411,14 @@ class World:
     def remember(self) -> Callable[[], None]:
         """Remember everything that a step or a reset changes; returns a function that puts it back.
 
-        The same as taking and setting the state, but quicker, and with the very objects of before.
+        Same as getting and setting the state, but faster, and restores the very same objects.
 
         Raises:
-            StateError: If the learner cannot say its state.
+            StateError: If the learner cannot save its state.
         """
         system = self.system.snapshot()
         untrained = _untrained(self.learner)
-        # These are replaced and never written to.
+        # These attributes are replaced, never written to.
         names = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_reset", "_seeds")
         kept: dict[str, Any] = {name: getattr(self, name) for name in names}
 
@@ -439,10 +439,10 @@ def _of_the_plan(arrivals: Arrivals, costs: RoundCosts) -> Arrivals:
 
 
 def _untrained(learner: Learner) -> Callable[[], None]:
-    """A function that undoes the training from now on.
+    """A function that undoes all training after this call.
 
     Raises:
-        StateError: If the learner cannot say its state.
+        StateError: If the learner cannot save its state.
     """
     if isinstance(learner, QuickLearner):
         return learner.remember()

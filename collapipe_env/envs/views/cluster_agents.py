@@ -41,22 +41,22 @@ ParallelStep = tuple[
 class ClusterAgents(ParallelEnv):
     """A PettingZoo ``ParallelEnv`` in which agent ``cluster_<n>`` plays the part of cluster ``n``.
 
-    The agents' actions, one after another, are an action of the single environment, and everything that
-    follows is that environment's: with the same seed and actions both go through the same trajectory, bit
-    for bit.
+    The agents' actions, concatenated, are an action of the single environment, which plays the round. With
+    the same seed and actions, both go through the same trajectory, bit for bit.
 
-    **Action** of an agent, ``Box(-1, 1, (A / N,), float32)``: its cluster's part of the action. The uplink is
-    shared by all: bandwidth scores are weights against those of the others.
+    **Action** of an agent, ``Box(-1, 1, (A / N,), float32)``: its cluster's part of the action. All agents
+    share the uplink: a bandwidth score is a weight relative to the other agents' scores.
 
-    **Observation** of an agent, a ``Box`` that is alike for all: the features of its cluster and those of the
-    whole system, in the order of the single environment's. :attr:`observation_layout` names them.
+    **Observation** of an agent, a ``Box`` of the same shape for all: the features of its cluster and of the
+    whole system, in the order of the single environment. :attr:`observation_layout` names them.
     :meth:`state` is the whole observation, for critics that see everything.
 
-    **Reward**. With ``credit="round"`` every agent is given the round's reward, so all want the same. With
-    ``credit="clusters"`` each is given its difference reward, what the round's reward would lose without the
-    cluster's work (:class:`~collapipe_env.envs.rewards.ClusterReward`); these do not add up to the round's.
+    **Reward**. With ``credit="round"`` every agent receives the round's reward, so all share one goal. With
+    ``credit="clusters"`` each receives its difference reward, the change of the round's reward that its
+    cluster's work causes (:class:`~collapipe_env.envs.rewards.ClusterReward`); the difference rewards do not
+    add up to the round's reward.
 
-    **End and info** are the round's, the same for all agents. All agents live until the episode ends, also
+    **End and info** are the round's, the same for all agents. All agents live until the episode ends, even
     those of clusters that sit a round out.
 
     Args:
@@ -72,7 +72,7 @@ class ClusterAgents(ParallelEnv):
 
     Raises:
         ScenarioError: For another environment, one with vector rewards or a cost apart, an unknown credit, or
-            a reward that cannot be told apart by clusters under ``credit="clusters"``.
+            a reward that cannot be split by cluster under ``credit="clusters"``.
     """
 
     def __init__(self, env: gym.Env[Any, Any], credit: Credit = "round") -> None:
@@ -119,7 +119,7 @@ class ClusterAgents(ParallelEnv):
         assert isinstance(whole, spaces.Box)
         self.state_space = whole
         entries = inner.codec.cluster_entries
-        # PettingZoo asks for the same object every time: each agent's space is seeded by itself.
+        # PettingZoo requires the same object every time; each agent's space is seeded on its own.
         self.observation_spaces = {
             agent: spaces.Box(whole.low[columns], whole.high[columns], dtype=np.float32)
             for agent, columns in zip(self.possible_agents, self._columns, strict=True)
@@ -155,7 +155,7 @@ class ClusterAgents(ParallelEnv):
 
         Args:
             seed: As for the single environment.
-            options: Not read; PettingZoo's checks give some of their own.
+            options: Ignored; PettingZoo's checks pass some of their own.
 
         Returns:
             Observations and infos by agent.
@@ -168,15 +168,15 @@ class ClusterAgents(ParallelEnv):
         """Play one round.
 
         Args:
-            actions: An action (A / N,) of every agent; what lies outside [-1, 1] is clipped.
+            actions: An action (A / N,) of every agent; values outside [-1, 1] are clipped.
 
         Returns:
             Observations, rewards, terminated, truncated and infos by agent; all empty if the episode is over
             and nobody acts.
 
         Raises:
-            AllocationError: If they are no mapping, or an agent's action is missing, unknown, of another
-                shape or type, or not finite; the environment is left as it was.
+            AllocationError: If the actions are no mapping, or an agent's action is missing, unknown, of
+                another shape or type, or not finite; the environment is left as it was.
             NotResetError: Before the first reset, or after the end of an episode.
         """
         if not isinstance(actions, Mapping):
@@ -205,7 +205,7 @@ class ClusterAgents(ParallelEnv):
         )
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """The last round as one picture, as of the single environment."""
+        """The last round as one picture, as in the single environment."""
         return self._inner.render()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Safety-Gymnasium's view: steps return six values, the cost as the third.
 
-It takes no package of that name: Safety-Gymnasium pins Gymnasium 0.28.1, older than anything that this
-package runs on, and its interface is this tuple.
+The view does not import Safety-Gymnasium: its interface is this tuple, and it pins Gymnasium 0.28.1, which is
+older than any version that this package supports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CostApart(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
     never negative. Make the environment with ``reward="delay"``: the default reward already charges for
     energy.
 
-    Gymnasium's own wrappers and checkers expect five values, so this one goes outside of them all.
+    Gymnasium's own wrappers and checkers expect five values, so this wrapper must be the outermost.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -56,10 +56,10 @@ class CostApart(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
 
 
 class VectorCostApart(VectorWrapper):
-    """The same for all rows of a vector environment: costs (E,), float64.
+    """:class:`CostApart` for all rows of a vector environment, with costs (E,), float64.
 
-    A row whose episode ends in this step is given the cost of that step, also where a new episode begins in
-    the same one and ``info["cost"]`` shows its 0.
+    A row whose episode ends in a step gets the cost of that step, even where a new episode begins in the same
+    step and ``info["cost"]`` shows the new episode's 0.
 
     Args:
         env: A :class:`~collapipe_env.envs.vector.CollaPipeVectorEnv`, or that of another backend, possibly

@@ -50,11 +50,11 @@ class MultiObjectiveEnv(CollaPipeEnv):
     """:class:`~collapipe_env.envs.env.CollaPipeEnv` with the vector rewards of :func:`objectives`.
 
     ``gymnasium.make("CollaPipeMO-v0")`` and ``"CollaPipeMOSurrogate-v0"`` make it, and so does
-    ``mo_gymnasium.make``. Everything but the reward is the single environment's.
+    ``mo_gymnasium.make``. Only the reward differs from the single environment.
 
     Args:
         scenario: As for the single environment.
-        **kwargs: Likewise; its ``reward`` is what :meth:`summary` adds up.
+        **kwargs: As for the single environment; :meth:`summary` adds up its ``reward``.
 
     Attributes:
         reward_space: Space of the rewards (3,), where MO-Gymnasium looks for it.
@@ -80,7 +80,7 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
     Args:
         num_envs: Number of environments, >= 1.
         scenario: As for the vector environment.
-        **kwargs: Likewise.
+        **kwargs: As for the vector environment.
 
     Attributes:
         reward_space: Space of the rewards (3,) of one row, as MO-Gymnasium's vector environments have it.
@@ -94,7 +94,7 @@ class MultiObjectiveVectorEnv(CollaPipeVectorEnv):
         self.batched_reward_space = batch_space(self.reward_space, num_envs)
 
     def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
-        waiting = self._episodes.done.copy()  # they begin an episode in this step, whose reward is 0
+        waiting = self._episodes.done.copy()  # these rows begin an episode in this step, with reward 0
         observation, _, terminated, truncated, info = super()._finish(play)
         rewards = _last_objectives(self._mdp)
         rewards[waiting] = 0.0

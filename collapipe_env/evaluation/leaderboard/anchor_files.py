@@ -1,7 +1,7 @@
 """The frozen anchors: delays of the even split and of DSSRA+ in every episode of a season's cells.
 
-The file holds a checksum of itself. A cell that was frozen is never changed within a season: scores of
-different days stand between the same two anchors.
+The file holds a checksum of itself. A frozen cell never changes within a season, so scores of different days
+use the same two anchors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 ZERO, HUNDRED = "pipeline", "dssra-plus"
 """Names of the schedulers whose scores are 0 (the even split) and 100 (DSSRA+)."""
 TOLERANCE = 1e-9
-"""Relative difference of a number on another machine, at most."""
+"""Largest relative difference of a number on another machine."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CellAnchors:
     Attributes:
         scenario_digest: SHA-256 of the scenario that was played.
         zero: Mean round delay of the even split in each episode [s].
-        hundred: The same of DSSRA+.
+        hundred: Mean round delay of DSSRA+ in each episode [s].
         seeds: Seeds of the episodes; ``None`` for the split ``test``, where they are secret.
         package_version: Version of the package that played them.
     """
@@ -54,8 +54,8 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
 
     Args:
         path: The file; without one no cell is frozen.
-        season: The season that it has to be of.
-        split: The split that it has to be of.
+        season: Required season of the file.
+        split: Required split of the file.
 
     Raises:
         DataError: If it is damaged, or of another season or split.
@@ -86,12 +86,12 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
 
 
 def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, CellAnchors]) -> None:
-    """Write anchors; the file before stays until the new one is complete.
+    """Write anchors; the old file stays until the new one is complete.
 
     Args:
         path: The file.
-        season: Their season.
-        split: Their split.
+        season: Season of the anchors.
+        split: Split of the anchors.
         cells: Anchors by names of scenarios.
 
     Raises:
@@ -123,7 +123,7 @@ def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) 
     Args:
         before: Anchors that are frozen.
         name: Name of the cell's scenario.
-        new: Its anchors.
+        new: Anchors of the cell.
 
     Raises:
         ScenarioError: If the cell is frozen already, with other numbers.
@@ -146,7 +146,7 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
     """Refuse a scenario that is not the one whose anchors are frozen.
 
     Args:
-        name: Its name.
+        name: Name of the scenario.
         anchors: The anchors.
         digest: SHA-256 of the scenario at hand.
 

@@ -1,6 +1,6 @@
 """Submitted results compared with the season: its cells, its episodes and seeds, and its frozen anchors.
 
-That says whether they can be of the season at all. Whether they are true only a re-run tells.
+The comparison shows whether the results can belong to the season. Only a re-run shows whether they are true.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _REMEDY = "make them again with collapipe leaderboard run"
 def require_of_season(
     place: Path, results: BoardResults, season: Season, anchors: Mapping[str, CellAnchors]
 ) -> None:
-    """Refuse results that cannot be of a season.
+    """Refuse results that cannot belong to a season.
 
     Args:
-        place: Where they are, for the error.
+        place: Path of the results, for the error.
         results: The results.
         season: The season.
-        anchors: Its frozen anchors, of the results' split.
+        anchors: Frozen anchors of the season, for the results' split.
 
     Raises:
         DataError: If they have more rounds or episodes than the season, other seeds, another scenario than
@@ -42,7 +42,7 @@ def require_of_season(
         raise DataError(f"{place}: split = {shown(results.split)} is none of {', '.join(SPLITS)}: {_REMEDY}")
     for name, one in results.cells.items():
         cell = cell_of(name)
-        assert cell is not None  # reading refuses others
+        assert cell is not None  # reading refuses other names
         fault = _fault(results.split, cell, one, season)
         frozen = anchors.get(name)
         if not fault and frozen is not None:
@@ -56,10 +56,10 @@ def require_of_season(
 
 
 def require_single(places: Sequence[Path], runs: Sequence[BoardResults]) -> None:
-    """Refuse results that are there twice, under whatever name.
+    """Refuse results that appear twice, even under different names.
 
     Args:
-        places: Where they are, for the error.
+        places: Paths of the results, for the error.
         runs: The results.
 
     Raises:
@@ -77,7 +77,7 @@ def require_single(places: Sequence[Path], runs: Sequence[BoardResults]) -> None
 
 
 def _fault(split: str, cell: Cell, one: CellResults, season: Season) -> str:
-    """Reason why a cell's results are not of the season; empty if they may be."""
+    """Reason why a cell's results cannot belong to the season; empty if they can."""
     numbers = {episode.episode for episode in one.episodes}
     most = season.episodes[cell.size]
     if one.rounds > season.rounds:

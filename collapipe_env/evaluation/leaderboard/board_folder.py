@@ -47,7 +47,7 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
 
 
 def added(run: RunDirectory, results: BoardResults) -> BoardResults:
-    """Return results with the cells of an earlier run in the same folder that still hold.
+    """Return results together with the cells of an earlier run in the same folder that are still valid.
 
     Cells of another submission are left out.
 
@@ -56,7 +56,7 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
         results: New results.
 
     Raises:
-        DataError: If the results that are there cannot be read.
+        DataError: If the existing results cannot be read.
     """
     if not run.board.exists():
         return results
@@ -87,16 +87,16 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
 
 
 def read_board(path: Path) -> tuple[BoardResults, bool]:
-    """Read results, given the file or its folder; also the folder of a submission.
+    """Read results, given their file, their folder or the folder of a submission.
 
     Args:
         path: The path.
 
     Returns:
-        The results, and whether their digest is that of their numbers.
+        The results, and whether their digest matches their numbers.
 
     Raises:
-        DataError: If there are none, or they are malformed.
+        DataError: If there are no results, or they are malformed.
     """
     return read_results(board_file(path))
 
@@ -108,7 +108,7 @@ def board_file(path: Path) -> Path:
         path: The file, the folder of a run, or that of a submission.
 
     Raises:
-        DataError: If there are none.
+        DataError: If there are no results.
     """
     places = [path, path / "leaderboard.json", path / RESULTS / "leaderboard.json"]
     found = next((place for place in places if place.is_file()), None)

@@ -25,16 +25,16 @@ from collapipe_env.files import json_digest, read_json, without_nan, write_json
 FORMAT = "collapipe-env leaderboard results"
 FORMAT_VERSION = 1
 MEASURED = "decision_s"
-"""Column of an episode that a clock measured, and no re-run repeats."""
+"""Column of an episode with measured times, which no re-run reproduces."""
 FIGURES = (
     "delay_s", "delay_p95_s", "worst_energy_ratio", "backlog_slope", "final_backlog", "energy_j",
     "peak_memory_bytes", "final_smoothed_loss_nat",
 )  # fmt: skip
-"""Numbers of an episode that a re-run has to meet."""
+"""Numbers of an episode that a re-run must reproduce."""
 SLOPED = 3
-"""Rounds of an episode from which on its queues have a slope."""
+"""Smallest number of rounds for which an episode's queues have a slope."""
 UNKNOWN = ("backlog_slope", "final_smoothed_loss_nat")
-"""Figures that may be missing: there is no slope of less than three rounds."""
+"""Figures that may be missing, such as the slope of fewer than three rounds."""
 MACHINE = (
     "machine", "processor", "collapipe-env", "surrogate-fits-sha256", "python", "platform", "numpy", "scipy",
     "numba", "torch", "gymnasium",
@@ -54,13 +54,13 @@ class EpisodeFigures:
         delay_s: Mean delay of a round [s].
         delay_p95_s: 95th percentile of the delay of a round [s].
         worst_energy_ratio: Largest time-average energy over budget of any node or the server.
-        backlog_slope: Growth of the largest energy queue over the last half [budgets a round]; NaN for less
+        backlog_slope: Growth of the largest energy queue over the last half [budgets a round]; NaN for fewer
             than three rounds.
         final_backlog: Sum of the energy queues at the end [budgets].
         energy_j: Energy of all nodes in all rounds [J].
-        peak_memory_bytes: Most memory that any device needed [byte].
+        peak_memory_bytes: Largest memory that any device needed [byte].
         final_smoothed_loss_nat: Running mean of the loss at the end [nat].
-        rounds_sha256: SHA-256 over every number of every round but measured times.
+        rounds_sha256: SHA-256 over every number of every round except measured times.
     """
 
     run: int
@@ -93,7 +93,7 @@ class CellResults:
         episodes: Episodes, run by run and in order; empty if it could not play.
         machine: Fingerprint of the machine that played them, with versions.
         decision_median_s: Median wall-clock time of a decision [s].
-        decision_p99_s: 99th percentile of it [s].
+        decision_p99_s: 99th percentile of that time [s].
         anchors: Anchors that were played along, where none are frozen for these episodes.
         impossible: Reason why it could not play; empty if it could.
     """
@@ -126,10 +126,10 @@ class BoardResults:
     Attributes:
         season: Name of the season.
         split: ``"dev"`` or ``"test"``.
-        scored: Whether the episodes are all of the season's, and the anchors frozen.
-        name: Title of who played.
-        scheduler: Name that it was built by.
-        submission_sha256: Digest of the submission's files; empty for a scheduler that was named.
+        scored: Whether all of the season's episodes were played, with frozen anchors.
+        name: Title of the player.
+        scheduler: Name from which it was built.
+        submission_sha256: Digest of the submission's files; empty for a scheduler given by name.
         about: Fields of ``submission.yaml``.
         command: Command that made it.
         cells: Results by names of scenarios.
@@ -147,7 +147,7 @@ class BoardResults:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over every number that a re-run on the same machine meets bit by bit."""
+        """SHA-256 over every number that a re-run on the same machine reproduces bit for bit."""
         numbers = {
             name: {
                 "scenario_digest": cell.scenario_digest,
@@ -163,7 +163,7 @@ class BoardResults:
         """Write the file.
 
         Args:
-            path: Its path.
+            path: Path of the file.
 
         Raises:
             DataError: If it cannot be written.
@@ -179,7 +179,7 @@ def figures_of(result: EpisodeResult, seed: int | None) -> EpisodeFigures:
 
     Args:
         result: The episode.
-        seed: Its seed; ``None`` to keep it secret.
+        seed: Seed of the episode; ``None`` to keep it secret.
     """
     return EpisodeFigures(
         run=result.run,
@@ -198,7 +198,7 @@ def figures_of(result: EpisodeResult, seed: int | None) -> EpisodeFigures:
 
 
 def rounds_digest(result: EpisodeResult) -> str:
-    """SHA-256 over all rounds of an episode, but for measured times: columns by name, as 64-bit floats."""
+    """SHA-256 over all rounds of an episode, except measured times: columns by name, as 64-bit floats."""
     digest = hashlib.sha256()
     tables = (result.energy_ratio, result.device_memory_bytes, result.offered_memory_bytes)
     columns = [(name, getattr(result, name)) for name in COLUMNS if name != MEASURED]
@@ -233,7 +233,7 @@ def read_results(path: Path) -> tuple[BoardResults, bool]:
         path: The file.
 
     Returns:
-        The results, and whether their digest is that of their numbers.
+        The results, and whether their digest matches their numbers.
 
     Raises:
         DataError: If it is missing or malformed.
@@ -308,7 +308,7 @@ def _cell_results(entry: Mapping[str, Any]) -> CellResults:
         decision_median_s=median,
         decision_p99_s=slow,
         anchors=None if anchors is None else _anchors(anchors),
-        # A message of an error, which may have several lines.
+        # An error message, which may have several lines.
         impossible="".join(c if c.isprintable() else " " for c in _of(str, entry, "impossible")),
     )
     runs = {e.run for e in found.episodes}
@@ -326,7 +326,7 @@ def _cell_results(entry: Mapping[str, Any]) -> CellResults:
 
 
 def _machine(entry: Mapping[str, Any]) -> dict[str, str]:
-    """A fingerprint with all its entries: a claim without them would choose how strictly it is verified."""
+    """A fingerprint with all its entries; without some, a claim could choose how strictly it is verified."""
     missing = [name for name in MACHINE if name not in entry]
     if missing:
         raise ValueError(f"machine does not say {', '.join(missing)}")

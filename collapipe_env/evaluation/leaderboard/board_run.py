@@ -25,7 +25,7 @@ from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import StateScheduler
 
 LEARNER = "surrogate"
-"""Learner of all episodes; delays and energies are those of real training."""
+"""Learner of all episodes; delays and energies equal those of real training."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class BoardPlan:
     Attributes:
         season: The season.
         split: ``"dev"`` or ``"test"``.
-        player: Who plays.
+        player: The player.
         cells: Cells that are played.
-        folder: Where finished episodes are kept, in a folder for each cell.
+        folder: Folder of finished episodes, with one folder for each cell.
         anchors: Frozen anchors by names of scenarios.
         episodes: Episodes of each cell; the season's by default.
         rounds: Rounds of an episode; the season's by default.
@@ -81,7 +81,7 @@ class BoardPlan:
 
         Args:
             cell: The cell.
-            schedulers: Who plays.
+            schedulers: Names of the schedulers that play.
             player: The player, if it is among them.
         """
         seeds = self.season.seeds(self.split, cell, self.salt)[: self.count(cell)]
@@ -100,7 +100,7 @@ class BoardPlan:
 
 
 def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -> dict[str, CellResults]:
-    """Play whatever of the cells is not finished yet.
+    """Play the cells' episodes that are not finished yet.
 
     Args:
         plan: The plan to play.
@@ -139,7 +139,7 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
 
 
 def _require_fair(plan: BoardPlan) -> None:
-    """Refuse who sees more than its track, as far as that can be told before it plays."""
+    """Refuse a player that sees more than its track allows, as far as this is known before it plays."""
     player = plan.player
     for cell in plan.cells:
         agents = player.agents_of(cell)
@@ -148,7 +148,7 @@ def _require_fair(plan: BoardPlan) -> None:
                 player.scheduler, cell.scenario(plan.season.rounds), agents[0] if agents else None
             )
         except CollaPipeError:
-            continue  # it cannot play there, which its cell will say
+            continue  # it cannot play there; the cell's results will say so
         if sees_truth(scheduler):
             raise SchedulerError(
                 f"{player.name} sees the truth, which nobody knows: the leaderboard is for schedulers that "

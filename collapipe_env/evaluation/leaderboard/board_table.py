@@ -32,7 +32,7 @@ _ESCAPED = {
     ">": "&gt;",
     **{character: f"\\{character}" for character in "\\|`[]!"},
 }
-"""Characters of names that Markdown would take for markup, and what stands for them."""
+"""Characters of names that Markdown would take for markup, and their replacements."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CellScore:
         gate: Result of the energy gate.
         left_out: Episodes that do not count.
         decision_s: Median wall-clock time of a decision [s].
-        counts: Whether it is the season's whole cell, against frozen anchors.
+        counts: Whether the season's whole cell was played, against frozen anchors.
     """
 
     scores: Floats
@@ -69,7 +69,7 @@ def score_cell(
     """Score a player in a cell; ``None`` if it could not play there.
 
     Args:
-        results: Its results.
+        results: Results of the player.
         cell_: The cell.
         season: The season.
         frozen: Frozen anchors of the cell; used where the run's own anchors are not given.
@@ -113,7 +113,7 @@ def score_all(results: BoardResults, season: Season, anchors: Anchors) -> dict[s
 
 
 def overall_of(scores: Mapping[str, CellScore], size: str) -> Estimate:
-    """Mean of the scores of all tiers of a size; NaN unless all are there and count."""
+    """Mean of the scores of all tiers of a size; NaN unless all exist and count."""
     cells = [scores.get(Cell(tier, size).name) for tier in BOARD_TIERS]
     whole = [one for one in cells if one is not None and one.counts]
     return overall_score([one.scores for one in whole]) if len(whole) == len(BOARD_TIERS) else NOTHING
@@ -124,7 +124,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
 
     Args:
         results: The run.
-        season: Its season.
+        season: Season of the run.
         anchors: Frozen anchors.
     """
     scores = score_all(results, season, anchors)
@@ -197,15 +197,15 @@ def board_rows(runs: Sequence[BoardResults], season: Season, anchors: Anchors) -
 
 
 def _plain(name: str) -> str:
-    """A name as it is in Markdown, where it may be no markup and break no table."""
+    """A name escaped for Markdown, so that it is not markup and does not break a table."""
     return "".join(_ESCAPED.get(character, character) for character in name)
 
 
 def size_table(rows: Sequence[BoardRow], size: str) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of the table of a size: a row for each player, a column for each tier.
 
-    Rows are in order of the overall score, or of the mean of what there is where that is missing; who fails
-    the gate in a tier has no overall rank.
+    Rows are in order of the overall score or, where it is missing, of the mean of the existing scores. A
+    player that fails the gate in a tier has no overall rank.
 
     Args:
         rows: The players.
@@ -289,11 +289,11 @@ def _with_interval(score: Estimate) -> str:
 
 
 def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchors) -> str:
-    """Return all tables of a board in Markdown: of each size, then of its cells.
+    """Return all tables of a board in Markdown: for each size, its table and that of its cells.
 
     Args:
         runs: Results of the players.
-        season: Their season.
+        season: Season of the results.
         anchors: Frozen anchors.
     """
     rows = board_rows(runs, season, anchors)

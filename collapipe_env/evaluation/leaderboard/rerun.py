@@ -39,13 +39,13 @@ class Rerun:
 
     Attributes:
         claimed: The results.
-        intact: Whether their digest is that of their numbers.
-        player: Who played them.
+        intact: Whether their digest matches their numbers.
+        player: The player.
         season: Their season.
         cells: Cells that are verified.
-        episodes: Episodes of each, at most; all by default.
+        episodes: Largest number of episodes of each cell; all by default.
         salt: Salt of the split ``test``.
-        other: Names of what differs between the machines of the results and this one.
+        other: Names of the fingerprint's entries in which the results' machines differ from this one.
     """
 
     claimed: BoardResults
@@ -67,18 +67,18 @@ class Rerun:
         episodes: int | None = None,
         salt_file: Path | None = None,
     ) -> Rerun:
-        """Read what is to be verified; nothing of it is executed yet.
+        """Read the results to verify; nothing is executed yet.
 
         Args:
             folder: A submission, or the folder of a run.
             trusted: Whether code of a submission may run.
             tiers: Tiers to verify; all of the results by default.
-            sizes: Sizes to verify; likewise.
-            episodes: Episodes of each cell, at most.
+            sizes: Sizes to verify; all of the results by default.
+            episodes: Largest number of episodes of each cell.
             salt_file: File of the salt of the split ``test``.
 
         Raises:
-            CollaPipeError: If something is missing or malformed, or the user has to agree to run code.
+            CollaPipeError: If something is missing or malformed, or the user has not agreed to run code.
         """
         claimed, intact = read_board(folder)
         season = present_season()
@@ -123,11 +123,11 @@ class Rerun:
         return cls(claimed, intact, player, season, cells, episodes, salt, tuple(other))
 
     def faults(self, folder: Path, executor: Executor) -> list[str]:
-        """Play again, and return what differs, in words.
+        """Play again, and return all differences in words.
 
         Args:
-            folder: Where finished episodes of the re-run are kept.
-            executor: Plays them.
+            folder: Folder of the re-run's finished episodes.
+            executor: Plays the episodes.
         """
         found = (
             []
@@ -144,7 +144,7 @@ class Rerun:
         return found
 
     def _wrong_names(self) -> list[str]:
-        """Names in the results that are not those of who plays, in words."""
+        """Names in the results that differ from the player's, in words."""
         return [
             f"{what} is {shown(claimed)} in the results, {shown(own)} in fact"
             for what, claimed, own in (
@@ -180,7 +180,7 @@ class Rerun:
 
     @property
     def verdict(self) -> str:
-        """The extent of what agrees, in words."""
+        """The extent of the agreement, in words."""
         most = max(len(one.episodes) for one in self.claimed.cells.values())
         part = (
             "all episodes"
@@ -197,7 +197,7 @@ class Rerun:
 
 
 def _shipped_anchors(season: Season, split: str) -> dict[str, CellAnchors]:
-    """Anchors that come with the package; those of another split are not frozen."""
+    """Anchors that come with the package; unknown splits have none."""
     return read_anchors(anchors_path(season, split), season, split) if split in SPLITS else {}
 
 

@@ -13,17 +13,17 @@ _SHORT = re.compile(r"-([0-9]+|all)x([0-9]+|all)")
 
 
 def short_suffix(episodes: int | None, rounds: int | None) -> str:
-    """Return what a quick look adds to the name of its folder, such as ``-2x50``.
+    """Return the suffix of the folder of a quick look, such as ``-2x50``.
 
     Args:
         episodes: Episodes of each cell; None for all.
-        rounds: Rounds of each; None for all.
+        rounds: Rounds of each episode; None for all.
     """
     return "" if episodes is None and rounds is None else f"-{episodes or 'all'}x{rounds or 'all'}"
 
 
 def is_results(name: str) -> bool:
-    """Whether a folder of a submission is one that ``collapipe leaderboard run`` makes, quick looks too."""
+    """Whether ``collapipe leaderboard run`` makes such a folder in a submission, quick looks included."""
     suffix = name.removeprefix(RESULTS)
     return name == RESULTS or (suffix != name and _SHORT.fullmatch(suffix) is not None)
 

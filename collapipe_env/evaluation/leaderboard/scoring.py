@@ -2,10 +2,10 @@
 
 In each episode the score is 100 (T_even - T) / (T_even - T_DSSRA+), where T is the mean delay of a round. A
 cell's score is the interquartile mean over its episodes, the overall score the mean of the scores of all
-tiers. Nothing is averaged twice: delays over rounds, scores over episodes, tiers among each other.
+tiers. Each quantity is averaged once: delays over rounds, scores over episodes, and cells over tiers.
 
-In an episode where DSSRA+ gains next to nothing over the even split, the quotient says nothing, whoever
-plays. Such episodes are left out for everybody; it is the frozen anchors alone that decide which.
+In an episode where DSSRA+ gains almost nothing over the even split, the quotient is meaningless for every
+player. Such episodes are left out for all; the frozen anchors alone decide which.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collapipe_env.evaluation.resampling import (
 )
 
 LEAST_GAIN = 0.01
-"""Gain of DSSRA+ over the even split, as a share of the latter's delay, from which on an episode counts."""
+"""Smallest gain of DSSRA+, as a share of the even split's delay, for which an episode counts."""
 NOTHING = Estimate(math.nan)
 
 
@@ -35,7 +35,7 @@ def counted(zero: npt.ArrayLike, hundred: npt.ArrayLike) -> npt.NDArray[np.bool_
 
     Args:
         zero: Mean delay of the even split in each, (E,) [s].
-        hundred: The same of DSSRA+.
+        hundred: Mean delay of DSSRA+ in each, (E,) [s].
     """
     even, plus = np.asarray(zero, dtype=np.float64), np.asarray(hundred, dtype=np.float64)
     enough: npt.NDArray[np.bool_] = even - plus >= LEAST_GAIN * even
@@ -46,7 +46,7 @@ def episode_scores(delays: npt.ArrayLike, zero: npt.ArrayLike, hundred: npt.Arra
     """Scores of a scheduler in the episodes that count, (R, E').
 
     Args:
-        delays: Its mean delay in each episode of each training run, (E,) or (R, E) [s].
+        delays: Mean delay of the scheduler in each episode of each training run, (E,) or (R, E) [s].
         zero: Mean delays of the even split, (E,) [s].
         hundred: Mean delays of DSSRA+, (E,) [s].
     """
@@ -67,7 +67,7 @@ def cell_score(scores: Floats) -> Estimate:
 
 
 def overall_score(cells: Sequence[Floats]) -> Estimate:
-    """Mean over tiers of their scores; each tier's episodes are resampled by themselves.
+    """Mean over tiers of their scores; each tier's episodes are resampled separately.
 
     Args:
         cells: Scores of each tier, as :func:`episode_scores` returns them.
@@ -87,7 +87,7 @@ def shared_ranks(scores: Sequence[Estimate | None]) -> list[int | None]:
     """Rank of each score: 1 more than the number of scores whose intervals lie wholly above its own.
 
     Args:
-        scores: Scores with their intervals; ``None`` for who has no rank, and takes none from others.
+        scores: Scores with their intervals; ``None`` for a player without a rank, which others then ignore.
     """
     ends = [None if one is None or math.isnan(one.mean) else _ends(one) for one in scores]
     return [
@@ -97,7 +97,7 @@ def shared_ranks(scores: Sequence[Estimate | None]) -> list[int | None]:
 
 
 def _ends(score: Estimate) -> tuple[float, float]:
-    """Ends of an interval; a single value has none but itself."""
+    """Ends of an interval; a value without an interval is both of its ends."""
     if math.isnan(score.low):
         return score.mean, score.mean
     return score.low, score.high

@@ -1,7 +1,7 @@
 """A season of the leaderboard: its cells, the length and number of episodes, and their seeds.
 
-Seeds of the split ``dev`` are public, those of ``test`` follow from a salt that its keepers publish when the
-season ends. Its SHA-256 stands in the season's file from the start, so nobody can choose it later.
+Seeds of the split ``dev`` are public. Those of ``test`` follow from a salt that the season's keepers publish
+when it ends. The salt's SHA-256 is in the season's file from the start, so nobody can choose the salt later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "seasons"
 PRESENT = "1"
 """Name of the present season."""
 STATIC = "static"
-"""Tier of the scenarios of the ladder, in which nothing leaves its mark on later rounds."""
+"""Tier of the ladder's scenarios, in which plans affect later rounds only through queues and training."""
 BOARD_TIERS = (STATIC, *TIERS)
 BOARD_SIZES = TIER_SIZES
 SPLITS = ("dev", "test")
@@ -34,13 +34,13 @@ SALT_VARIABLE = "COLLAPIPE_LEADERBOARD_SALT"
 SALT_BYTES = 4096
 """Largest file of a salt."""
 SEEDS = 2**31
-"""Seeds are below it."""
+"""Upper bound of the seeds, exclusive."""
 _REMEDY = "install the package again"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A tier in one size, in which a score is given.
+    """A tier in one size, the unit that has a score.
 
     Attributes:
         tier: One of :data:`BOARD_TIERS`.
@@ -62,7 +62,7 @@ class Cell:
         return f"CollaPipe-{self.size.capitalize()}{middle}-v0"
 
     def scenario(self, rounds: int) -> Scenario:
-        """Its scenario, with episodes of at least so many rounds."""
+        """Its scenario, with episodes of at least this many rounds."""
         return lasting(load_scenario(self.name), rounds)
 
 
@@ -75,7 +75,7 @@ class Season:
         rounds: Rounds of an episode.
         episodes: Episodes of each size.
         dev_seeds: Seeds of the split ``dev``; a size with fewer episodes takes the first ones.
-        test_salt_sha256: SHA-256 of the salt of the split ``test``; ``None`` while that is not open.
+        test_salt_sha256: SHA-256 of the salt of the split ``test``; ``None`` while that split is not open.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Season:
             salt: Salt of the split ``test``; see :func:`read_salt`.
 
         Raises:
-            ScenarioError: If there is no such split, or the salt is missing or another one.
+            ScenarioError: If there is no such split, or the salt is missing or wrong.
         """
         count = self.episodes[cell.size]
         if split == "dev":
@@ -103,13 +103,13 @@ class Season:
         return salted_seeds(self.checked_salt(salt), cell, count)
 
     def checked_salt(self, salt: str | None) -> str:
-        """Return the salt, once it is the one that was promised.
+        """Return the salt if it is the promised one.
 
         Args:
             salt: The salt.
 
         Raises:
-            ScenarioError: If the test split is not open, or the salt is missing or another one.
+            ScenarioError: If the test split is not open, or the salt is missing or wrong.
         """
         if self.test_salt_sha256 is None:
             raise ScenarioError(
@@ -146,7 +146,7 @@ def read_salt(file: Path | None) -> str | None:
     """Return the salt of the test split, without white space around it; ``None`` where none is given.
 
     Args:
-        file: File that holds it; else it is taken from the environment variable :data:`SALT_VARIABLE`.
+        file: File that holds it; ``None`` for the environment variable :data:`SALT_VARIABLE`.
 
     Raises:
         DataError: If the file cannot be read, is empty or no text, or the variable is not text.
@@ -170,7 +170,7 @@ def read_salt(file: Path | None) -> str | None:
 
 
 def salt_of(season: Season, split: str, file: Path | None) -> str | None:
-    """Return the salt that a split's seeds depend on, as :meth:`Season.checked_salt` does.
+    """Return the salt of a split's seeds, checked by :meth:`Season.checked_salt`.
 
     Args:
         season: The season.
@@ -178,12 +178,12 @@ def salt_of(season: Season, split: str, file: Path | None) -> str | None:
         file: The file that was named.
 
     Returns:
-        The salt; ``None`` for a split whose seeds depend on none.
+        The salt; ``None`` for a split whose seeds need none.
 
     Raises:
-        DataError: If it cannot be read.
-        ScenarioError: If it is missing or not the promised one, or a file was named for a split that needs
-            none.
+        DataError: If the file cannot be read.
+        ScenarioError: If the salt is missing or not the promised one, or a file was named for a split that
+            needs none.
     """
     if split == "test":
         return season.checked_salt(read_salt(file))

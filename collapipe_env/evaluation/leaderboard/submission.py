@@ -1,7 +1,6 @@
 """A submission to the leaderboard: a folder with ``submission.yaml``, and a scheduler or weights.
 
-Reading it executes nothing. ``scheduler.py`` is code: it runs when episodes are played, which playing a
-submission requests.
+Reading it executes nothing. ``scheduler.py`` is code, which runs only when the submission is played.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ CACHE = "__pycache__"
 YAML_BYTES = 16 * 1024
 """Largest ``submission.yaml``."""
 FOLDER_BYTES = 50 * 1024**2
-"""Bytes of all files of a submission but its results, at most."""
+"""Largest size of all files of a submission without its results [byte]."""
 UNPACKED_BYTES = 256 * 1024**2
-"""Bytes that an ``.npz`` file may unpack to."""
+"""Largest unpacked size of an ``.npz`` file [byte]."""
 MOST_FILES = 200
 MOST_NESTED = 8
-"""Brackets that are open at once, or dashes in a row: the time of parsing grows with their square."""
+"""Most brackets open at once, or dashes in a row: the time of parsing grows with their square."""
 WEIGHTS = (".safetensors", ".npz")
 """Endings of files of weights; none of these formats can hold code."""
 SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", "")
@@ -53,7 +52,7 @@ SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", ""
 TRACKS = ("model-based", "observation-only")
 Track = Literal["model-based", "observation-only"]
 _CACHED = re.compile(r"[^.]+(\.[^.]+)+\.pyc(\.[0-9]+)?")
-"""Name of a file in :data:`CACHE`; the dot before its end keeps it from being imported from there."""
+"""Name of a file in :data:`CACHE`; the dot before its end prevents imports from there."""
 
 Line = Annotated[str, Field(min_length=1, max_length=60)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
@@ -80,17 +79,17 @@ class _Form(BaseModel):
 
 @dataclass(frozen=True)
 class Player:
-    """Somebody who plays for the leaderboard.
+    """A player for the leaderboard.
 
     Attributes:
         name: Title in tables.
-        scheduler: Name that it is built by; ``"agent"`` for weights.
-        agents: Files of weights of each size, one for each training run; empty for what has none.
-        blind: It gets no state, and decides from the observation alone.
-        runs_code: It is code that came with a submission.
-        digest: SHA-256 of the submission's files; empty for a scheduler that was named.
-        about: Fields of ``submission.yaml``; empty for a scheduler that was named.
-        cells: Cells that it plays; empty for a scheduler that was named.
+        scheduler: Name from which it is built; ``"agent"`` for weights.
+        agents: Files of weights of each size, one for each training run; empty without weights.
+        blind: Whether it gets no state, and decides from the observation alone.
+        runs_code: Whether it is code that came with a submission.
+        digest: SHA-256 of the submission's files; empty for a scheduler given by name.
+        about: Fields of ``submission.yaml``; empty for a scheduler given by name.
+        cells: Cells that it plays; empty for a scheduler given by name.
     """
 
     name: str
@@ -104,7 +103,7 @@ class Player:
 
     @property
     def shown_scheduler(self) -> str:
-        """The name that it is built by, without the folder of a submission."""
+        """The name from which it is built, without the folder of a submission."""
         return f"{CODE}:{FACTORY}" if self.runs_code else self.scheduler
 
     def agents_of(self, cell: Cell) -> tuple[Path, ...]:
@@ -118,7 +117,7 @@ def is_own(name: str) -> bool:
 
 
 def named_player(name: str) -> Player:
-    """Return a scheduler that was named: of the package, of its zoo, or a user's own code.
+    """Return a scheduler given by name: of the package, of its zoo, or a user's own code.
 
     Args:
         name: Its name.
@@ -132,10 +131,10 @@ def named_player(name: str) -> Player:
 
 
 def read_submission(folder: Path) -> Player:
-    """Read a submission; nothing of it is executed.
+    """Read a submission; nothing is executed.
 
     Args:
-        folder: Its folder.
+        folder: Folder of the submission.
 
     Raises:
         DataError: Names the file and field at fault, and the remedy.
@@ -187,12 +186,12 @@ def read_submission(folder: Path) -> Player:
 
 
 def require_trust(player: Player, trusted: bool, folder: Path) -> None:
-    """Refuse to run somebody's code unless the user said so.
+    """Refuse to run a submission's code unless the user trusts it.
 
     Args:
         player: The submission.
-        trusted: Whether the user did.
-        folder: Its folder.
+        trusted: Whether the user trusts the code.
+        folder: Folder of the submission.
 
     Raises:
         SchedulerError: Names the option.
@@ -256,16 +255,16 @@ def _form(folder: Path) -> _Form:
 
 
 def _nested(text: str) -> int:
-    """Depth of brackets, or of dashes and question marks in one line, at most."""
+    """Largest depth of brackets, or number of dashes and question marks that begin a line."""
     depths = [depth for _, depth in open_brackets(text)]
     rows = re.finditer(r"^(?:[ \t]*[-?](?=[ \t]))+", text, re.MULTILINE)
     return max([0, *depths, *(row[0].count("-") + row[0].count("?") for row in rows)])
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Files of a submission but its results, by their paths in it, within limits.
+    """Files of a submission without its results, by their paths in it, within limits.
 
-    What is left out, results and Python's caches, may not bring in code or files from elsewhere.
+    Results and Python's caches are left out, but must not bring in code or files from elsewhere.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: a submission is a folder with {FILE}")
@@ -322,7 +321,7 @@ def _require_plain_weights(path: Path) -> None:
             import safetensors.numpy
 
             safetensors.numpy.load(read_regular(path, FOLDER_BYTES))
-    except Exception as error:  # a damaged archive makes the libraries raise whatever they like
+    except Exception as error:  # the libraries may raise anything for a damaged archive
         raise DataError(
             f"{path}: no plain weights ({reason(error)}): save plain arrays, without pickle"
         ) from None

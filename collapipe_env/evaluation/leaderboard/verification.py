@@ -10,19 +10,19 @@ from collapipe_env.evaluation.leaderboard.anchor_files import TOLERANCE
 from collapipe_env.evaluation.leaderboard.board_results import FIGURES, CellResults, EpisodeFigures
 
 LEAST = 1e-12
-"""Differences below it count nowhere but on the same machine: slopes of queues that stand still are noise."""
+"""Smaller differences count only on the same machine: slopes of constant queues are noise."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A number that a re-run did not meet.
+    """A number that a re-run did not reproduce.
 
     Attributes:
         cell: Name of the scenario.
         place: The episode in words; empty for the whole cell.
         figure: Name of the number.
-        claimed: The claim.
-        found: The re-run's.
+        claimed: The claimed value.
+        found: The value of the re-run.
     """
 
     cell: str
@@ -37,7 +37,7 @@ class Difference:
 
 
 def differing_entries(claimed: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Names of what differs between two machines, as fingerprints tell; empty for the same one.
+    """Names of the entries in which the fingerprints of two machines differ; empty for the same machine.
 
     Args:
         claimed: Fingerprint of the machine of the results.
@@ -49,15 +49,15 @@ def differing_entries(claimed: Mapping[str, str], here: Mapping[str, str]) -> li
 def differences(
     name: str, claimed: CellResults, found: CellResults, *, exact: bool, episodes: int | None = None
 ) -> Iterator[Difference]:
-    """Yield every number of a cell that differs, and every episode that only one of both has.
+    """Yield every number of a cell that differs, and every episode that only one side has.
 
     Args:
         name: Name of its scenario.
         claimed: Results that are verified.
-        found: Results of the re-run, of the first of its episodes or all.
-        exact: Whether numbers have to agree bit by bit, as on the same machine; else to 1e-9.
-        episodes: First episodes that were played again; ``None`` for all, so that each further one that is
-            claimed is one too many.
+        found: Results of the re-run, for all episodes or the first few.
+        exact: Whether numbers must agree bit for bit, as on the same machine; otherwise to 1e-9.
+        episodes: Number of first episodes that were played again; ``None`` for all, in which case any further
+            claimed episode is a difference.
     """
     for figure in ("scenario_digest", "rounds"):
         ours, theirs = getattr(claimed, figure), getattr(found, figure)

@@ -1,7 +1,7 @@
 """Rounds of an episode that was played again, packed for a page: plans, pipelines, places and queues.
 
-Under GPipe the times of a pipeline's elements decide all that happens in a local step, so the page has these
-times and works the events out. Of other schedules it has the events, of as many rounds as there is room for.
+Under GPipe the times of a pipeline's elements decide everything in a local step, so the page holds these
+times and computes the events. For other schedules it holds the events, for as many rounds as there is room.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ PHASES = (
 DIRECTIONS = ("forward", "backward", "weight")
 """Directions of events, as the page numbers them."""
 HATCHED, REBUILT, LISTED, LEFT_OUT = range(4)
-"""Sources of a cluster's events: there are none; from the elements' times; from the page; they were left
-out of this round for want of room."""
+"""Sources of a cluster's events: none exist; computed from the elements' times; listed in the page; left out
+of this round for lack of room."""
 EVENT_BYTES = 9
-"""Of an event in the page, before base64."""
+"""Bytes of an event in the page, before base64."""
 EVENTS_SHARE = 0.6
-"""Of the room of an episode, for listed events."""
+"""Share of an episode's room for listed events."""
 DETAILED = 4
 """Clusters of a round whose events are listed, the slowest ones."""
 AGREES = 1e-6
-"""Relative difference of a replayed round's delay from the stored one, at most: other processors and
-libraries may round differently."""
+"""Largest relative difference of a replayed round's delay from the stored one: other processors and libraries
+may round differently."""
 
 
 Chain = tuple[int, ...]
 """Kind, node and number of the label of each element of a pipeline, one after another."""
 ELEMENT_LETTERS = 10
-"""Characters that an element of a chain takes in the page, about."""
+"""Approximate number of characters of a chain's element in the page."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _Columns:
         self.lists.setdefault(name, []).extend(values)
 
     def chain(self, elements: Sequence[Element]) -> int:
-        """Number of a pipeline: plans come back again and again, so each is kept once."""
+        """Number of a pipeline; plans recur often, so each pipeline is kept once."""
         chain = tuple(
             number
             for e in elements
@@ -99,7 +99,7 @@ _KIND_OF = {
 }  # fmt: skip
 """Type of each array; the ``*_count`` arrays have a number for each round and cluster."""
 EVENT_STEPS = 65535
-"""Starts and ends of listed events are so many parts of their local step."""
+"""Parts of a local step, in which starts and ends of listed events are given."""
 
 
 def episode_detail(
@@ -110,8 +110,8 @@ def episode_detail(
     Args:
         stored: The stored run.
         result: The episode.
-        room: Characters that the packed rounds may take, about; with more, only every second, third ... round
-            is packed.
+        room: Approximate number of characters for the packed rounds; if they need more, only every second,
+            third ... round is packed.
         on_round: Called after each round.
 
     Returns:
@@ -165,13 +165,13 @@ def episode_detail(
 
 
 def detail_length(detail: dict[str, Any]) -> int:
-    """Characters that a packed episode takes, but for a few names."""
+    """Characters that a packed episode takes, without a few names."""
     elements = sum(map(len, detail["chains"])) // 3
     return packed_length(detail["arrays"].values()) + ELEMENT_LETTERS * elements
 
 
 def episode_layout(scenario: Scenario, episode: int) -> Layout:
-    """The places of a held-out episode's devices when it began.
+    """The layout of a held-out episode at its start.
 
     Args:
         scenario: The scenario.
@@ -186,7 +186,7 @@ def episode_layout(scenario: Scenario, episode: int) -> Layout:
 def _replayed(
     stored: StoredScenario, result: EpisodeResult, decisions: Sequence[Allocation]
 ) -> Iterator[RoundRecord]:
-    """Play an episode again, and refuse decisions that are not of this scenario, or lead elsewhere."""
+    """Play an episode again, and refuse decisions that do not fit this scenario, or lead to other delays."""
     rounds = replayed_rounds(stored.scenario, result.episode, decisions)
     for index in range(len(decisions)):
         try:
@@ -202,7 +202,7 @@ def _replayed(
 
 
 def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> None:
-    """Refuse a replay that is not what was played, say in another version of the package."""
+    """Refuse a replay that differs from the stored episode, as in another version of the package."""
     now, then = float(record.costs.delay[0]), result.delay[index]
     if not abs(now - then) <= AGREES * max(abs(then), 1e-12):
         raise DataError(
@@ -213,7 +213,7 @@ def _require_same(record: RoundRecord, result: EpisodeResult, index: int) -> Non
 
 
 def _strides(record: RoundRecord, scenario: Scenario, rounds: int, room: int) -> tuple[int, int]:
-    """Every how many rounds are packed, and every how many of those with listed events."""
+    """Strides of the packed rounds, and of those with listed events among them."""
     one = _Columns()
     _add(one, record, scenario, 0, True)
     total = 0

@@ -19,7 +19,7 @@ def packed(values: Iterable[Any] | npt.NDArray[Any], kind: str) -> Packed:
     """Pack numbers, flat, in C order.
 
     Args:
-        values: The numbers; NaN and infinite ones only as ``"<f4"``.
+        values: The numbers; NaN and infinity only as ``"<f4"``.
         kind: One of :data:`TYPES`.
     """
     array = np.asarray(values if isinstance(values, np.ndarray) else list(values))

@@ -12,7 +12,7 @@ from collapipe_env.evaluation.view.stored_run import read_run
 from collapipe_env.files import write_text
 
 ENDINGS = (".html", ".htm")
-"""Of a page's name."""
+"""Endings of a page's file name."""
 
 
 def write_page(

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file with its data, script and style, which loads nothing from anywhere."""
+"""The page of a run: one HTML file with its data, script and style, which loads nothing else."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _IN_TABLE: dict[str, Callable[[EpisodeResult], float]] = {
     **EPISODE_FIGURES,
     "worst_mean_energy_ratio": lambda e: 100.0 * (e.worst_energy_ratio - 1.0),
 }
-"""Their values, energy in percent over budget as in the table of schedulers."""
+"""Values of these columns; energy is in per cent over budget, as in the table of schedulers."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def chosen_results(run: StoredRun, choice: Choice) -> tuple[StoredScenario, list
     """The scenario and the episodes that the page plays again, the reference's first.
 
     Raises:
-        DataError: If one of them was not played.
+        DataError: If one of the episodes was not played.
     """
     stored = run.scenario(choice.scenario)
     names = choice.schedulers or sorted(
@@ -105,7 +105,7 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
     details: list[dict[str, Any]] = []
     for number, result in enumerate(results):
         taken = sum(map(detail_length, details))
-        # Each of those that follow keeps its share, and gets what the earlier ones left.
+        # The remaining episodes share equally the room that the earlier ones left.
         room = (ROOM - taken) // (len(results) - number)
         details.append(episode_detail(stored, result, room, on_round))
     played = {
@@ -138,7 +138,7 @@ def _html(data: Mapping[str, Any]) -> str:
     """Put data, script and style into one page."""
     files = resources.files("collapipe_env.evaluation.view")
     script, style = ((files / name).read_text("utf-8") for name in ("page.js", "page.css"))
-    # Inside a script element only these could end it, or begin a comment or another script.
+    # Only these characters could end the script element, or begin a comment or another script in it.
     text = json.dumps(without_nan(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -230,7 +230,7 @@ def _charts(played: Mapping[str, EpisodeResult], width: int) -> list[dict[str, A
 
 
 def _averaged(values: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    """Means over ``width`` neighbours; the last ones may be fewer."""
+    """Means over ``width`` neighbours; the last group may be smaller."""
     starts = np.arange(0, len(values), width)
     counts = np.diff(np.append(starts, len(values)))
     means: np.ndarray[Any, Any] = np.add.reduceat(values, starts) / counts
@@ -294,7 +294,7 @@ def _training_tables(run: StoredRun) -> list[dict[str, Any]]:
 def _table(
     key: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str | float]]
 ) -> dict[str, Any]:
-    """A table without the columns that have no number anywhere; four digits are plenty to read."""
+    """A table without the columns that are NaN throughout, with numbers rounded to six digits."""
     kept = [i for i in range(len(columns)) if any(not _is_nan(row[i]) for row in rows)]
     return {
         "key": key,

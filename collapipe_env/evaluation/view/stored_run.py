@@ -33,7 +33,7 @@ _OTHER_REPORTS = {
     "tuning": "its report is tuning.json, and its best scalars can be played with collapipe evaluate",
     "execution": "its operations are in trace.json, which trace viewers such as ui.perfetto.dev show",
 }
-"""Kinds of runs without episodes, and where to look instead."""
+"""Kinds of runs without episodes, and the places of their reports."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class StoredScenario:
     Attributes:
         scenario: The scenario as it was played.
         file: Its file.
-        folder: Where its episodes are kept.
+        folder: Folder of its episodes.
         rounds: Rounds of an episode.
         results: Each scheduler's episodes, run by run, in the order of the table.
     """
@@ -58,11 +58,11 @@ class StoredScenario:
         """An episode of a scheduler, of its first training run.
 
         Args:
-            scheduler: Its requested name.
+            scheduler: Requested name of the scheduler.
             episode: Number of the episode, from 0.
 
         Raises:
-            DataError: If it did not play, or not that episode.
+            DataError: If the scheduler did not play, or did not play that episode.
         """
         if scheduler not in self.results:
             raise DataError(
@@ -94,9 +94,9 @@ class StoredRun:
     Attributes:
         path: Its folder.
         command: The command that made it; empty for an evaluation in Python.
-        finished: When it ended, in words.
+        finished: Time of its end, in words.
         reference: Scheduler with which the others are compared; empty where there is none.
-        scenarios: What was played, by the scenarios' names.
+        scenarios: The played scenarios by name.
         history: Validations of the agent that was trained there; may be empty.
     """
 
@@ -111,7 +111,7 @@ class StoredRun:
         """One of its scenarios, the first by default.
 
         Args:
-            name: Its name, or ``None``.
+            name: Name of the scenario, or ``None``.
 
         Raises:
             DataError: If it was not played.
@@ -130,7 +130,7 @@ def read_run(path: Path) -> StoredRun:
     """Read a finished run of ``train``, ``evaluate``, ``compare`` or :func:`collapipe_env.evaluate`.
 
     Args:
-        path: Its folder.
+        path: Folder of the run.
 
     Raises:
         DataError: If there is no such run, it is not finished, or a file is missing or damaged.
@@ -185,7 +185,7 @@ def read_run(path: Path) -> StoredRun:
 
 
 def _request(run: RunDirectory) -> dict[str, Any]:
-    """Purpose of the folder."""
+    """Content of the ``run.json`` of a run's folder."""
     place = shortened(str(run.path), 100)
     if not os.path.isdir(run.path):
         raise DataError(
@@ -246,13 +246,13 @@ def _episode_lines(path: Path) -> dict[str, list[Line]]:
 
 
 def _reported(content: Mapping[str, Any], several: bool, report: Path, only: str) -> dict[str, list[Line]]:
-    """The lines that the table of episodes has to have, by scenario.
+    """The lines that the table of episodes must have, by scenario.
 
     Args:
         content: Content of the report.
-        several: Whether it is that of a comparison, which counts episodes; otherwise it holds them all.
-        report: Its file, for errors.
-        only: Name of the scenario, where there is one.
+        several: Whether the report is of a comparison, with only numbers of episodes; others hold episodes.
+        report: File of the report, for errors.
+        only: Name of the scenario, where there is only one.
     """
     try:
         if several:
@@ -282,7 +282,7 @@ def _reported(content: Mapping[str, Any], several: bool, report: Path, only: str
 def _require_same_episodes(
     table: Path, lines: Sequence[Line], report: Path, reported: Sequence[Line], scenario: str
 ) -> None:
-    """Refuse a table of episodes that has lost lines, or has some twice, or others than the report."""
+    """Refuse a table of episodes with missing or repeated lines, or with others than the report's."""
     there, wanted = Counter(lines), Counter(reported)
     if there == wanted:
         return
@@ -297,7 +297,7 @@ def _require_same_episodes(
 
 
 def _titles(content: Mapping[str, Any], scenario: str | None) -> dict[str, str]:
-    """Titles of the schedulers, as the run's tables have them."""
+    """Titles of the schedulers, as in the run's tables."""
     if scenario is not None:
         scenarios = content.get("scenarios")
         content = scenarios.get(scenario, {}) if isinstance(scenarios, Mapping) else {}
@@ -317,7 +317,7 @@ def _text(content: Mapping[str, Any], name: str) -> str:
 
 
 def _history(value: Any) -> list[dict[str, float]]:
-    """Validations of a training, without what is not a number."""
+    """Validations of a training, without malformed ones."""
     wanted = ("steps", "mean_delay", "energy_ratio")
     return [
         {name: float(score[name]) for name in wanted}

@@ -1,4 +1,4 @@
-"""Videos of episodes: a picture a round, as an animated GIF or, with ffmpeg, as MP4."""
+"""Videos of episodes: one picture per round, as an animated GIF or, with ffmpeg, as MP4."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from collapipe_env.files import write_bytes
 from collapipe_env.rendering import draw_round
 
 COLOURS = 255
-"""Of a frame of a GIF: pictures of rounds have few, and each costs bytes."""
+"""Colours of a frame of a GIF: pictures of rounds have few, and each costs bytes."""
 
 
 def write_video(
@@ -39,7 +39,7 @@ def write_video(
         result: The episode.
         path: File that ends in ``.gif`` or ``.mp4``.
         frames: Rounds that are shown, evenly spaced, at most all.
-        fps: Frames a second.
+        fps: Frames per second.
         on_frame: Called after each frame.
 
     Raises:
@@ -81,7 +81,7 @@ def _pictures(
 
 
 def _gif(pictures: Iterator[npt.NDArray[np.uint8]], fps: float) -> bytes:
-    """All pictures as an animated GIF that begins again at its end."""
+    """All pictures as an animated GIF that repeats."""
     import io
 
     try:
