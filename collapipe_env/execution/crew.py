@@ -173,7 +173,7 @@ class Crew(ABC):
                 left = ", ".join(name for name in names if name not in addresses)
                 still = f"; still to join: {left}" if left else ""
                 if sender not in names:
-                    why = f"{sender} is not awaited{still}"
+                    why = f"{sender} is not expected{still}"
                     self._endpoint.send(sender, Frame("refused", meta={"why": why}))
                 elif tell is not None:
                     tell(f"{sender} has joined{still}")
@@ -249,11 +249,9 @@ class Crew(ABC):
         Args:
             names: New names of the devices.
         """
-        print(
-            "lost for good; start them again with collapipe execute --join and --role "
-            + ", --role ".join(names),
-            flush=True,
-        )
+        lost = "a device was lost; restart it" if len(names) == 1 else "devices were lost; restart them"
+        roles = ", --role ".join(names)
+        print(f"{lost} with collapipe execute --join and --role {roles}", flush=True)
         self.wait_until_ready(names, LONGEST_S)
 
     def close(self) -> None:

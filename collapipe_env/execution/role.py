@@ -283,7 +283,7 @@ class Role:
 
     def cannot_go_on(self, peer: str, reason: str) -> None:
         """End all waits, and the role itself: it has lost a peer without which it cannot continue."""
-        self._gone = PeerGoneError(f"{self.name} cannot continue:  {peer} is gone ({reason})")
+        self._gone = PeerGoneError(f"{self.name} cannot continue: {peer} is gone ({reason})")
         for mailbox in self._mailboxes():
             mailbox.fail(self._gone)
         self._commands.put(Frame("stop"))

@@ -2,6 +2,7 @@
 
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from collapipe_env.execution.flower import local_deployment
+from collapipe_env.execution.flower import cluster_visit, local_deployment
 from collapipe_env.execution.flower.cluster_visit import play_cluster
 from collapipe_env.execution.flower.federated_rounds import FederatedRounds
 from collapipe_env.execution.flower.frame_records import (
@@ -116,6 +117,20 @@ def test_rounds_are_begun_and_ended_in_turn_and_with_all_updates():
             play_cluster(command, {}, cluster=0)
         with pytest.raises(ExecutionError, match="no update of cluster 0, 1"):
             federation.end_round({})
+
+
+def test_a_command_that_lacks_a_field_is_refused_before_anything_is_begun(monkeypatch):
+    scenario = quick()
+    with FederatedRounds(scenario, Changed(scenario)) as federation:
+        command = federation.begin_round()[1]
+    monkeypatch.setattr(cluster_visit, "TcpEndpoint", None)
+    assert len(command.meta) > 9
+    for name in command.meta:
+        rest = {field: value for field, value in command.meta.items() if field != name}
+        with pytest.raises(FrameError, match=f"command of round 0 for cluster 1 lacks {name}: install"):
+            play_cluster(replace(command, meta=rest), {}, cluster=1)
+    with pytest.raises(FrameError, match=r"lacks cluster, script, .*, generator: install the same release"):
+        play_cluster(Frame("round"), {}, cluster=1)
 
 
 def test_a_server_that_fails_ends_the_clusters_rounds_too(monkeypatch):
@@ -244,7 +259,7 @@ SHORT = "short"
         (ServerSettings.of, {"out": "x", "rounds": "3"}, "rounds = '3'"),
         (ServerSettings.of, {"out": "x", "rounds": True}, "rounds = True"),
         (ServerSettings.of, {"out": "x", "bind": "somewhere"}, "bind = 'somewhere'"),
-        (ServerSettings.of, {"out": "x", "bind": "0.0.0.0:1"}, "not an address to call back at"),
+        (ServerSettings.of, {"out": "x", "bind": "0.0.0.0:1"}, "other machines cannot connect to"),
         (ServerSettings.of, {"out": "x", "bind": "a:70000"}, "HOST:PORT"),
         (ServerSettings.of, {"out": "x", "token-file": "/nowhere"}, "token-file /nowhere cannot be read"),
         (ServerSettings.of, {"out": "x", "token-file": "/dev/null"}, "token-file /dev/null cannot be read"),

@@ -198,10 +198,10 @@ def test_a_wrong_token_is_refused(endpoints, caplog) -> None:
     b.send("a", Frame("forward"))
     ((peer, reason),) = notes_b.until_lost()
     assert peer == "a"
-    assert "its token is another one: give the same one to all processes" in reason
+    assert "its token differs: give the same token to all processes" in reason
     assert notes_a.all == []
     (line,) = logged(caplog, "a refused a connection from 127.0.0.1:")
-    assert "b: its token is another one" in line
+    assert "b: its token differs" in line
 
 
 def test_who_does_not_know_the_token_cannot_pass_for_a_peer(endpoints) -> None:
@@ -381,7 +381,7 @@ def test_a_process_at_the_address_of_another_is_noticed(endpoints) -> None:
     a.send("c", Frame("forward"))
     ((peer, reason),) = notes_a.until_lost()
     assert peer == "c"
-    assert "it means to reach c, this is b: correct the address of c" in reason
+    assert "it wants to reach c, but this is b: correct the address of c" in reason
     assert notes_b.all == []
 
 

@@ -22,7 +22,7 @@ from collapipe_env.execution.tokens import new_token
 from collapipe_env.files import write_json, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 
-DESCRIPTION = "Play rounds with Flower on this machine, and hold the weights against the learner's."
+DESCRIPTION = "Play rounds with Flower on this machine, and compare the weights with the learner's."
 
 
 def learned_weights(scenario: Scenario, scheduler: str, seed: int, rounds: int) -> Arrays:

@@ -24,6 +24,11 @@ PATIENCE_S = 600.0
 """Longest wait for a round [s]."""
 _WELCOME_S = 60.0
 _ANSWERS = ("update", "failed")
+_FIELDS = (
+    "cluster", "script", "rates", "machine_begins", "skipped", "names", "faults", "lost_moments", "head",
+    "scenario", "generator",
+)  # fmt: skip
+"""Meta data of a command."""
 
 
 class _VisitorEndpoint:
@@ -81,11 +86,16 @@ def play_cluster(
 
     Raises:
         ExecutionError: If the server does not answer or is lost, or a role fails.
-        FrameError: If the command is for another cluster.
+        FrameError: If the command lacks a field, or is for another cluster.
     """
-    if command.meta.get("cluster") != cluster:
+    if lacking := [name for name in _FIELDS if name not in command.meta]:
         raise FrameError(
-            f"this client is cluster {cluster}, and the command is for {command.meta.get('cluster')}: "
+            f"the command of round {command.tag.round} for cluster {cluster} lacks {', '.join(lacking)}: "
+            "install the same release everywhere"
+        )
+    if command.meta["cluster"] != cluster:
+        raise FrameError(
+            f"this client is cluster {cluster}, and the command is for {command.meta['cluster']}: "
             "start one SuperNode a cluster, each with its own number"
         )
     kept = remaining_moments(moments, map(str, command.meta["lost_moments"]))
@@ -118,7 +128,7 @@ def play_cluster(
                 "too large for this machine?"
             ) from None
         if answer.kind != "update":
-            raise ExecutionError(f"cluster {cluster} cannot continue:  {answer.meta['why']}")
+            raise ExecutionError(f"cluster {cluster} cannot continue: {answer.meta['why']}")
         for role in roles:
             role.on_frame(LAUNCHER, Frame("stop"))
         for thread in threads:

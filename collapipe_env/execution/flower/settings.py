@@ -123,7 +123,9 @@ def _address(text: str, where: str) -> Address:
     """Return host and port of ``HOST:PORT``."""
     address = host_and_port(text)
     if address is None:
-        raise ExecutionError(f"{where} has bind = {shown(text)}: HOST:PORT is one, such as 192.168.1.5:29500")
+        raise ExecutionError(
+            f"{where} has bind = {shown(text)}: expected HOST:PORT, such as 192.168.1.5:29500"
+        )
     host, port = address
     try:
         anywhere = ipaddress.ip_address(host).is_unspecified
@@ -131,8 +133,8 @@ def _address(text: str, where: str) -> Address:
         anywhere = False
     if anywhere:
         raise ExecutionError(
-            f"{where} has bind = {shown(text)}, which is not an address to call back at: name one by which "
-            "the other machines reach this one"
+            f"{where} has bind = {shown(text)}, which other machines cannot connect to: give an "
+            "address of this machine that they can reach"
         )
     return host, port
 

@@ -118,9 +118,9 @@ def receive(
     said = (own, meta.get("nonce", ""), *hello)
     # A side that has not proven itself is told only that.
     if not proven(meta.get("proof"), token, "hello", *said):
-        why: str | None = "its token is another one: give the same one to all processes"
+        why: str | None = "its token differs: give the same token to all processes"
     elif hello.to != name:
-        why = f"it means to reach {hello.to}, this is {name}: correct the address of {hello.to}"
+        why = f"it wants to reach {hello.to}, but this is {name}: correct the address of {hello.to}"
     else:
         why = admitted(hello)
     if why is not None:
