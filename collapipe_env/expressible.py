@@ -82,7 +82,9 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
     if "participation" not in codec.opened and not codec.sits_out and np.any(plays != 1):
         raise _not_open("clusters that sit out", "participation")
     if np.any((plays != 0) & (plays != 1)):
-        raise AllocationError(f"participates = {np.unique(plays).tolist()}: an action can only say 0 or 1")
+        raise AllocationError(
+            f"participates = {np.unique(plays).tolist()}: an action can only express 0 or 1"
+        )
     steps = _or(allocation.local_steps, -1)
     if "local_steps" not in codec.opened and np.any(steps != -1):
         raise _not_open("local steps of clusters", "local_steps")
@@ -148,12 +150,12 @@ def _check_schedule(allocation: Allocation) -> None:
             + ", ".join(f"{choice} ({SCHEDULES[choice]})" for choice in SCHEDULE_CHOICES)
         )
     if np.any(chunks != 1):
-        raise AllocationError(f"chunks = {np.unique(chunks).tolist()}: an action can only say 1")
+        raise AllocationError(f"chunks = {np.unique(chunks).tolist()}: an action can only express 1")
     caps, M = np.asarray(allocation.caps), np.asarray(allocation.micro_batches)[..., None]
     read = (np.asarray(allocation.blocks) > 0) & (kind != GPIPE)[..., None]
     if np.any(outside := read & ((caps < 1) | (caps > M))):
         raise AllocationError(
-            f"caps = {np.unique(caps[outside]).tolist()}: an action can only say 1 to the number of "
+            f"caps = {np.unique(caps[outside]).tolist()}: an action can only express 1 to the number of "
             "micro-batches; more than that change nothing, so give that number instead"
         )
 
@@ -162,7 +164,7 @@ def _check_server(codec: ActionCodec, allocation: Allocation) -> None:
     kept, mode = server_blocks(allocation), np.asarray(allocation.server_mode)
     if np.any((kept < 0) | (kept >= codec.blocks)):
         raise AllocationError(
-            f"server_blocks = {np.unique(kept).tolist()}: an action can only say 0 to L - 1 = "
+            f"server_blocks = {np.unique(kept).tolist()}: an action can only express 0 to L - 1 = "
             f"{codec.blocks - 1}"
         )
     expected = np.where((kept > 0).any(axis=-1), COPIES, COMMON)

@@ -104,8 +104,8 @@ def make_learner(
     elsewhere = [] if backend is None or backend.name == "numpy" else [backend]
     if elsewhere and learner != "surrogate":
         raise ScenarioError(
-            f"learner = {learner!r}: the torch backend knows the surrogate only; use learner='surrogate' "
-            "(an id that begins with CollaPipeSurrogate), or backend='numpy'"
+            f"learner = {learner!r}: the torch backend has only the surrogate learner; use "
+            "learner='surrogate' (an id that begins with CollaPipeSurrogate), or backend='numpy'"
         )
     if not isinstance(learner, str):
         return _required(learner, f"learner = {shown(learner)}")

@@ -311,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; finished runs are kept, the same command continues", file=sys.stderr)
+        print("interrupted; finished runs are kept, and the same command resumes", file=sys.stderr)
         return 130
     return 0
 

@@ -183,7 +183,7 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     file = next((folder / name for name in WEIGHT_FILES if (folder / name).is_file()), None)
     if file is None:
         raise CheckpointError(
-            f"{folder} holds no weights; one of {', '.join(WEIGHT_FILES)} must be there: {FETCH_ANEW}"
+            f"{folder} holds no weights; it needs one of {', '.join(WEIGHT_FILES)}: {FETCH_ANEW}"
         )
     if file.suffix != ".json":
         return file, _read_file(file)
@@ -227,8 +227,8 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         cause = (
             "it is a pointer of Git LFS: run `git lfs pull` in its folder"
             if pointer
-            else f"it is damaged, or holds more than tensors, which is never executed: {FETCH_ANEW}, best as "
-            "model.safetensors"
+            else f"it is damaged, or contains more than tensors, which is refused: {FETCH_ANEW}, preferably "
+            "as model.safetensors"
         )
         raise CheckpointError(
             f"cannot read {file} ({type(error).__name__}: {reason(error, longest=120)}); {cause}"
@@ -248,7 +248,7 @@ def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], fi
         raise CheckpointError(f"{file} lacks the tensor {name!r}; {FETCH_ANEW}")
     if tuple(tensor.shape) != shape:
         raise CheckpointError(
-            f"{file}: tensor {name!r} has the shape {tuple(tensor.shape)} where {CONFIG} asks for {shape}; "
+            f"{file}: tensor {name!r} has the shape {tuple(tensor.shape)}, but {CONFIG} implies {shape}; "
             f"{FETCH_ANEW}"
         )
     usable = tensor.dtype in REAL and tensor.layout is torch.strided and tensor.device.type == "cpu"

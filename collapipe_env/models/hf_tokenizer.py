@@ -58,7 +58,7 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     )
     if padding != PADDING or unknown is None:
         raise CheckpointError(
-            f"the tokeniser has {PAD} at {padding} and {UNK} at {unknown}; both must be there, {PAD} at "
+            f"the tokeniser has {PAD} at {padding} and {UNK} at {unknown}; it needs both, with {PAD} at "
             f"{PADDING}: choose another checkpoint"
         )
     return SpecialIds(padding, unknown, unknown if mask is None else mask, start, end)
@@ -209,7 +209,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     for number, token in enumerate(tokens):
         if token in ids:
             raise CheckpointError(
-                f"{file}:{number + 1}: token {shown(token)} is in line {ids[token] + 1} already; "
+                f"{file}:{number + 1}: token {shown(token)} is already in line {ids[token] + 1}; "
                 "fetch it again"
             )
         ids[token] = number

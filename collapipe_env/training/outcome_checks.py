@@ -90,9 +90,8 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
     most = min(allowed.batch_size, outcome.survived.shape[-1])
     for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
         raise AllocationError(
-            f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; 1 to {most} "
-            "are possible "
-            "(the batch size and the entries of survived)"
+            f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; give 1 to "
+            f"{most} (no more than the batch size or the entries of survived)"
         )
 
 
@@ -108,7 +107,7 @@ def _check_participation(outcome: RoundOutcome, shape: tuple[int, int], most: in
     if steps is not None:
         for e, n in np.argwhere((steps < 1) | (steps > most)):
             raise AllocationError(
-                f"environment {e}, cluster {n}: {steps[e, n]} local steps; 1 to {most} are possible"
+                f"environment {e}, cluster {n}: {steps[e, n]} local steps; give 1 to {most}"
             )
     return np.ones(shape, dtype=np.bool_) if plays is None else plays.astype(np.bool_)
 
@@ -134,8 +133,7 @@ def _check_server(outcome: RoundOutcome, allowed: AllowedOutcomes) -> IntArray:
         )
     for e, n in np.argwhere((on_server < 0) | (on_server > allowed.blocks)):
         raise AllocationError(
-            f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; 0 to "
-            f"{allowed.blocks} are possible"
+            f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; give 0 to {allowed.blocks}"
         )
     for e in np.flatnonzero((mode == COMMON) & on_server.any(axis=-1)):
         raise AllocationError(

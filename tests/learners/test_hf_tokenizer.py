@@ -84,7 +84,7 @@ def test_special_ids(checkpoint):
     [
         ("[PAD]\n[UNK]\n[CLS]\nword", r"lacks \[SEP\]; this is not a vocabulary of BERT"),
         ("[UNK]\n[PAD]\n[CLS]\n[SEP]", r"has \[PAD\] at 1 and \[UNK\] at 0"),
-        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\nword", "vocab.txt:6: token 'word' is in line 5 already"),
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\nword", "vocab.txt:6: token 'word' is already in line 5"),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n" + "\n".join(map(str, range(60))), "up to 63, but vocab_size .* 61"),
         (b"\xff\xfe", "cannot read"),
     ],

@@ -155,5 +155,5 @@ def test_other_tasks_write_nothing():
     with pytest.raises(RuntimeError, match="call reset before written_samples"):
         found.written_samples(1)
     found.reset([np.random.default_rng(0)])
-    with pytest.raises(ScenarioError, match="task 'classification' continues no text"):
+    with pytest.raises(ScenarioError, match="task 'classification' does not continue texts"):
         found.written_samples(1)

@@ -160,7 +160,7 @@ def test_schedules_count_local_steps_and_states_go_on():
 def test_outcomes_that_do_not_fit_are_refused():
     learner, outcome = own_learner(), own_outcome([1, 2, 0])
     for changes, message in (
-        ({"local_steps": np.array([[1, 2, 5]])}, "cluster 2: 5 local steps; 1 to 4"),
+        ({"local_steps": np.array([[1, 2, 5]])}, "cluster 2: 5 local steps; give 1 to 4"),
         ({"local_steps": np.array([[0, 2, 1]])}, "cluster 0: 0 local steps"),
         ({"participates": np.array([[True, False]])}, "participates has shape"),
     ):

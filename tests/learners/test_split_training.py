@@ -147,7 +147,7 @@ def test_a_lost_round_moves_no_server():
         ((1, 1, 1), None, "need a server_mode; give 0"),
         ((1, 1, 1), COMMON, "need a server_mode"),
         ((1, 1, 1), 2, r"server_mode is 2; the modes are -1 .* 0 \(copies\), 1 \(sequential\)"),
-        ((1, BLOCKS + 1, 1), COPIES, r"cluster 1: server_blocks is 5; 0 to 4"),
+        ((1, BLOCKS + 1, 1), COPIES, r"cluster 1: server_blocks is 5; give 0 to 4"),
         (
             (1, 2, 1),
             COPIES,

@@ -57,7 +57,7 @@ def test_pytorch_is_imported_only_for_this_backend():
         ({"backend": "torch", "device": "gpu0"}, "gpu0.*'cuda:1'"),
         ({"backend": "torch", "device": "cuda:99"}, "cuda:99.*can use"),
         ({"backend": "torch", "dtype": "float16"}, "float16.*did you mean 'float"),
-        ({"backend": "torch", "learner": "torch"}, "learner = 'torch'.*surrogate only"),
+        ({"backend": "torch", "learner": "torch"}, "learner = 'torch'.*only the surrogate learner"),
         ({"backend": "torch", "render_mode": "rgb_array"}, "no pictures"),
         ({"backend": "torch", "num_envs": 0}, "num_envs = 0"),
         ({"backend": "torch", "max_episode_steps": 0}, "max_episode_steps = 0"),
