@@ -4,7 +4,7 @@
     python examples/ppo_lagrangian.py --limit 0.05         # 5 % above the budgets is allowed
     python examples/ppo_lagrangian.py --help
 
-The reward is minus the delay, and there is one cost for every node (coordination units and devices): its
+The reward is minus the delay, and there is one cost for every node (control units and devices): its
 energy in the round over its budget, less 1. The mean cost of the worst node must not exceed ``--limit``.
 Every node has a multiplier, which a controller with a proportional and an integral part moves: up while
 the node uses too much, down while it uses less (the integral part alone is dual ascent). The policy

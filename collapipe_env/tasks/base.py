@@ -264,7 +264,7 @@ def require_writing(task: Task) -> Callable[..., Any]:
     """
     if not writes_text(task):
         raise ScenarioError(
-            f"task {task.name!r} continues no text, so it writes no samples: leave --samples out, or use "
-            "task language-modelling"
+            f"task {task.name!r} does not continue texts, so it writes no samples: leave --samples out, or "
+            "use task language-modelling"
         )
     return cast(Callable[..., Any], task.continuations)  # type: ignore[attr-defined]

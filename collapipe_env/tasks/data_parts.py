@@ -85,7 +85,7 @@ def held_out(
     """
     if samples <= len(missing):
         raise DataError(
-            f"{source}: {samples} sample{'s' * (samples != 1)} cannot be split in training and "
+            f"{source}: {samples} sample{'s' * (samples != 1)} cannot be split into training and "
             f"{' and '.join(missing)}; add more"
         )
     order = np.random.default_rng(0).permutation(samples)
@@ -95,7 +95,7 @@ def held_out(
         kinds = len(set(classes))
         if kinds > cut:
             raise DataError(
-                f"{source}: {samples} samples of {kinds} classes cannot be split in training and "
+                f"{source}: {samples} samples of {kinds} classes cannot be split into training and "
                 f"{' and '.join(missing)} so that training has one of each class; add more samples"
             )
         order = _stratified(order, len(missing), samples - cut, np.unique(classes, return_inverse=True)[1])

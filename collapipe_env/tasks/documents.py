@@ -177,7 +177,9 @@ def checked_text(place: str, value: Any) -> str:
     try:
         document.encode()
     except UnicodeEncodeError:
-        raise DataError(f"{place}: the text holds half a character; write it as proper Unicode") from None
+        raise DataError(
+            f"{place}: the text is not valid Unicode (it has a lone surrogate); correct it or drop the line"
+        ) from None
     require_short_words(place, document)
     return document
 
@@ -186,7 +188,7 @@ def _object(place: str, line: str) -> dict[str, Any]:
     try:
         row = parse_json(line.encode())
     except ValueError as error:
-        raise DataError(f"{place}: no JSON ({error}); write one object a line") from None
+        raise DataError(f"{place}: not JSON ({error}); write one object a line") from None
     if not isinstance(row, dict):
         raise DataError(f"{place}: {shown(row)} where an object is expected; write one object a line")
     return row

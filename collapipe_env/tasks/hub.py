@@ -186,8 +186,8 @@ def pairs_of(
         for language, side in zip((first, second), texts, strict=True):
             if "" in side:
                 raise DataError(
-                    f"{place} row {side.index('')}: the text in {language!r} is empty; use a copy "
-                    "without the row"
+                    f"{place} row {side.index('')}: the text in {language!r} is empty; save a "
+                    "copy without this row and give its folder"
                 )
         if not texts[0]:
             raise DataError(f"{place}: no rows; choose another data set")

@@ -202,7 +202,7 @@ def labelled_texts(
     if header is None and not _by_index(text, label) and _like_header(texts, labels, counts):
         raise DataError(
             f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set "
-            "text_column and label_column to its names, else to the columns' indices (from 0)"
+            "text_column and label_column to its names, otherwise to the columns' indices (from 0)"
         )
     return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 

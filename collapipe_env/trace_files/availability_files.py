@@ -19,7 +19,7 @@ MOST_BYTES = 1024**3
 """Largest size of a file of availability [byte]."""
 PERIODS_S = (1.0, 1e9)
 """Shortest and longest period of a client, the same as for stays in ``presence`` [s]."""
-_REMEDY = "give JSON of the shape that docs/traces.md shows; a pickle is converted by its owner first"
+_REMEDY = "give JSON of the shape that docs/traces.md shows; convert a pickle to JSON yourself first"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def _client(path: Path, name: str, fields: Any) -> Availability:
         )
     model = fields["model"]
     if not isinstance(model, str):
-        raise DataError(f"{place}: model is {shown(model)}, not a text; {_REMEDY}")
+        raise DataError(f"{place}: model is {shown(model)}, not a string; {_REMEDY}")
     return Availability(name, begin, end, period, model)
 
 

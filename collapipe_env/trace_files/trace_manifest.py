@@ -52,7 +52,7 @@ def verify_set(name: str, source: str | None = None) -> None:
         if file not in found:
             raise DataError(f"{folder} lacks {file} of {name}: fetch the set again")
         if file not in expected.files:
-            raise DataError(f"{folder} holds {file}, which is not part of {name}: take it out")
+            raise DataError(f"{folder} holds {file}, which is not part of {name}: remove it")
         if found[file] != expected.files[file]:
             raise DataError(
                 f"{file} in {folder} is not that of {name}: its SHA-256 is {found[file][:12]}..., not "

@@ -154,8 +154,8 @@ def _trace(
         )
     if duration > LONGEST_S:
         raise DataError(
-            f"{path}: times go over {duration:g} s, over the {LONGEST_S:g} s that a trace may last; give "
-            "times in seconds"
+            f"{path}: times span {duration:g} s, more than the {LONGEST_S:g} s that a trace may last; "
+            "give times in seconds"
         )
     found = np.array([value for value in values if value is not None])
     return Trace(name, times[there] - times[first], found, unit, duration, len(values) - first - len(found))
@@ -202,7 +202,7 @@ def _table(path: Path, columns: Columns) -> _Table:
                 if rows and len(row) != len(rows[0]):
                     raise DataError(
                         f"{path}:{start}: {len(row)} columns where line {lines[0]} has {len(rows[0])}; is "
-                        f"the delimiter {columns.delimiter!r}, and is the row whole?"
+                        f"the delimiter {columns.delimiter!r}, and is the row complete?"
                     )
                 rows.append([cell.strip() for cell in row])
                 lines.append(start)

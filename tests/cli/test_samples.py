@@ -95,7 +95,10 @@ def test_language_models_are_trained_unless_another_learner_is_asked_for(
             "--samples 2 needs a trained model, and --learner surrogate has none: add --learner real",
         ),
         ("--samples -1", "--samples = -1: use a number from 0 to 100"),
-        ("--samples 2 --learner real --task ner", "task 'ner' continues no text, so it writes no samples"),
+        (
+            "--samples 2 --learner real --task ner",
+            "task 'ner' does not continue texts, so it writes no samples",
+        ),
     ],
 )
 def test_samples_that_nothing_can_write(

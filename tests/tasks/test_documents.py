@@ -77,23 +77,23 @@ def test_json_lines_have_fields(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "options", "fault"),
     [
-        ("d.jsonl", "not json\n", {}, r"d\.jsonl:1: no JSON \(.*write one object a line"),
+        ("d.jsonl", "not json\n", {}, r"d\.jsonl:1: not JSON \(.*write one object a line"),
         ("d.jsonl", rows(1) + "[1]\n", {}, r"d\.jsonl:2: \[1\] where an object is expected"),
         ("d.jsonl", '{"txt": "a"}\n', {}, r"d\.jsonl:1: no field 'text' for text_column; did you mean 'txt'"),
         ("d.jsonl", rows(1), {"text": "body"}, "no field 'body' for text_column; valid names: text"),
         ("d.jsonl", rows(1), {"kind": "topic"}, "no field 'topic' for label_column"),
         ("d.jsonl", '\n{"text": 3}\n', {}, r"d\.jsonl:2: the text is 3; it must be a string"),
         ("d.jsonl", '{"text": " \\n"}\n', {}, r"d\.jsonl:1: the text is empty; fill it in or drop the line"),
-        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, r"d\.jsonl:1: the text holds half a character"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
         ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, r"d\.jsonl:1: 6,000 characters without"),
-        ("d.jsonl", "[" * 100 + "\n", {}, r"d\.jsonl:1: no JSON"),
+        ("d.jsonl", "[" * 100 + "\n", {}, r"d\.jsonl:1: not JSON"),
         ("d.jsonl", " \n", {}, r"d\.jsonl: empty file; it needs a JSON object with a 'text' a line"),
         ("d.txt", " \n \n", {}, r"d\.txt: empty file; it needs text"),
         ("d.txt", "x" * 6000, {}, r"d\.txt:1: 6,000 characters without a space"),
         ("d.txt", b"a\n\xff\n", {}, r"d\.txt:2: not UTF-8"),
         ("d.txt.gz", b"no gzip", {}, r"d\.txt\.gz: not a complete gzip file"),
         ("d.tsv", "a\tb\n", {}, r"d\.tsv: unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
-        ("d.txt", "only one line", {}, "1 sample cannot be split in training and dev and test"),
+        ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
     ],
 )
 def test_faults(name, content, options, fault, tmp_path):

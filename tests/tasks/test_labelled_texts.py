@@ -218,7 +218,7 @@ def test_more_classes_than_training_has_room_for_are_refused(tmp_path):
 def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path):
     lines = "words\tgold\n" + "good\t1\nbad\t0\n" * 10
     path = write(tmp_path, "d.tsv", lines)
-    with pytest.raises(DataError, match=r"d\.tsv:1: .*to its names, else to the columns' indices"):
+    with pytest.raises(DataError, match=r"d\.tsv:1: .*to its names, otherwise to the columns' indices"):
         load_splits(path)
     assert "gold" in load_splits(path, 0, 1)[0].labels
     assert {name for part in load_splits(path, "words", "gold") for name in part.labels} == {"0", "1"}
@@ -240,7 +240,7 @@ def test_missing_paths(tmp_path):
         load_splits(tmp_path)
     with pytest.raises(DataError, match="no such file or folder"):
         load_splits(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"2 samples cannot be split in training and dev and test"):
+    with pytest.raises(DataError, match=r"2 samples cannot be split into training and dev and test"):
         load_splits(tmp_path / "a.tsv")
 
 

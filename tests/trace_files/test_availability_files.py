@@ -82,7 +82,7 @@ def test_it_agrees_with_a_walk_that_keeps_its_place(gaps, draw):
         ({"finish_time": 1e-300, "active": [0], "inactive": [1e-301]}, "finish_time is 1e-300 s"),
         ({"finish_time": 1e308}, r"finish_time is 1e\+308 s"),
         ({"duration": "long"}, "duration is 'long'"),
-        ({"model": 7}, "model is 7, not a text"),
+        ({"model": 7}, "model is 7, not a string"),
         ({"modle": "x"}, "has a field 'modle'; did you mean 'model'"),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_is_no_json_of_clients_is_refused_and_nothing_is_unpickled(tmp_path
     path = tmp_path / "clients.json"
     path.write_bytes(pickle.dumps({"0": Trap()}))
     with pytest.raises(
-        DataError, match=r"is damaged .* docs/traces\.md shows; a pickle is converted by its owner"
+        DataError, match=r"is damaged .* docs/traces\.md shows; convert a pickle to JSON yourself"
     ):
         read_availability(path)
     assert not (tmp_path / "sprung").exists()

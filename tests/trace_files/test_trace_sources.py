@@ -186,7 +186,7 @@ def test_a_set_that_is_not_the_known_one_is_refused(folder, monkeypatch):
         DataError, match=r"t3.csv in .* is not that of mine: its SHA-256 is .* not 000000000000"
     ):
         check(**{**known, "t3.csv": "0" * 64})
-    with pytest.raises(DataError, match=r"holds t6.csv, which is not part of mine: take it out"):
+    with pytest.raises(DataError, match=r"holds t6.csv, which is not part of mine: remove it"):
         check(**{name: digits for name, digits in known.items() if name != "t6.csv"})
     monkeypatch.undo()
     with pytest.raises(DataError, match=r"no known set of traces 'ucc-5g-drivin'; did you mean"):
