@@ -339,9 +339,9 @@ class OptPipe(StateScheduler):
         if report is None:
             room = int(block_room(problem, 1, self.micro_batches).sum())
             raise AllocationError(
-                f"environment {e}, cluster {n}: its devices can hold {room} blocks with one of "
-                f"{self.micro_batches} micro-batches each, the encoder has {problem.numbers.blocks}: no plan "
-                "exists"
+                f"environment {e}, cluster {n}: its devices can hold only {room} blocks with one of "
+                f"{self.micro_batches} micro-batches each, but the encoder has {problem.numbers.blocks}: no "
+                "plan exists"
             )
         if report.optimum_s is None and not self._warned:
             self._warned = True

@@ -205,7 +205,7 @@ class Oracle(StateScheduler):
         for n, count in enumerate(splits):
             if count == 0:
                 raise AllocationError(
-                    f"cluster {n}: its devices can hold {cap[n].sum()} blocks, the encoder has "
+                    f"cluster {n}: its devices can hold only {cap[n].sum()} blocks, but the encoder has "
                     f"{self.parameters.costs.blocks}: no plan exists"
                 )
         counts = len(self.parameters.micro_batch_choices) if self.all_micro_batches else 1

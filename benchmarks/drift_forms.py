@@ -103,7 +103,7 @@ def compare(options: Options) -> None:
             flush=True,
         )
         rows.append({"scenario": name, "bound": vars(bound), "exact": vars(exact)})
-    store(options.output, "DSSRA under the exact drift beside its bound", options, rows=rows)
+    store(options.output, "DSSRA with the exact drift and with its bound", options, rows=rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,7 +43,7 @@ BACKLOGS = (0.0, 0.3, 3.0, 30.0)
 """Mean normalised backlogs, from empty queues to heavy ones."""
 GOAL_MEDIAN, GOAL_WORST = 0.5, 3.0
 """Largest median and worst gap wanted [%]."""
-WHAT = "relative gap of DSSRA's objective, without what nothing decides, to the oracle's"
+WHAT = "relative gap of DSSRA's objective, without the parts that no decision changes, to the oracle's"
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def _net(agent: str, scenario: Scenario) -> GraphScheduler:
     """The graph net of a file for a scenario."""
     net = load_agent(agent, scenario)
     if not isinstance(net, GraphScheduler):
-        raise CheckpointError(f"{agent} is no graph net: give one of collapipe train --algo graph")
+        raise CheckpointError(f"{agent} is not a graph net: give one of collapipe train --algo graph")
     return net
 
 

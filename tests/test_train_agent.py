@@ -316,10 +316,10 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
     assert run(scenario[:2], TINY, former) == 0
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: --eval-seeds is called --seeds now",
-        "note: --eval-rounds is called --rounds now",
-        "note: --eval-learner is called --learner now",
-        "note: --run-dir is called --out now",
+        "note: --eval-seeds is now called --seeds",
+        "note: --eval-rounds is now called --rounds",
+        "note: --eval-learner is now called --learner",
+        "note: --run-dir is now called --out",
     ]
     results = json.loads((tmp_path / "elsewhere" / "results.json").read_text())
     assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [2]

@@ -33,7 +33,7 @@ HEADS = (
     "what happens in cluster 0",
     "lost and taken again",
     "detected after, s",
-    "goes on after, s",
+    "resumes after, s",
     "priced, s",
     "T_n, s",
     "priced, s",

@@ -253,13 +253,13 @@ def require_no_more(path: Path, rows: Sequence[Row], columns: Mapping[str, objec
         kept = {name: {line[name] for line in lines} for name in ("row", "column")}
         episodes = max((int(line["episodes"]) for line in lines), default=0)
     except (OSError, UnicodeDecodeError, KeyError, ValueError):
-        raise DataError(f"{path} is no table of this tool: choose another --out") from None
+        raise DataError(f"{path} was not written by this tool: choose another --out") from None
     lost = [f"row {name!r}" for name in sorted(kept["row"] - {REFERENCE} - {row.label for row in rows})]
     lost += [f"column {name!r}" for name in sorted(kept["column"] - set(columns))]
     lost += [f"{episodes} episodes"] if episodes > seeds else []
     if lost:
         raise DataError(
-            f"{path} holds {', '.join(lost)}, which this run leaves out: ask for them as well, or choose "
+            f"{path} holds {', '.join(lost)}, which this run leaves out: include them, or choose "
             "another --out"
         )
 

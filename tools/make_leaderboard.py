@@ -138,7 +138,9 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=[cell.name for cell in cells()])
     parser.add_argument("--schedulers", nargs="+", default=schedulers())
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--page", action="store_true", help="play nothing, write the tables of what is there")
+    parser.add_argument(
+        "--page", action="store_true", help="play nothing; write the tables from existing results"
+    )
     options = parser.parse_args()
     season = present_season()
     if not options.page:

@@ -253,7 +253,7 @@ def main(options: Options, command: str) -> None:
                         f"{title} in {options.out} has {dataset.total_episodes} episodes, not "
                         f"{options.episodes}: choose another --out, or delete it"
                     )
-                print(f"{title} is there")
+                print(f"{title} already exists")
             else:
                 scheduler = scheduler_of(name, scenario, agents)
                 if scheduler is None:
@@ -278,5 +278,5 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("stopped: finished sets are kept, the same command goes on", file=sys.stderr)
+        print("stopped: finished sets are kept, and the same command resumes", file=sys.stderr)
         sys.exit(130)

@@ -311,7 +311,7 @@ def _run(options: Options, given: Sequence[str]) -> None:
     if options.peers.exists():
         parts["peers"] = peer_table(options.peers)
     else:
-        print(f"{options.peers} is not there: the page keeps its peers; run `python benchmarks/peers.py`")
+        print(f"{options.peers} is missing: the page keeps its peers; run `python benchmarks/peers.py`")
     for axis, (label, sizes) in AXES.items():
         print(f"{label}: {', '.join(map(str, sizes[:count]))}", flush=True)
         found[axis] = measure(axis, sizes[:count], options.slice_seconds, options.repeats)

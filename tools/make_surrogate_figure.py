@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return 2
         for key in sorted(set(fits) ^ set(both)):
-            print(f"{key}: left out, for its held-out runs are not there")
+            print(f"{key}: left out, because its held-out runs are missing")
         save(draw(both), options.output)
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; finished episodes are kept, the same command goes on", file=sys.stderr)
+        print("interrupted; finished episodes are kept, and the same command resumes", file=sys.stderr)
         return 130
     name = f"{scenario.name}-{options.task}"
     text = table(played, target, options.seconds)

@@ -187,7 +187,7 @@ def run(options: Options, given: Sequence[str]) -> None:
         print(f"{name}: left out, there is no {place(name)}; set COLLAPIPE_DATA to the data folder")
     scenarios = {name: scenario_of(options, name) for name in options.sets if name not in missing}
     if not scenarios:
-        raise ScenarioError(f"--sets {' '.join(options.sets)}: none of their data is there")
+        raise ScenarioError(f"--sets {' '.join(options.sets)}: none of their data was found")
     plans = {name: kept.planned(options, name, one, options.scheduler) for name, one in scenarios.items()}
     rows = {
         name: Row(runs, scenarios[name].learning.evaluate_every, baselines_of(scenarios[name]))

@@ -318,7 +318,9 @@ def read_rows(path: Path) -> dict[int, dict[str, str]]:
                 float(row["seconds"]),
             )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no table of trials ({error!r}): move it away, or choose --work") from None
+        raise DataError(
+            f"{path} is not a table of trials ({error!r}): move it away, or choose --work"
+        ) from None
     return found
 
 

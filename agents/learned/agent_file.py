@@ -197,8 +197,8 @@ def _header(content: bytes, place: str) -> dict[str, Any]:
         raise foreign
     if len(header) > MOST_TENSORS:
         raise CheckpointError(
-            f"{place} lists {len(header):,} tensors, above the limit of {MOST_TENSORS:,}: this is no saved "
-            "agent"
+            f"{place} lists {len(header):,} tensors, above the limit of {MOST_TENSORS:,}: this is not a "
+            "saved agent"
         )
     for name, entry in header.items():
         kind = entry.get("dtype") if isinstance(entry, dict) else None

@@ -115,8 +115,8 @@ def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]
     room, blocks = block_room(problem, 1, micro_batches), problem.numbers.blocks
     if room.sum() < blocks:
         raise AllocationError(
-            f"its devices can hold {room.sum()} blocks with one micro-batch in flight, the encoder has "
-            f"{blocks}: no plan exists"
+            f"its devices can hold only {room.sum()} blocks with one micro-batch in flight, but the encoder "
+            f"has {blocks}: no plan exists"
         )
     able = np.flatnonzero(room)
     fastest = able[np.argsort(problem.times.block_forward[able], kind="stable")][:blocks]

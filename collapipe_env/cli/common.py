@@ -146,11 +146,11 @@ def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> 
         name, equals, value = argument.partition("=")
         option = name.replace("_", "-")
         if option in renamed:
-            print(f"note: {option} is called {renamed[option]} now", file=sys.stderr)
+            print(f"note: {option} is now called {renamed[option]}", file=sys.stderr)
             name = option = renamed[option]
         learner = value if equals else name
         if (option if equals else previous) in LEARNER_OPTIONS and learner in FORMER:
-            print(f"note: the learner {learner} is called {FORMER[learner]} now", file=sys.stderr)
+            print(f"note: the learner {learner} is now called {FORMER[learner]}", file=sys.stderr)
             name, value = (name, FORMER[learner]) if equals else (FORMER[learner], "")
         present.append(f"{name}{equals}{value}")
         previous = "" if equals else option

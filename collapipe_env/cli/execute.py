@@ -274,7 +274,7 @@ def _run(
                 launcher.start_local()
             else:
                 host, port = launcher.address
-                print(f"waiting at {host}:{port} for all of them to join", flush=True)
+                print(f"waiting at {host}:{port} for all processes to join", flush=True)
                 launcher.wait_for_others(tell=partial(print, flush=True))
             execution.play(Failures(*failures))
 
@@ -374,7 +374,7 @@ def _failures(option: str, given: Sequence[str], scenario: Scenario) -> list[tup
         if said is None:
             raise ScenarioError(
                 f"{option} {shown(text)} names no device and time: c0d1@1.5 is an example, with a time in "
-                "seconds since the round's begin"
+                "seconds since the start of the round"
             )
         n, device, at = int(said["cluster"]), int(said["device"]), float(said["seconds"])
         if n >= len(devices) or device >= devices[n]:

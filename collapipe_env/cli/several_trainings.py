@@ -144,6 +144,6 @@ def train_all(
         print(f"seed {task.options.training.seed}: trained, in {task.folder}", flush=True)
 
     def again(task: Training, reason: str) -> None:
-        print(f"seed {task.options.training.seed}: again, since {reason}", flush=True)
+        print(f"seed {task.options.training.seed} restarted: {reason}", flush=True)
 
     executor.run(train_one, tasks, Hooks(done, again=again))

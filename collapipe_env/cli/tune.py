@@ -198,7 +198,7 @@ class _Progress:
 
     def again(self, place: str, reason: str) -> None:
         """Report a restarted candidate."""
-        self._bar.write(f"{place:>17}  again, since {reason}")
+        self._bar.write(f"{place:>17}  restarted: {reason}")
 
     def trial(self, place: str, trial: Trial, known: bool) -> None:
         """Report a finished candidate."""

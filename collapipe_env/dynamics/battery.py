@@ -80,13 +80,13 @@ class Battery(Process):
         solar = ("panel_w", "cloud_mean", "cloud_sd", "cloud_tau_s")
         found: dict[str, str] = {}
         if spec.harvest != "charger":
-            found |= dict.fromkeys(charger, "it counts with harvest: charger only")
+            found |= dict.fromkeys(charger, "it is used only with harvest: charger")
         if spec.harvest != "solar":
-            found |= dict.fromkeys(solar, "it counts with harvest: solar only")
+            found |= dict.fromkeys(solar, "it is used only with harvest: solar")
         if spec.harvest == "none":
-            found["efficiency"] = "it counts with harvest: charger or solar only"
+            found["efficiency"] = "it is used only with harvest: charger or solar"
         elif spec.harvest == "solar" and spec.cloud_sd == 0.0:
-            found["cloud_tau_s"] = "it counts with cloud_sd above 0 only"
+            found["cloud_tau_s"] = "it is used only with cloud_sd above 0"
         return found
 
     def __init__(self, scenario: Scenario, spec: BatterySpec) -> None:

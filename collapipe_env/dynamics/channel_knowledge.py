@@ -117,12 +117,12 @@ class ChannelKnowledge(Process):
         """Fields of modes that are not listed, and the margin of ideal rates."""
         idle = {}
         if "delayed" not in spec.modes:
-            idle["delay_rounds"] = "it counts where modes list delayed only"
+            idle["delay_rounds"] = "it is used only if modes include delayed"
         if "noisy" not in spec.modes:
-            noisy = "it counts where modes list noisy only"
+            noisy = "it is used only if modes include noisy"
             idle |= dict.fromkeys(("noise_db", "noise_correlation"), noisy)
         if spec.rates != "committed":
-            idle["margin_db"] = "it counts with rates: committed only"
+            idle["margin_db"] = "it is used only with rates: committed"
         return idle
 
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:

@@ -68,11 +68,11 @@ class Heat(Process):
     def idle_fields(cls, spec: HeatSpec) -> Mapping[str, str]:
         """Fields of the other governors, and of surroundings that do not drift."""
         still = (
-            {"ambient_tau_s": "it counts with ambient_sd_k above 0 only"} if spec.ambient_sd_k == 0.0 else {}
+            {"ambient_tau_s": "it is used only with ambient_sd_k above 0"} if spec.ambient_sd_k == 0.0 else {}
         )
         if spec.governor == "ipa":
-            return {"period_s": "it counts with governor: step or pause only", **still}
-        only = "it counts with governor: ipa only"
+            return {"period_s": "it is used only with governor: step or pause", **still}
+        only = "it is used only with governor: ipa"
         return {**dict.fromkeys(("on_c", "sustainable_w", "least_w"), only), **still}
 
     def __init__(self, scenario: Scenario, spec: HeatSpec) -> None:

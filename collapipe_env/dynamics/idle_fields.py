@@ -23,7 +23,7 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
 
     Returns:
         The condition for an effect, by the dotted path of each field with its value:
-        ``{"dynamics.processes.mobility.roaming = 2": "it counts with area: open only"}``.
+        ``{"dynamics.processes.mobility.roaming = 2": "it is used only with area: open"}``.
     """
     found = {}
     for name, spec in scenario.dynamics.processes:

@@ -140,15 +140,15 @@ class Mobility(Process):
             "gauss_markov": ("velocity_time_s", "velocity_sd_m_s"),
         }
         idle = {
-            field: f"it counts with model: {model} only"
+            field: f"it is used only with model: {model}"
             for model, fields in of_models.items()
             if model != spec.model
             for field in fields
         }
         if spec.area != "open":
-            idle["roaming"] = "it counts with area: open only"
+            idle["roaming"] = "it is used only with area: open"
         if spec.environment_sd_db == 0.0:
-            idle["environment_time_s"] = "it counts with an environment_sd_db above 0 only"
+            idle["environment_time_s"] = "it is used only with environment_sd_db above 0"
         return idle
 
     def __init__(self, scenario: Scenario, spec: MobilitySpec) -> None:

@@ -180,14 +180,14 @@ class Presence(Process):
         """Fields of laws if there is a file, fields of files if there is none, and of unused recoveries."""
         names = _OF_LAWS if spec.availability else _OF_FILES
         only = "without availability" if spec.availability else "with availability"
-        return {**dict.fromkeys(names, f"it counts {only} only"), **cls._idle_recovery(spec)}
+        return {**dict.fromkeys(names, f"it is used only {only}"), **cls._idle_recovery(spec)}
 
     @staticmethod
     def _idle_recovery(spec: PresenceSpec) -> Mapping[str, str]:
         """Fields of recoveries where no device fails, and replicas that would never be used."""
         if spec.graceful >= 1.0:
             names = ("recovery", "heartbeat_s", "misses", "replication")
-            return dict.fromkeys(names, "it counts with graceful below 1 only")
+            return dict.fromkeys(names, "it is used only with graceful below 1")
         if spec.recovery == "drop-round":
             return {
                 "replication": "a round that is given up needs no replicas: choose recovery light or heavy"

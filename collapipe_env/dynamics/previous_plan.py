@@ -50,7 +50,7 @@ class PreviousPlan(Process):
     @classmethod
     def idle_fields(cls, spec: MigrationSpec) -> Mapping[str, str]:
         """Fields of moments that travel, where they start again from zero."""
-        only = "it counts with moments: move only"
+        only = "it is used only with moments: move"
         return dict.fromkeys(("moment_bits", "route"), only) if spec.moments == "reset" else {}
 
     def __init__(self, scenario: Scenario, spec: MigrationSpec) -> None:

@@ -176,7 +176,7 @@ class Process:
             spec: The fields, an object of ``Spec``.
 
         Returns:
-            By field name, the condition for an effect: ``"it counts with area: open only"``.
+            By field name, the condition for an effect: ``"it is used only with area: open"``.
         """
         return {}
 

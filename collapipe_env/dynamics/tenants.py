@@ -66,7 +66,9 @@ class Tenants(Process):
     @classmethod
     def idle_fields(cls, spec: TenantsSpec) -> Mapping[str, str]:
         """The probability of staying at the only level."""
-        return {"stay_probability": "it counts with two or more levels only"} if len(spec.levels) == 1 else {}
+        return (
+            {"stay_probability": "it is used only with two or more levels"} if len(spec.levels) == 1 else {}
+        )
 
     def __init__(self, scenario: Scenario, spec: TenantsSpec) -> None:
         super().__init__(scenario, spec)

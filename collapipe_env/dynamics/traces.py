@@ -52,11 +52,11 @@ class Traces(Process):
         made = spec.source == TRACE_LIKE
         idle = dict.fromkeys(
             _OF_FILES if made else ("profile",),
-            "it counts with files only" if made else f"it counts with source: {TRACE_LIKE} only",
+            "it is used only with trace files" if made else f"it is used only with source: {TRACE_LIKE}",
         )
         rates = spec.quantity == "rate"
         other = _OF_POWERS if rates else _OF_RATES
-        return {**idle, **dict.fromkeys(other, f"it counts with mode: {'rsrp' if rates else 'rate'} only")}
+        return {**idle, **dict.fromkeys(other, f"it is used only with mode: {'rsrp' if rates else 'rate'}")}
 
     def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
         # Imported here: the simulator is built on processes.

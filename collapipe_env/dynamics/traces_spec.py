@@ -153,7 +153,7 @@ def _found_checksum(source: str | tuple[str, ...]) -> str | None:
 def _other_files(source: str | tuple[str, ...], found: str, given: str) -> str:
     return (
         f"the files of source {shown(source)} have the checksum {found[:12]}..., not {shown(given[:12])}...: "
-        "they are not those of this scenario; give those, or take checksum out for these"
+        "they are not this scenario's files: give those, or remove checksum to use these"
     )
 
 

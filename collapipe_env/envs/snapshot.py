@@ -157,7 +157,8 @@ _DIFFERENCES = {
     "format": "the format of the state is {there}, expected {here}: use what get_state() has returned",
     "version": "the state has version {there}, this package reads {here}: save a new one",
     "kind": "the state is of a {there}, this is a {here}: set it in an environment of its own class",
-    "num_envs": "the state is of {there} environments, these are {here}: build as many as it has",
+    "num_envs": "the state is of {there} environments, this environment has {here}: build it with "
+    "num_envs = {there}",
     "rounds": "the state is of episodes of {there} rounds, these have {here}: build the environment with the "
     "same length (dynamics.rounds, max_episode_steps)",
     "learner": "the state is of the learner {there}, this is {here}: build the environment with the same one",

@@ -112,7 +112,7 @@ class CollaPipeVectorEnv(
             if value is None and name == "max_episode_steps":
                 continue
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise ScenarioError(f"{name} = {shown(value)}: at least 1 is needed, a whole number")
+                raise ScenarioError(f"{name} = {shown(value)}: use a whole number of at least 1")
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.metadata["autoreset_mode"] = self.autoreset_mode
         self.num_envs = num_envs

@@ -125,7 +125,7 @@ def summarise_scenario(
     results = outcome.results
     reference = reference_of(plan.schedulers) if reference is None else reference
     if not results:
-        nothing = "Nobody could play."
+        nothing = "No scheduler could play."
         return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
     summaries = summarise_all(results, target, reference)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 SERVER_MARK = "†"
 """Mark after the name of a scheduler whose plans put encoder blocks on the edge server."""
 SERVER_NOTE = (
-    f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy no budget counts; under "
-    "the others the server trains the head or decoder alone."
+    f"{SERVER_MARK} also trains encoder blocks on the edge server, whose energy is in no budget here; with "
+    "the other schedulers the server trains only the head or decoder."
 )
 BUDGET_NOTE = (
-    f"{SERVER_MARK} trains encoder blocks on the edge server as well, whose energy has a budget here: the "
+    f"{SERVER_MARK} also trains encoder blocks on the edge server, whose energy has a budget here: the "
     "worst energy and the queues include it."
 )
 

@@ -86,9 +86,9 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         found.append("failure_price")
     if not found:
         raise ScenarioError(
-            f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats, "
-            "nobody fails and known gains are the true ones, so dssra-plus equals dssra; turn on a process "
-            "such as migration or heat under dynamics.processes"
+            f"scenario {scenario.name!r} has nothing to tune: moving blocks costs nothing, nothing heats up, "
+            "no device fails and known gains are the true ones, so dssra-plus equals dssra; turn on a "
+            "process such as migration or heat under dynamics.processes"
         )
     return tuple(found)
 

@@ -46,7 +46,7 @@ class UnitProgress:
     def again(self, unit: Unit, reason: str) -> None:
         """Take back the rounds of a restarted unit, and print the reason."""
         self._bar.update(-self._rounds.pop(unit.key, 0))
-        self._bar.write(f"{self._place(unit)}{unit.scheduler:>12}  {unit.place}  again, since {reason}")
+        self._bar.write(f"{self._place(unit)}{unit.scheduler:>12}  {unit.place}  restarted: {reason}")
 
     def done(self, unit: Unit) -> None:
         """Show a unit that ended."""

@@ -73,7 +73,7 @@ def present_name(learner: str, *, warn: bool = False) -> str:
     if learner not in FORMER:
         return learner
     if warn:
-        warn_deprecated(f"the learner {learner!r} is called {FORMER[learner]!r} now")
+        warn_deprecated(f"the learner {learner!r} is now called {FORMER[learner]!r}")
     return FORMER[learner]
 
 

@@ -145,7 +145,9 @@ class ClusterSpec:
         float,
         real("side of the square around a CU where its devices stand", "m", gt=0.0, le=1e4),
     ] = 40.0
-    hop_min_m: Annotated[float, real("distance that shorter hops are counted as", "m", ge=0.1, le=1e4)] = 5.0
+    hop_min_m: Annotated[
+        float, real("shortest hop, to which shorter distances are raised", "m", ge=0.1, le=1e4)
+    ] = 5.0
     layout_seed: Annotated[
         int, whole("seed of the fixed layout's positions, clocks and memories", 0, 2**63 - 1)
     ] = 19
@@ -257,8 +259,8 @@ class BudgetSpec:
     per: Annotated[
         Literal["round", "second"],
         described(
-            "what a budget is for, a round or the seconds of a usual one (T_ref at one local step); one of "
-            "round, second"
+            "period of a budget: a round, or the seconds of a usual round (T_ref at one local step); one "
+            "of round, second"
         ),
     ] = "round"
     tradeoff_v: Annotated[float, real("Lyapunov weight of the delay V", "1/s", ge=0.0, le=1e9)] = 1.4

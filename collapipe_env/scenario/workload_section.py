@@ -60,7 +60,11 @@ class WorkloadSpec:
     ] = "pre-ln"
     learned_positions: Annotated[
         int,
-        whole("rows of the table of learned positions, at least q with style bert or gpt2, else 0", 0, 65536),
+        whole(
+            "rows of the table of learned positions, at least q with style bert or gpt2, otherwise 0",
+            0,
+            65536,
+        ),
     ] = 0
     token_types: Annotated[int, whole("rows of the table of token types, style bert only", 0, 1024)] = 0
     kv_heads: Annotated[
@@ -90,8 +94,8 @@ class WorkloadSpec:
         bool,
         Field(
             strict=True,
-            description="a language model's head is the embedding's table, styles gpt2 and llama only; "
-            "no unit, true or false",
+            description="the embedding table also serves as the language model's head, styles gpt2 and "
+            "llama only; no unit, true or false",
         ),
     ] = False
     decoder_blocks: Annotated[

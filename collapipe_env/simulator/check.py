@@ -117,8 +117,8 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     if over.any():
         place = tuple(int(i) for i in np.argwhere(over)[0])
         raise AllocationError(
-            f"blocks: {place_name(place)} would need {needed[place]:.4g} bytes for its {held[place]} blocks, "
-            f"it offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
+            f"blocks: {place_name(place)} needs {needed[place]:.4g} bytes for its {held[place]} blocks, "
+            f"but offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
             + ("" if allocation.schedule is None else " or a lower cap")
         )
 

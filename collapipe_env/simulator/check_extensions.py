@@ -181,7 +181,7 @@ def check_server_memory(parameters: SystemParameters, allocation: Allocation, sl
         place = tuple(int(i) for i in np.argwhere(over)[0])
         most = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
         raise AllocationError(
-            f"server_blocks: {place_name(place)} would need {needed[place]:.4g} bytes for blocks of all "
-            f"clusters on the server, it offers {offered:.4g}: at most {most} blocks together, or as many "
+            f"server_blocks: {place_name(place)} needs {needed[place]:.4g} bytes for the blocks of all "
+            f"clusters on the server, which offers {offered:.4g}: at most {most} blocks together, or as many "
             "under a sequential server, which has one model for all"
         )

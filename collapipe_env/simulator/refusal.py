@@ -94,8 +94,8 @@ def require_room(cap: Array, blocks: int) -> None:
     if short.any():
         e, n = (int(i) for i in np.argwhere(short)[0])
         raise AllocationError(
-            f"environment {e}, cluster {n}: its devices can hold {room[e, n]} blocks, the encoder has "
-            f"{blocks}: no plan exists"
+            f"environment {e}, cluster {n}: its devices can hold only {room[e, n]} blocks, but the "
+            f"encoder has {blocks}: no plan exists"
         )
 
 

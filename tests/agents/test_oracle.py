@@ -183,7 +183,7 @@ def test_what_the_oracle_cannot_do_is_refused():
     scenario = tiny(2, 2, 2)
     state = state_of(scenario, 0)
     cap = np.array([[2, 2], [1, 0]])
-    with pytest.raises(AllocationError, match=r"cluster 1: .* 1 blocks, the encoder has 2"):
+    with pytest.raises(AllocationError, match=r"cluster 1: .* 1 blocks, but the encoder has 2"):
         Oracle(scenario).solve(replace(state, memory_cap=cap))
 
 

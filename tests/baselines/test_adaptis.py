@@ -199,7 +199,7 @@ def test_a_cluster_without_room_is_named() -> None:
     state = first_state(SMALL, 2)
     memory = state.memory_bytes.copy()
     memory[1, 0] = [16e6, 30e6, 1e6]
-    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold 3 blocks"):
+    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold only 3 blocks"):
         AdaPtis(SMALL).act(None, replace(state, memory_bytes=memory))
     with pytest.raises(AllocationError, match="restarts = -1"):
         AdaPtis(SMALL, restarts=-1)

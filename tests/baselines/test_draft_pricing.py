@@ -189,7 +189,7 @@ def test_devices_without_room_are_not_used_and_too_little_memory_is_refused() ->
     room = BASE.numbers.block_state_bytes + BASE.numbers.activation_bytes * BASE.numbers.batch_size / 64
     problem = changed(BASE, memory_bytes=np.array([4.5, 0.5, 2.5]) * room)
     assert usable_devices(problem, 64) == (0, 2)
-    with pytest.raises(AllocationError, match=r"can hold 6 blocks .* encoder has 7"):
+    with pytest.raises(AllocationError, match=r"can hold only 6 blocks .* encoder has 7"):
         usable_devices(changed(problem, blocks=7), 64)
     crowd = changed(
         BASE, blocks=2, memory_bytes=np.full(3, 9 * room), block_forward=np.array([0.2, 0.3, 0.1])

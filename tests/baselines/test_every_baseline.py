@@ -115,7 +115,7 @@ def test_a_cluster_without_room_is_named(name: str) -> None:
     state = first_state(SMALL, 2)
     cap = state.memory_cap.copy()
     cap[1, 0] = [1, 2, 0]
-    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold 3 blocks"):
+    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold only 3 blocks"):
         make_scheduler(name, SMALL).act(None, replace(state, memory_cap=cap))
 
 

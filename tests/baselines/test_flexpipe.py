@@ -251,7 +251,7 @@ def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> No
     points = FlexPipe(SMALL).points(replace(state, present=present, memory_bytes=memory))
     assert 1 not in points[0, 0].plan.devices
     memory[0, 1] = [16e6, 30e6, 1e6]
-    with pytest.raises(AllocationError, match="environment 0, cluster 1: its devices can hold 3 blocks"):
+    with pytest.raises(AllocationError, match="environment 0, cluster 1: its devices can hold only 3 blocks"):
         FlexPipe(SMALL).act(None, replace(state, present=present, memory_bytes=memory))
 
 

@@ -357,7 +357,9 @@ def test_a_cluster_without_room_is_named() -> None:
     state = first_state(SMALL, 2)
     memory = state.memory_bytes.copy()
     memory[1, 0] *= 0.02
-    with pytest.raises(AllocationError, match=r"environment 1, cluster 0: its devices can hold \d+ blocks"):
+    with pytest.raises(
+        AllocationError, match=r"environment 1, cluster 0: its devices can hold only \d+ blocks"
+    ):
         OptPipe(SMALL, solver_time=QUICK).act(None, replace(state, memory_bytes=memory))
 
 

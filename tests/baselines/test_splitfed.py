@@ -157,7 +157,7 @@ def test_plans_fit_the_servers_memory(kind) -> None:
         assert (held <= room).all()
     tight = free.with_overrides({"server.memory_bytes": 1.0, "devices.profiles.0.memory_bytes": [3.5 * each]})
     state = first_state(tight, 1)
-    with pytest.raises(AllocationError, match="on the server, it offers 1: at most 0 blocks"):
+    with pytest.raises(AllocationError, match="on the server, which offers 1: at most 0 blocks"):
         check_allocation(system_parameters(tight), state, kind(tight).act(None, state))
 
 

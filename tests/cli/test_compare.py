@@ -192,7 +192,7 @@ def test_a_reference_or_a_scenario_that_nobody_can_play_is_no_end(base, broken, 
     (line,) = summary["scenarios"]["two"]["summary"]
     assert line["difference"]["mean"] is None
     assert run(base, "--schedulers", "broken", "--fresh") == 0
-    assert "Nobody could play." in (tmp_path / "out" / "table.md").read_text()
+    assert "No scheduler could play." in (tmp_path / "out" / "table.md").read_text()
 
 
 def test_every_scheduler_meets_the_same_channels() -> None:
@@ -267,7 +267,7 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
     played.clear()
     assert run(options, "--agents", *agents) == 0  # the option's former name
     printed = capsys.readouterr()
-    assert "--agents is called --agent now" in printed.err
+    assert "--agents is now called --agent" in printed.err
     assert sorted((unit.plan.scenario.name, unit.run, unit.episode) for unit in played) == [
         (name, 2, episode) for name in ("one", "two") for episode in (0, 1)
     ]

@@ -212,7 +212,7 @@ def test_verification_finds_episodes_that_nobody_played() -> None:
     assert told(one, more) == [
         "small, episode 1 (seed 8): episode is 'there' in the results, 'not played' in the re-run"
     ]
-    assert "'there twice'" in " ".join(told(one, one, first=1))
+    assert "'listed twice'" in " ".join(told(one, one, first=1))
 
 
 def test_verification_finds_another_name(run_folder, tmp_path, capsys) -> None:
@@ -474,7 +474,7 @@ def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:
         ([], "give one of --scheduler"),
         (["--scheduler", "dssra", "--submission", "x"], "give one of --scheduler"),
         (["--scheduler", "dsra"], "dssra"),
-        (["--scheduler", "dssra-truth"], "sees the truth"),
+        (["--scheduler", "dssra-truth"], "sees the true system"),
         (["--scheduler", "dssra", "--tier", "X"], "--tier 'X' is not known"),
         (["--scheduler", "dssra", "--size", "xlarge"], "--size 'xlarge' is not known"),
         (["--scheduler", "dssra", "--rounds", "501"], "--rounds = 501"),

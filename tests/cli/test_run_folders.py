@@ -223,8 +223,8 @@ def test_other_rounds_and_learners_leave_finished_episodes_alone(
     play(1, "real")
     assert not (out / "evaluation" / "real-1").exists()
     if name == "python":
-        with pytest.warns(DeprecationWarning, match="the learner 'torch' is called 'real' now"):
+        with pytest.warns(DeprecationWarning, match="the learner 'torch' is now called 'real'"):
             play(1, "torch")
     else:
         play(1, "torch")
-        assert "note: the learner torch is called real now\n" in capsys.readouterr().err
+        assert "note: the learner torch is now called real\n" in capsys.readouterr().err

@@ -123,7 +123,7 @@ def test_no_shipped_scenario_has_any(name):
 
 def test_whoever_sets_one_is_warned_once():
     scenario = scenario_with("mobility", {"area": "closed", "roaming": 2.5})
-    pattern = r"mobility\.roaming = 2\.5 has no effect: it counts with area: open only"
+    pattern = r"mobility\.roaming = 2\.5 has no effect: it is used only with area: open"
     with pytest.warns(IdleFieldWarning, match=pattern):
         CollaPipeVectorEnv(1, scenario, "surrogate")
     with warnings.catch_warnings():
@@ -142,7 +142,7 @@ def test_the_check_of_a_scenario_says_it(tmp_path, capsys):
     main(["scenario", "check", str(file)])
     printed = " ".join(capsys.readouterr().out.split())
     place = "dynamics.processes.channel_knowledge.delay_rounds = 2"
-    assert f"{place} has no effect: it counts where modes list delayed only" in printed
+    assert f"{place} has no effect: it is used only if modes include delayed" in printed
 
 
 def test_fields_of_ones_own_process_may_have_made_defaults():

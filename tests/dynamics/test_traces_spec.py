@@ -117,7 +117,7 @@ def test_the_digest_says_which_files_are_meant_and_not_where_they_lie(folder, tm
     write_trace(tmp_path / "other" / "set" / "t5.csv", np.full(10, -99.0))
     changed = load(fields)
     assert scenario_digest(changed) != scenario_digest(first)
-    with pytest.raises(ScenarioError, match=r"have the checksum .*: they are not those of this scenario"):
+    with pytest.raises(ScenarioError, match=r"have the checksum .*: they are not this scenario's files"):
         CollaPipeVectorEnv(1, first, "surrogate")
     CollaPipeVectorEnv(1, changed, "surrogate")
 
@@ -136,7 +136,7 @@ def test_a_written_scenario_means_the_same_files_wherever_it_is_read(folder, mon
     # With other files under the same path it cannot.
     for number in range(6):
         write_trace(folder / f"t{number}.csv", np.full(10, -80.0))
-    with pytest.raises(ScenarioError, match=r"not those of this scenario; give those, or take checksum out"):
+    with pytest.raises(ScenarioError, match=r"not this scenario's files: give those, or remove checksum"):
         scenario_from_text(text, "there", "there")
 
 

@@ -270,7 +270,7 @@ def test_state_of_another_environment_is_refused(build, message):
 def test_state_of_another_vector_environment_is_refused():
     env = vector()
     env.reset(seed=0)
-    with pytest.raises(StateError, match="of 3 environments, these are 2"):
+    with pytest.raises(StateError, match="of 3 environments, this environment has 2"):
         vector(num_envs=2).set_state(env.get_state())
     with pytest.raises(StateError, match="autoreset_mode = 'NextStep', this environment 'SameStep'"):
         vector(mode="SameStep").set_state(env.get_state())

@@ -259,5 +259,5 @@ def test_tensors_without_numbers_are_refused_by_numpy_environments():
 
 @pytest.mark.parametrize("value", [None, 0, -1, 2.0, True, "4", load_scenario("small")])
 def test_numbers_of_environments_are_whole(value):
-    with pytest.raises(ScenarioError, match=r"num_envs = .*: at least 1 is needed, a whole number"):
+    with pytest.raises(ScenarioError, match=r"num_envs = .*: use a whole number of at least 1"):
         CollaPipeVectorEnv(value, "small", "surrogate")

@@ -148,7 +148,7 @@ def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     out = io.StringIO()
     run = RunDirectory(tmp_path / "run")
     write_report([one, two], {}, run, whole=False, figures=False, console=Console(file=out, width=200))
-    note = "† trains encoder blocks on the edge server"
+    note = "† also trains encoder blocks on the edge server"
     for text in (" ".join(out.getvalue().split()), run.table.read_text()):
         first, second, last = re.split(r"two: 6 held-out|All scenarios, against", text)
         assert ["RANDOM †" in part for part in (first, second, last)] == [True, False, True]

@@ -208,7 +208,7 @@ def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> 
     for name in list(pictures)[:-1]:
         pictures[name](Path(f"{name}.png"))
         text = " ".join(saved[name].get_supxlabel().split())
-        assert "† trains encoder blocks on the edge server" in text
+        assert "† also trains encoder blocks on the edge server" in text
         assert text.endswith(f"AGENT: trained agent, from {agent}")
     comparison_pictures([comparison("one", DELAYS)])["delay"](Path("plain.png"))
     assert saved["plain"].get_supxlabel() == ""

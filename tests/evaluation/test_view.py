@@ -139,7 +139,7 @@ def test_the_layout_is_that_of_the_episode(name: str) -> None:
 def test_tables_call_schedulers_by_their_titles_and_give_energy_in_percent(run: Path, page: Path) -> None:
     tables = {table["key"]: table for table in data_of(page)["tables"]}
     of = {key: [dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for key, t in tables.items()}
-    assert [line["asked for as"] for line in of["schedulers"]] == ["dssra", "asteroid", "random"] * 2
+    assert [line["requested as"] for line in of["schedulers"]] == ["dssra", "asteroid", "random"] * 2
     titles = [line["scheduler"] for line in of["schedulers"]]
     assert titles == ["DSSRA", "Asteroid", "Random"] * 2
     assert [line["scheduler"] for line in of["episodes"]] == np.repeat(titles, 2).tolist()

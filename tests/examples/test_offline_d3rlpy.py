@@ -62,7 +62,7 @@ def test_the_card_names_sets_and_checksums_and_a_rerun_keeps_them(minari, folder
     )
     options = tool.Options(out=folder, scenarios=("small",), schedulers=("dssra", "random"), episodes=2)
     tool.main(options, "the command")
-    assert capsys.readouterr().out.count("is there") == 2
+    assert capsys.readouterr().out.count("already exists") == 2
     assert (folder / "README.md").read_text() == text
     with pytest.raises(tool.ScenarioError, match="has 2 episodes, not 3"):
         tool.main(tool.Options(out=folder, scenarios=("small",), schedulers=("dssra",), episodes=3), "")

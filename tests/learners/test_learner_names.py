@@ -86,7 +86,7 @@ def test_an_object_that_is_no_learner_is_refused(value):
 
 
 def test_torch_is_the_former_name_of_real():
-    with pytest.warns(DeprecationWarning, match="the learner 'torch' is called 'real' now") as seen:
+    with pytest.warns(DeprecationWarning, match="the learner 'torch' is now called 'real'") as seen:
         former = gym.make("CollaPipe-v0", scenario="small", learner="torch")
     assert [warning.filename for warning in seen] == [__file__]
     present = gym.make("CollaPipe-v0", scenario="small", learner="real")

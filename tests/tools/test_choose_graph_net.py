@@ -61,7 +61,7 @@ def test_what_is_no_net_is_refused(tmp_path, capsys):
     assert choose_graph_net.main([str(tmp_path / "none.safetensors")]) == 2
     assert "none.safetensors" in capsys.readouterr().err
     assert choose_graph_net.main([str(agent_path("zoo:small-ppo"))]) == 2
-    assert "is an agent of ppo, no graph net" in capsys.readouterr().err
+    assert "is an agent of ppo, not a graph net" in capsys.readouterr().err
     for option in ("episodes", "rounds"):
         assert choose_graph_net.main([str(agent_path("zoo:graph")), f"--{option}", "0"]) == 2
         assert f"--{option} = 0: 1 or more is needed" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_schedulers_that_use_the_server_are_marked(folder):
         text = table(summary, "small")
         assert text.count("†") == 2
         assert f"| {title} † |" in text
-        assert text.splitlines()[-1].startswith("† trains encoder blocks on the edge server")
+        assert text.splitlines()[-1].startswith("† also trains encoder blocks on the edge server")
 
 
 def test_who_overdraws_stands_below_the_line_without_a_place(folder):

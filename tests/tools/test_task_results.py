@@ -113,7 +113,7 @@ def test_finished_runs_are_not_trained_again(trained, tiny, data, monkeypatch, c
 def test_without_any_data_the_sets_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLLAPIPE_DATA", str(tmp_path))
     assert tasks.main(["--sets", "sst2", "cola", "--work", str(tmp_path / "work")]) == 2
-    assert "--sets sst2 cola: none of their data is there" in capsys.readouterr().err
+    assert "--sets sst2 cola: none of their data was found" in capsys.readouterr().err
 
 
 def test_a_misspelt_set_is_refused_with_the_nearest(capsys):

@@ -75,7 +75,7 @@ def test_a_folder_of_another_search_is_refused(played, tmp_path, capsys):
     path = tmp_path / "small-ppo-0" / "trials.csv"
     path.write_text("trial,objective\n0,x\n")
     assert tune_agents.main(arguments) == 2
-    assert "is no table of trials" in capsys.readouterr().err
+    assert "is not a table of trials" in capsys.readouterr().err
     assert played == [0]
 
 

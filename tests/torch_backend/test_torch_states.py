@@ -134,7 +134,7 @@ def test_a_state_holds_the_numbers_of_numpy():
     [
         (lambda: CollaPipeVectorEnv(3, scenario_of("moving"), "surrogate"), "this is a CollaPipeVectorEnv"),
         (lambda: make_torch("moving", dtype="float32"), "is float64 .*expected an array float32"),
-        (lambda: make_torch("moving", 2), "of 3 environments, these are 2"),
+        (lambda: make_torch("moving", 2), "of 3 environments, this environment has 2"),
         (lambda: make_torch("small"), "another scenario"),
         (lambda: make_torch("moving", autoreset_mode="SameStep"), "autoreset_mode = 'NextStep'"),
     ],

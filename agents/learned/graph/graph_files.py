@@ -111,8 +111,8 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
     record, tensors = agent
     if record.algorithm != "graph":
         raise CheckpointError(
-            f"{place} is an agent of {shortened(record.algorithm)}, no graph net: give the file of one, as "
-            "collapipe train --algo graph writes it"
+            f"{place} is an agent of {shortened(record.algorithm)}, not a graph net: give the file of one, "
+            "as collapipe train --algo graph writes it"
         )
     try:
         parameters = graph_parameters_from_dict(record.hyperparameters)

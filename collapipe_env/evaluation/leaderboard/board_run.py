@@ -151,8 +151,8 @@ def _require_fair(plan: BoardPlan) -> None:
             continue  # it cannot play there; the cell's results will say so
         if sees_truth(scheduler):
             raise SchedulerError(
-                f"{player.name} sees the truth, which nobody knows: the leaderboard is for schedulers that "
-                "decide from known information; play it with collapipe compare"
+                f"{player.name} sees the true system, which no real scheduler knows: the leaderboard is for "
+                "schedulers that decide from known information; play it with collapipe compare"
             )
         if player.blind and isinstance(scheduler, StateScheduler):
             raise SchedulerError(

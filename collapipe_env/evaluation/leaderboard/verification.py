@@ -71,7 +71,7 @@ def differences(
     for before in claimed.episodes:
         place = (before.run, before.episode)
         if place in by_place:
-            yield Difference(name, before.place, "episode", "there twice", "played once")
+            yield Difference(name, before.place, "episode", "listed twice", "played once")
         elif place not in played and (episodes is None or before.episode < episodes):
             yield Difference(name, before.place, "episode", "there", "not played")
         by_place[place] = before

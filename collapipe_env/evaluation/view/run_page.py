@@ -258,7 +258,7 @@ def _schedulers_table(run: StoredRun) -> dict[str, Any]:
                 gate.verdict,
             ])  # fmt: skip
     columns = [
-        "scenario", "scheduler", "asked for as", "runs", "episodes", "delay mean (s)", "delay p95 (s)",
+        "scenario", "scheduler", "requested as", "runs", "episodes", "delay mean (s)", "delay p95 (s)",
         "energy (J)", "energy excess (%)", "final backlog (budgets)", "final loss (nat)", "final metric",
         "decision (s)", "energy gate",
     ]  # fmt: skip

@@ -199,7 +199,9 @@ def test_a_cluster_that_cannot_hold_the_encoder_is_named():
     state = support.played_state(support.SMALL, 2)
     cap = state.memory_cap.copy()
     cap[1, 0] = [2, 1, 2]
-    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold 5 blocks, the"):
+    with pytest.raises(
+        AllocationError, match="environment 1, cluster 0: its devices can hold only 5 blocks, but the"
+    ):
         scheduler(support.SMALL, 0).allocate(replace(state, memory_cap=cap))
 
 
