@@ -277,7 +277,7 @@ class MovingSystem:
         for process in self._limiting:
             limits = process.limits_under(system, carried[process.name])
             if process.name in self.checked:
-                require_caps(process, limits)
+                require_caps(process, limits, system.present.shape)
             system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
             system, caps = _without_memory(system, caps)

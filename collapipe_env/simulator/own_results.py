@@ -6,6 +6,7 @@ checked: reading their numbers would mean waiting for the device.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,20 +54,29 @@ def require_finite(process: Process, found: Carried) -> None:
             _require_all(process, "advance", name, values, np.isfinite(values), "finite numbers")
 
 
-def require_caps(process: Process, limits: object) -> None:
-    """Refuse limits that would make rounds of plausible but wrong length."""
+def require_caps(process: Process, limits: object, device_shape: tuple[int, ...]) -> None:
+    """Refuse limits that would make rounds of plausible but wrong length.
+
+    Args:
+        process: The process.
+        limits: Result of its `limits` or `limits_under`.
+        device_shape: (E, N, K); arrays that broadcast to it are accepted.
+    """
     if not isinstance(limits, Limits):
         raise ScenarioError(
             f"limits of the process {process.name!r} returned {type(limits).__name__}: return Limits(...)"
         )
-    for name, values in (("clock", limits.clock), ("memory_bytes", limits.memory_bytes)):
+    for name, values in limits._asdict().items():
         if values is None:
             continue
-        # NaN fails either comparison.
-        fits, range_ = (
-            (values > 0.0, "shares in (0, 1]") if name == "clock" else (values >= 0.0, "bytes, at least 0")
-        )
-        _require_all(process, "limits", name, values, fits, range_)
+        _require_kind(process, "limits", name, values, device_shape, boolean=name == "present", stretch=True)
+        # NaN fails any comparison.
+        if name == "clock":
+            _require_all(process, "limits", name, values, values > 0.0, "shares in (0, 1]")
+        elif name == "memory_bytes":
+            _require_all(process, "limits", name, values, values >= 0.0, "bytes, at least 0")
+        elif name == "stay_order":
+            _require_all(process, "limits", name, values, values == values, "numbers")
 
 
 def require_system(process: Process, found: object, before: System) -> None:
@@ -80,12 +90,8 @@ def require_system(process: Process, found: object, before: System) -> None:
         old = getattr(before, name)
         if values is old:
             continue
-        expected = old if old is not None else getattr(before, _LIKE[name], None) if name in _LIKE else None
-        if values is None or (expected is not None and _shape(values) != _shape(expected)):
-            raise ScenarioError(
-                f"apply of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
-                f"{_kind(expected)}"
-            )
+        shape = _shape(old if old is not None else getattr(before, _LIKE.get(name, name)))
+        _require_kind(process, "apply", name, values, shape, boolean=name == "present")
         if name in _ANYWHERE:
             fits, range_ = np.isfinite(values), "finite numbers"
         elif name in _POSITIVE:
@@ -118,12 +124,7 @@ def require_interruption(process: Process, found: object, energy_shape: tuple[in
             "Interruption(...)"
         )
     _require_added(process, "interrupt", found, energy_shape)
-    trained = found.trained
-    if getattr(trained, "dtype", None) != np.bool_ or _shape(trained) != energy_shape[:-1]:
-        raise ScenarioError(
-            f"interrupt of the process {process.name!r} returned 'trained' as {_kind(trained)}: expected "
-            f"bool {energy_shape[:-1]}"
-        )
+    _require_kind(process, "interrupt", "trained", found.trained, energy_shape[:-1], boolean=True)
 
 
 def require_moments(process: Process, found: Any, device_shape: tuple[int, ...]) -> None:
@@ -134,11 +135,7 @@ def require_moments(process: Process, found: Any, device_shape: tuple[int, ...])
         found: Result of its `failures`.
         device_shape: (E, N, K).
     """
-    if _shape(found) != device_shape:
-        raise ScenarioError(
-            f"failures of the process {process.name!r} returned {_kind(found)}: expected seconds "
-            f"{device_shape}"
-        )
+    _require_kind(process, "failures", "its times", found, device_shape)
     _require_all(process, "failures", "its times", found, found >= 0.0, "seconds, at least 0, or infinity")
 
 
@@ -149,24 +146,60 @@ def _require_added(
     pairs = (("cluster_delay", energy_shape[:-1]), ("energy", energy_shape))
     for name, shape in pairs:
         values = getattr(found, name)
-        if _shape(values) != shape:
-            raise ScenarioError(
-                f"{method} of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
-                f"an array {shape}"
-            )
+        _require_kind(process, method, name, values, shape)
         fits, range_ = np.isfinite(values), "finite joules"
         if name == "cluster_delay":
             fits, range_ = fits & (values >= 0.0), "finite seconds, at least 0"
         _require_all(process, method, name, values, fits, range_)
 
 
+def _require_kind(
+    process: Process,
+    method: str,
+    name: str,
+    values: Any,
+    shape: tuple[int, ...] | None,
+    *,
+    boolean: bool = False,
+    stretch: bool = False,
+) -> None:
+    """Refuse what is no array of numbers, or of truth values, or has another shape.
+
+    Args:
+        process: The process.
+        method: Its method.
+        name: Name of the array, for the message.
+        values: The array.
+        shape: Its shape; ``None`` for any.
+        boolean: Whether truth values are expected.
+        stretch: Whether shapes that broadcast to this one, and numbers, are accepted.
+    """
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if stretch and type(values) in (float, int):
+        kind = "f"
+    fits = kind == "b" if boolean else kind in ("f", "i", "u")
+    if fits and shape is not None:
+        found = np.shape(values)
+        if stretch:
+            with contextlib.suppress(ValueError):
+                found = np.broadcast_shapes(found, shape)
+        fits = found == shape
+    if not fits:
+        expected = f"{'truth values' if boolean else 'numbers'}{'' if shape is None else f' {shape}'}"
+        raise ScenarioError(
+            f"{method} of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
+            f"{expected}"
+        )
+
+
 def _require_all(process: Process, method: str, name: str, values: Any, fits: Any, range_: str) -> None:
     """Refuse values outside a range; names the first."""
     if not np.all(fits):
         at = tuple(np.argwhere(~np.asarray(fits))[0].tolist())
+        place = f" at {list(at)}" if at else ""
         raise ScenarioError(
-            f"{method} of the process {process.name!r} returned {np.asarray(values)[at]} in {name!r} at "
-            f"{list(at)}: return {range_}"
+            f"{method} of the process {process.name!r} returned {np.asarray(values)[at]} in {name!r}{place}: "
+            f"return {range_}"
         )
 
 
@@ -180,7 +213,12 @@ def _require_mapping(process: Process, method: str, found: object) -> None:
 
 def _kind(array: Any) -> str:
     """Type and shape of an array, in words."""
-    return "nothing" if array is None else f"{getattr(array, 'dtype', type(array).__name__)} {_shape(array)}"
+    if array is None:
+        return "nothing"
+    shape = _shape(array)
+    return (
+        type(array).__name__ if shape is None else f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
+    )
 
 
 def _shape(array: Any) -> tuple[int, ...] | None:

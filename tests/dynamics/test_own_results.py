@@ -7,7 +7,7 @@ import pytest
 from hook_processes import Idle, actions_of, scenario_with
 
 from collapipe_env.arrays import namespace
-from collapipe_env.dynamics import PROCESSES, Interruption, Price, register_process
+from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Price, register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
@@ -37,6 +37,13 @@ class SpoiledApply(Spoiled):
 
     def apply(self, system, carried):  # noqa: ARG002
         return self.spoil("apply", system)
+
+
+class SpoiledLimits(Spoiled):
+    part = "limits"
+
+    def limits(self, carried):  # noqa: ARG002
+        return self.spoil("limits", Limits())
 
 
 class SpoiledPrice(Spoiled):
@@ -102,8 +109,12 @@ WRONG = [
     ),
     (SpoiledApply, lambda s: s._replace(speed=0.0 * s.speed), r"returned 0.0 in 'speed' at \[0, 0, 0\]"),
     (SpoiledApply, lambda s: s._replace(speed=s.speed[..., :1]), r"'speed' as float64 \(2, 3, 1\): expected"),
-    (SpoiledApply, lambda s: s._replace(speed=2.0), r"returned 'speed' as float None: expected float64"),
-    (SpoiledApply, lambda s: s._replace(present=None), r"returned 'present' as nothing: expected bool"),
+    (SpoiledApply, lambda s: s._replace(speed=2.0), r"returned 'speed' as float: expected numbers"),
+    (
+        SpoiledApply,
+        lambda s: s._replace(present=None),
+        r"returned 'present' as nothing: expected truth values",
+    ),
     (SpoiledApply, lambda s: s._replace(memory_bytes=-s.memory_bytes), r"'memory_bytes' at .*at least 0"),
     (SpoiledApply, lambda s: s._replace(link_gain=s.link_gain * np.inf), "'link_gain' at .*above 0"),
     (
@@ -112,6 +123,18 @@ WRONG = [
         r"'known_gain' as float64 \(2, 3, 4\): expected",
     ),
     (SpoiledApply, lambda s: s._replace(server_share=np.zeros(E)), "'server_share' at .*above 0"),
+    (
+        SpoiledApply,
+        lambda s: s._replace(speed=s.speed.astype(str)),
+        r"'speed' as <U\d+ \(2, 3, 4\): expected",
+    ),
+    (SpoiledApply, lambda s: s._replace(present=1.0 * s.present), "'present' as float64 .* expected truth"),
+    (SpoiledLimits, lambda _: None, r"limits .* returned NoneType: return Limits\(\.\.\.\)"),
+    (SpoiledLimits, lambda _: Limits(clock="half"), "limits .* returned 'clock' as str: expected numbers"),
+    (SpoiledLimits, lambda _: Limits(clock=np.ones((N, K + 1))), r"'clock' as float64 \(3, 5\): expected"),
+    (SpoiledLimits, lambda _: Limits(clock=-0.5), r"returned -0.5 in 'clock': return shares"),
+    (SpoiledLimits, lambda _: Limits(present=np.ones((E, N, K))), "'present' as float64 .* expected truth"),
+    (SpoiledLimits, lambda _: Limits(stay_order=np.full((E, N, K), NAN)), "returned nan in 'stay_order'"),
     (SpoiledPrice, lambda _: (1.0, 2.0), r"price .* returned tuple: return Price\(\.\.\.\)"),
     (
         SpoiledPrice,
@@ -121,12 +144,12 @@ WRONG = [
     (
         SpoiledPrice,
         lambda p: p._replace(cluster_delay=1.0),
-        r"'cluster_delay' as float None: expected an array",
+        r"'cluster_delay' as float: expected numbers",
     ),
     (
         SpoiledPrice,
         lambda p: p._replace(energy=p.energy[..., 1:]),
-        r"as float64 \(2, 3, 4\): expected an array",
+        r"as float64 \(2, 3, 4\): expected numbers",
     ),
     (
         SpoiledPrice,
@@ -142,9 +165,9 @@ WRONG = [
     (
         SpoiledInterrupt,
         lambda i: i._replace(trained=1.0 * i.trained),
-        r"'trained' as float64 \(2, 3\): expected",
+        r"'trained' as float64 \(2, 3\): expected truth values",
     ),
-    (SpoiledFailures, lambda f: f[..., 0], r"failures .* returned float64 \(2, 3\): expected seconds"),
+    (SpoiledFailures, lambda f: f[..., 0], r"failures .* as float64 \(2, 3\): expected numbers \(2, 3, 4\)"),
     (
         SpoiledFailures,
         lambda f: np.full(f.shape, NAN),
@@ -168,6 +191,7 @@ def test_a_wrong_result_is_one_clear_error_and_changes_nothing(played, kind, res
 RIGHT = [
     (kind, lambda right: right) for kind in (SpoiledApply, SpoiledPrice, SpoiledInterrupt, SpoiledFailures)
 ]
+RIGHT += [(SpoiledLimits, lambda _: Limits(clock=0.5, memory_bytes=np.full((N, 1), 1e12)))]
 # Harvested power makes a round cheaper, though never cheaper than nothing.
 RIGHT += [(SpoiledPrice, lambda p: p._replace(energy=p.energy - 1e9))]
 
