@@ -229,7 +229,7 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
         f"Means over episodes{runs}, with 95 % bootstrap intervals. IQM: mean of the middle half of the "
         f"episodes. {PROGRESS_NOTE if by_progress else ''}"
         f"Difference: {compared} divided by that of {reference} in the same episode, minus 1. "
-        f"Faster: share of episodes with less than {reference}; ties count half. "
+        f"Faster: share of episodes with a shorter {compared} than {reference}'s; ties count half. "
         f"Rank: by {compared} in the same episode. Energy excess: the worst node's time-average energy (with "
         "budgets per second, its mean power) over its budget, minus 1; at most 0 if every budget is met. "
         "Backlog slope: growth of the largest energy queue in the last half of the episode, in per cent of a "
