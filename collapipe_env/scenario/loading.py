@@ -43,6 +43,7 @@ MAX_NODES = 100_000
 MAX_BRACKETS = 100
 """Largest number of brackets open at once in a scenario file."""
 _MARKS = "\n\r,[{"
+_OTHER_FORMS = " (or give FILE.yaml, on the command line also file.py:Name, in Python also a mapping)"
 
 
 def register_scenario(
@@ -96,8 +97,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
     if isinstance(source, str):
         return _load_preset(source)
     raise ScenarioError(
-        f"a scenario is a preset's name, a path to a YAML file, a mapping or a Scenario, not "
-        f"{type(source).__name__}: {shown(source)}; presets: {', '.join(scenario_names())}"
+        f"a scenario is the name of a shipped one, a path to a YAML file, a mapping or a Scenario, not "
+        f"{type(source).__name__}: {shown(source)}; names: {', '.join(scenario_names())}"
     )
 
 
@@ -194,11 +195,12 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
 
 
 def _looks_like_path(text: str) -> bool:
-    return text.endswith(YAML_SUFFIXES) or "/" in text or os.sep in text
+    # No scenario has a dot in its name; what has one is a file, whose ending is checked when it is read.
+    return "." in text or "/" in text or os.sep in text
 
 
 def _load_preset(name: str) -> Scenario:
-    known = _known_preset(name, "scenario", " (or give a path that ends in .yaml)")
+    known = _known_preset(name, "scenario", _OTHER_FORMS)
     return SCENARIOS.get(known) or _preset(known)
 
 
@@ -210,8 +212,9 @@ def _preset(name: str) -> Scenario:
 def _known_preset(name: object, place: str, more: str = "") -> str:
     if isinstance(name, str) and name in scenario_names():
         return name
+    kind = "shipped or registered" if SCENARIOS.added() else "shipped"
     raise ScenarioError(
-        f"{place}: there is no preset {shown(name)}; {nearest_name(name, scenario_names())}{more}"
+        f"{place}: there is no {kind} scenario {shown(name)}; {nearest_name(name, scenario_names())}{more}"
     )
 
 

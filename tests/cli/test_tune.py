@@ -89,7 +89,7 @@ def test_other_options_need_another_folder(mine: Path, tmp_path: Path, capsys) -
         (["boards", "--seed", "-1"], "--seed = -1: use a number from 0 to 4,999"),
         (["boards", "--scheduler", "dsra-plus"], "dssra-plus"),
         (["boards", "--write", "small.yaml"], "small.yaml: cannot be read"),
-        (["nowhere"], "there is no preset 'nowhere'"),
+        (["nowhere"], "there is no shipped scenario 'nowhere'"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(arguments, message, tmp_path, monkeypatch, capsys):

@@ -59,7 +59,7 @@ def test_what_one_scenario_needs_is_less_than_everything(capsys, monkeypatch):
 def test_an_unknown_scenario_is_one_line(capsys):
     assert main(["warm-up", "--schedulers", "random", "--scenarios", "smal"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --scenarios: there is no preset 'smal'")
+    assert line.startswith("error: --scenarios: there is no shipped scenario 'smal'")
     assert "did you mean 'small'" in line
 
 

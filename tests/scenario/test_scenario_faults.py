@@ -110,8 +110,8 @@ def test_sections_say_what_to_write(mapping: dict[str, Any], advice: str) -> Non
 
 def test_misspelt_preset_names_the_nearest() -> None:
     assert "did you mean 'medium'?" in refused("mediun")
-    assert "base: there is no preset 'larg'; did you mean 'large'?" in refused({"base": "larg"})
-    assert "there is no preset 3" in refused({"base": 3})
+    assert "base: there is no shipped scenario 'larg'; did you mean 'large'?" in refused({"base": "larg"})
+    assert "there is no shipped scenario 3" in refused({"base": 3})
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_objects_built_directly_are_checked_too(build: Callable[[], object], pat
 
 @pytest.mark.parametrize("source", [3, None, ["small"], b"small"])
 def test_wrong_kind_of_source(source: Any) -> None:
-    assert f"not {type(source).__name__}: {source!r}; presets: small" in refused(source)
+    assert f"not {type(source).__name__}: {source!r}; names: small" in refused(source)
 
 
 @pytest.mark.parametrize(
@@ -323,4 +323,5 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     assert "cannot be read: Is a directory" in refused(folder)
     assert "must end in .yaml or .yml, not in '.json'" in refused(tmp_path / "a.json")
     assert "must end in .yaml or .yml" in refused(f"some{os.sep}where")
+    assert "ext.txt: the name must end in .yaml or .yml, not in '.txt'" in refused("ext.txt")
     assert "cannot be read" in refused("nul\0.yaml")

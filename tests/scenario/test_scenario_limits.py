@@ -173,7 +173,7 @@ def test_many_faults_are_counted(tmp_path: Path) -> None:
         ("a: 1\nb: " + "{a: " * 15_000, "line 2: nested too deeply"),
         ("- " * 400_000, "recursion"),
         ("a: *" + "b" * 900_000, "undefined alias"),
-        ("base: " + "x" * 900_000, "no preset"),
+        ("base: " + "x" * 900_000, "no shipped scenario"),
         ("workload: {task: " + "x" * 900_000 + "}", "no task"),
         ("workload: {model: " + "x" * 900_000 + "}", "unknown model"),
     ],
@@ -393,7 +393,7 @@ def test_integers_that_python_does_not_read_are_placed(digits: str, tmp_path: Pa
 
 def test_a_path_as_base_gets_no_advice_to_give_a_path(tmp_path: Path) -> None:
     message = refused_text(tmp_path, "base: ok.yaml\n")
-    assert "base: there is no preset 'ok.yaml'" in message
+    assert "base: there is no shipped scenario 'ok.yaml'" in message
     assert "small" in message
-    assert "give a path" not in message
-    assert "(or give a path that ends in .yaml)" in refused("ok")
+    assert "or give" not in message
+    assert "(or give FILE.yaml, on the command line also file.py:Name, in Python also a mapping)" in refused("ok")
