@@ -16,16 +16,20 @@ REAL_KINDS = "fiu"
 """NumPy's kinds of real numbers: floats and integers. Booleans are more likely a mask given by mistake."""
 
 
-def real_numbers(name: str, value: Any) -> npt.NDArray[Any]:
+def real_numbers(name: str, value: Any, shape: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
     """Read an array, and refuse everything but real numbers.
 
     Args:
         name: Its name, for the error.
         value: An array, or anything that NumPy can turn into one.
+        shape: Its expected shape, which the error for ``None`` names; it is not checked.
 
     Raises:
         AllocationError: If it is not an array of real numbers; the message names the type or says why.
     """
+    if value is None:
+        expected = "real numbers" if shape is None else f"shape {shape}"
+        raise AllocationError(f"{name} is None: give an array of {expected}")
     if isinstance(value, np.ma.MaskedArray):
         raise AllocationError(
             f"{name}: a masked array, whose masked entries have no value: fill them, and give a plain array"

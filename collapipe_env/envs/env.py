@@ -171,7 +171,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
                 left as it was.
         """
         if type(action) is not np.ndarray:
-            action = real_numbers("action", action)
+            action = real_numbers("action", action, self.action_space.shape)
         if action.shape != self.action_space.shape:
             action = real_numbers("action", action)  # reports a wrong type first
             raise AllocationError(f"action has shape {action.shape}, expected {self.action_space.shape}")

@@ -267,7 +267,7 @@ REWARDS: Registry[Any] = Registry(
         "delay": _delay,
         "time_to_target": _time_to_target,
     },
-    hint=f"one of your own on the command line: {FORMS}",
+    hint=f"one of your own: in Python pass it or call register_reward, on the command line {FORMS}",
     use="is reward(before, costs, after), or a class that is called with the scenario and makes one",
 )
 """Rewards by name. The package's own are built from the scenario and its reference delay ``T_ref`` [s]. A

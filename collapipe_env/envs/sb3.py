@@ -126,7 +126,7 @@ class CollaPipeVecEnv(VecEnv):
         """
         if not self._begun:
             raise ScenarioError("the environments were never reset: call reset() before the first step")
-        actions = real_numbers("actions", actions)
+        actions = real_numbers("actions", actions, self._actions.shape)
         if actions.shape != self._actions.shape:
             raise AllocationError(
                 f"actions have shape {actions.shape}, expected {self._actions.shape}: one action a row"

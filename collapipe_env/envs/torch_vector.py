@@ -142,7 +142,9 @@ class CollaPipeTorchVectorEnv(CollaPipeVectorEnv):
 
     def _read(self, actions: Any) -> Tensor:
         if not isinstance(actions, Tensor):
-            return self._place.array(real_numbers("actions", actions).astype("float64"))
+            return self._place.array(
+                real_numbers("actions", actions, self.action_space.shape).astype("float64")
+            )
         if actions.is_complex() or actions.dtype == torch.bool:
             raise not_real("actions", actions.dtype)
         if actions.is_meta or actions.layout != torch.strided:

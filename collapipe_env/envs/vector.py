@@ -172,7 +172,7 @@ class CollaPipeVectorEnv(
 
     def _read(self, actions: Any) -> Any:
         """Actions as an array of the backend."""
-        return real_numbers("actions", actions)
+        return real_numbers("actions", actions, self.action_space.shape)
 
     def step_allocation(self, allocation: Allocation) -> StepResult:
         """Play one round with allocations (E, ...), even those that the box cannot express.

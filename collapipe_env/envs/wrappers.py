@@ -82,7 +82,7 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         Raises:
             AllocationError: For another shape or type.
         """
-        action = real_numbers("action", action)
+        action = real_numbers("action", action, self._levels.shape)
         if action.shape != self._levels.shape:
             raise AllocationError(f"action has shape {action.shape}, expected {self._levels.shape}")
         steps = np.maximum(self._levels - 1, 1)

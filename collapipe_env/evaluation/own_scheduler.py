@@ -31,7 +31,7 @@ class OwnScheduler:
     """
 
     def __init__(self, label: str, code: OwnCode, scenario: Scenario) -> None:
-        self._label, self._code = label, code
+        self._called, self._code = repr(label), code
         with self._blamed("cannot be built", "it is called with the scenario alone"):
             self._inner: Scheduler = code.factory(scenario)
             self.observation = observation_kind(self._inner)
@@ -53,6 +53,8 @@ class OwnScheduler:
                 f"{LONGEST_NAME} characters for tables and figures"
             )
         self.name = name.strip()
+        if self.name != label:
+            self._called += f" (name {self.name!r})"  # which the tables show
 
     def reset(self, seed: int | None = None) -> None:
         """Forget earlier episodes."""
@@ -73,7 +75,7 @@ class OwnScheduler:
             error: Error raised when playing it.
         """
         return SchedulerError(
-            f"scheduler {self._label!r}: act returned {_described(decision)}, which cannot be played "
+            f"scheduler {self._called}: act returned {_described(decision)}, which cannot be played "
             f"({reason(error)}): return actions of shape {expected} or an Allocation"
         )
 
@@ -96,7 +98,7 @@ class OwnScheduler:
         except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program
             file = self._code.file
             remedy = f": {hint}" if isinstance(error, TypeError) and not reached(error, file) else ""
-            raise SchedulerError(f"scheduler {self._label!r} {what}: {blame(error, file)}{remedy}") from error
+            raise SchedulerError(f"scheduler {self._called} {what}: {blame(error, file)}{remedy}") from error
 
 
 def is_policy(value: object) -> bool:

@@ -27,7 +27,7 @@ LEARNERS: Registry[Any] = Registry(
         "surrogate": "collapipe_env.learners.surrogate:SurrogateLearner",
     },
     reserved=tuple(FORMER),
-    hint=f"one of your own on the command line: {FORMS}",
+    hint=f"one of your own: in Python call register_learner, on the command line {FORMS}",
     use="is called with the scenario and the number of environments and returns a learner",
 )
 """Learners by name: ``real`` trains the cut Transformer with PyTorch, imported on first use; ``surrogate``

@@ -128,7 +128,7 @@ def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
     assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "error: scheduler 'other.py:Picky' failed in act: ValueError: two is not mine "
+        "error: scheduler 'other.py:Picky' (name 'mine') failed in act: ValueError: two is not mine "
         f"({here / 'other.py'}, line {LINE})"
     )
 
@@ -162,5 +162,5 @@ def test_one_that_cannot_play_is_refused_before_the_training(here: Path, name, m
     before = sorted(here.rglob("*"))
     assert main(["train", "--scenario", "two.yaml", "--schedulers", "agent", f"other.py:{name}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"'other.py:{name}' {message}" in line
+    assert f"'other.py:{name}' (name 'mine') {message}" in line
     assert sorted(here.rglob("*")) == before

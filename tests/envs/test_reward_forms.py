@@ -175,8 +175,11 @@ def test_a_reward_may_be_registered_by_its_place():
 
 
 def test_names_of_rewards_that_are_refused():
-    with pytest.raises(ScenarioError, match=r"reward 'lyapunof' is not known: did you mean 'lyapunov'\?"):
+    with pytest.raises(
+        ScenarioError, match=r"reward 'lyapunof' is not known: did you mean 'lyapunov'\?"
+    ) as caught:
         single("lyapunof")
+    assert "in Python pass it or call register_reward, on the command line path/" in str(caught.value)
     with pytest.raises(ScenarioError, match="reward name 'delay' is taken by the package"):
         register_reward("delay", loss_per_second)
     with pytest.raises(ScenarioError, match=r"reward 'five': 5 cannot be called: register .* that is reward"):

@@ -51,7 +51,7 @@ ARRAYS = {
     "durations": (r"timedelta64\[s\]", lambda a: a.astype(np.int64).astype("timedelta64[s]")),
     "a mask": ("bool", lambda a: a > 0),
     "one word": ("<U4", lambda a: "even"),
-    "nothing": ("object", lambda a: None),
+    "nothing": (r"is None: give an array of shape \(", lambda a: None),
     "ragged": ("not an array", lambda a: [[0.0], [0.0, 1.0], *a[2:].tolist()]),
 }
 

@@ -268,7 +268,7 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         (
             {"schedulers": failing},
             SchedulerError,
-            r"'failing' failed in act: ZeroDivisionError.*python\.py, line",
+            r"'failing' \(name 'even'\) failed in act: ZeroDivisionError.*python\.py, line",
         ),
         (
             {"schedulers": torch.nn.Linear(2, 2)},

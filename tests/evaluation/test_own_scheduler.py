@@ -85,7 +85,7 @@ def test_decisions_that_cannot_be_played_are_described(wrong: str) -> None:
     with pytest.raises(SchedulerError, match=message) as caught:
         play(answer)
     text = str(caught.value)
-    assert text.startswith("scheduler 'own:Name': act returned ")
+    assert text.startswith("scheduler 'own:Name' (name 'own'): act returned ")
     assert f"return actions of shape (1, {SIZE}) or an Allocation" in text
     assert "\n" not in text
 
@@ -98,7 +98,9 @@ def test_an_error_in_act_names_scheduler_file_and_line() -> None:
     with pytest.raises(SchedulerError) as caught:
         play(fails)
     place = f"({__file__}, line {line})"
-    assert str(caught.value) == f"scheduler 'own:Name' failed in act: LinAlgError: Singular matrix {place}"
+    assert str(caught.value) == (
+        f"scheduler 'own:Name' (name 'own') failed in act: LinAlgError: Singular matrix {place}"
+    )
     assert isinstance(caught.value.__cause__, np.linalg.LinAlgError)
 
 

@@ -40,8 +40,11 @@ def test_names_of_learners():
     assert LEARNERS.names() == ("real", "surrogate")
     scenario = load_scenario("small")
     assert isinstance(make_learner("surrogate", scenario, 2), SurrogateLearner)
-    with pytest.raises(ScenarioError, match=r"learner 'surogate' is not known: did you mean 'surrogate'\?"):
+    with pytest.raises(
+        ScenarioError, match=r"learner 'surogate' is not known: did you mean 'surrogate'\?"
+    ) as caught:
         make_learner("surogate", scenario, 2)
+    assert "in Python call register_learner, on the command line path/" in str(caught.value)
     learner = halving_learner.Halving(scenario, 2)
     assert make_learner(learner, scenario, 2) is learner
     for name in ("real", "torch"):

@@ -228,7 +228,7 @@ class ClusterAgents(ParallelEnv):
         for agent, space in self.action_spaces.items():
             if agent not in actions:
                 raise AllocationError(f"the action of {agent} is missing: every agent acts in every round")
-            part = real_numbers(f"the action of {agent}", actions[agent])
+            part = real_numbers(f"the action of {agent}", actions[agent], space.shape)
             if part.shape != space.shape:
                 raise AllocationError(f"the action of {agent} has shape {part.shape}, expected {space.shape}")
             parts.append(part)
