@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import hint, require_within, run_command
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.files import write_text
@@ -83,7 +83,14 @@ def _run(options: Options, *_: object) -> None:
     scenario = options.scenario
     if scenario is not None and is_own_scenario(scenario):
         scenario = named_scenario(scenario).name
-    run = read_run(options.run)
+    try:
+        run = read_run(options.run)
+    except ScenarioError as error:
+        if options.scenario is not None and is_own_scenario(options.scenario):
+            raise
+        raise ScenarioError(
+            f"{error}. If the run used code of your own, add --scenario file.py:Name, the one you evaluated"
+        ) from None
     choice = Choice(scenario, options.scheduler, options.episode)
     stored, results = chosen_results(run, choice)
     if options.video is not None:

@@ -138,7 +138,11 @@ def test_its_run_is_viewed(folder, capsys):
     assert evaluated("rain.py:wet") == 0
     forget()
     assert main(["view", "runs/evaluate-wet"]) == 2
-    assert "for a scenario named as file.py:Name" in capsys.readouterr().err
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "for a scenario named as file.py:Name" in line
+    assert line.endswith(
+        "If the run used code of your own, add --scenario file.py:Name, the one you evaluated"
+    )
     assert main(["view", "runs/evaluate-wet", "--scenario", "rain.py:built"]) == 2
     assert "medium" in capsys.readouterr().err
     forget()
