@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import tyro
 
 from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Terminated, drop_output, terminable
+from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.own_failures import own_failures_blamed
@@ -87,6 +88,7 @@ def parse(kind: type[Options], program: str, description: str | None, arguments:
         description=None if description is None else _to_width(description),
         args=list(arguments),
         config=(tyro.conf.FlagCreatePairsOff,),
+        registry=NUMBERS,
     )
 
 
@@ -110,6 +112,8 @@ def run_command(
     arguments: Sequence[str] | None,
     program: str,
     renamed: Mapping[str, str] = MappingProxyType({}),
+    *,
+    resumable: bool = True,
 ) -> int:
     """Run a command from its command line.
 
@@ -120,13 +124,19 @@ def run_command(
         arguments: Without the program's name; those of this process by default.
         program: Name of the command, for help and notes.
         renamed: Present name of each option by its former one.
+        resumable: As for :func:`guarded`.
 
     Returns:
         The exit status of :func:`guarded`.
     """
     given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
-    # Parsed inside guarded(), too, because the output of --help may be cut off.
-    return guarded(lambda: run(parse(kind, program, description, given), program, given), program, given)
+
+    def job() -> None:
+        # Parsed inside guarded(), too, because the output of --help may be cut off.
+        refuse_slips(kind, given)
+        run(parse(kind, program, description, given), program, given)
+
+    return guarded(job, program, given, resumable=resumable)
 
 
 def given_options(arguments: Sequence[str]) -> set[str]:
@@ -157,8 +167,16 @@ def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> 
     return present
 
 
-def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
+def guarded(
+    job: Callable[[], None], program: str, arguments: Sequence[str], *, resumable: bool = True
+) -> int:
     """Run a command: bad input becomes one line, and Ctrl-C and SIGTERM print how to continue.
+
+    Args:
+        job: What the command does.
+        program: Name of the command.
+        arguments: Its command line, without the name.
+        resumable: Whether it keeps finished work, from which it could continue.
 
     Returns:
         The exit status: 0, 2 for bad input, 130 after Ctrl-C, 141 if nobody reads the output any more (as
@@ -178,10 +196,13 @@ def guarded(job: Callable[[], None], program: str, arguments: Sequence[str]) -> 
         print("error: standard output was closed: your own code must not close sys.stdout", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        again = command_line(program, [option for option in arguments if option != "--fresh"])
         how, status = (
             ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
         )
+        if not resumable:
+            print(f"\n{how}; there is nothing to resume", file=sys.stderr)
+            return status
+        again = command_line(program, [option for option in arguments if option != "--fresh"])
         print(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}", file=sys.stderr)
         return status
     except (BrokenPipeError, SystemExit) as end:

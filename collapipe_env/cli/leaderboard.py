@@ -390,4 +390,4 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe le
     def run(options: Run | Verify | Table | Freeze, program: str, given: Sequence[str]) -> None:
         options.run(command_line(program, given))
 
-    return run_command(kind, run, DESCRIPTION, given, program)
+    return run_command(kind, run, DESCRIPTION, given, program, resumable=given[0] != "table")

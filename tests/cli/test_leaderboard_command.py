@@ -11,12 +11,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from collapipe_env.allocation import Allocation
-from collapipe_env.cli.early_end import INTERRUPTED
+from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError
 from collapipe_env.evaluation import runner
-from collapipe_env.evaluation.leaderboard import anchor_files, board_results, season
+from collapipe_env.evaluation.leaderboard import anchor_files, board_folder, board_results, season
 from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
 from collapipe_env.evaluation.leaderboard.board_claims import require_of_season
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
@@ -355,6 +355,19 @@ def test_results_edited_by_hand_are_told(run_folder, tmp_path, capsys) -> None:
     assert verify(run_folder, tmp_path) == 2
     assert "they were edited" in capsys.readouterr().out
     assert leaderboard("table", run_folder) == 2
+
+
+@pytest.mark.parametrize(
+    ("signal", "status", "word"),
+    [(KeyboardInterrupt, INTERRUPTED, "interrupted"), (Terminated, TERMINATED, "terminated")],
+)
+def test_a_stopped_table_has_nothing_to_resume(signal, status, word, monkeypatch, capsys) -> None:
+    def stopped(_: object) -> None:
+        raise signal
+
+    monkeypatch.setattr(board_folder, "read_board", stopped)
+    assert leaderboard("table", "one", "two") == status
+    assert capsys.readouterr().err == f"\n{word}; there is nothing to resume\n"
 
 
 def test_the_digest_leaves_times_out(run_folder) -> None:

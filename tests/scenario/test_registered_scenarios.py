@@ -67,5 +67,5 @@ def test_what_is_refused(tmp_path):
     register_scenario("two", TWO)
     with pytest.raises(ScenarioError, match="scenario name 'two' is taken"):
         register_scenario("two", {"base": "small"})
-    with pytest.raises(ScenarioError, match="there is no shipped or registered scenario 'twoo'; did you mean 'two'"):
+    with pytest.raises(ScenarioError, match="no shipped or registered scenario 'twoo'; did you mean 'two'"):
         load_scenario("twoo")

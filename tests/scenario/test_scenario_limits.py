@@ -396,4 +396,4 @@ def test_a_path_as_base_gets_no_advice_to_give_a_path(tmp_path: Path) -> None:
     assert "base: there is no shipped scenario 'ok.yaml'" in message
     assert "small" in message
     assert "or give" not in message
-    assert "(or give FILE.yaml, on the command line also file.py:Name, in Python also a mapping)" in refused("ok")
+    assert "(or give FILE.yaml, on the command line also file.py:Name, in Python" in refused("ok")

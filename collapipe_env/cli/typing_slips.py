@@ -1,0 +1,94 @@
+"""Slips on a command line: a scenario without its option, an option of another command, no number."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_type_hints
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from collapipe_env.errors import ScenarioError, shortened
+from collapipe_env.evaluation.own_code import is_reference
+from collapipe_env.scenario.loading import YAML_SUFFIXES
+from collapipe_env.scenario.names import scenario_names
+
+ELSEWHERE = {"reward": "rewards belong to training, as in collapipe train --reward NAME"}
+"""Options that users look for in commands that do not have them."""
+POSITIONAL = tyro.conf.Positional[str].__metadata__[0]  # type: ignore[attr-defined]
+"""Marker of the fields that are given without an option."""
+NUMBERS = ConstructorRegistry()
+"""Reads numbers; the errors for other words name the word instead of Python's function."""
+
+
+def refuse_slips(kind: object, arguments: Sequence[str]) -> None:
+    """Refuse what tyro would report without a remedy; all other errors are left to it.
+
+    Args:
+        kind: Class of the command's options.
+        arguments: Its command line.
+
+    Raises:
+        ScenarioError: Names the word and what was probably meant.
+    """
+    if not (isinstance(kind, type) and is_dataclass(kind)) or {"-h", "--help"} & set(arguments):
+        return
+    options = dict(_options(kind))
+    for argument in arguments:
+        option = argument.partition("=")[0].removeprefix("--")
+        if argument.startswith("--") and option in ELSEWHERE and option not in options:
+            raise ScenarioError(f"there is no option --{option} here: {ELSEWHERE[option]}")
+    option = next((name for name in ("scenario", "scenarios") if name in options), "")
+    takes_words = any(POSITIONAL in getattr(hint, "__metadata__", ()) for hint in options.values())
+    if not option or takes_words or not arguments or arguments[0].startswith("-"):
+        return
+    meant = _scenario_of(arguments[0])
+    if meant is not None:
+        raise ScenarioError(
+            f"{shortened(arguments[0])!r} follows no option: did you mean --{option} {shortened(meant)}?"
+        )
+
+
+def _options(kind: type) -> Iterator[tuple[str, Any]]:
+    """Names and annotated types of a command's options, those of nested classes included."""
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        yield name, hint
+        inner = getattr(hint, "__origin__", hint)
+        if isinstance(inner, type) and is_dataclass(inner):
+            yield from _options(inner)
+
+
+def _scenario_of(word: str) -> str | None:
+    """The scenario that a word probably names, if any."""
+    if word.endswith(YAML_SUFFIXES) or is_reference(word):
+        return word
+    return next(iter(difflib.get_close_matches(word[:100], scenario_names(), n=1)), None)
+
+
+@NUMBERS.primitive_rule
+def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
+    """Options of whole and of real numbers."""
+    if info.type is int:
+        return _spec(int, "INT", "a whole number, such as 5")
+    if info.type is float:
+        return _spec(float, "FLOAT", "a number, such as 0.5")
+    return None
+
+
+def _spec(kind: Callable[[str], float], metavar: str, wanted: str) -> PrimitiveConstructorSpec[float]:
+    def read(words: list[str]) -> float:
+        try:
+            return kind(words[0])
+        except ValueError:
+            raise ValueError(f"give {wanted}, not {shortened(words[0])!r}") from None
+
+    kinds = (int,) if kind is int else (int, float)
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, kinds),
+        str_from_instance=lambda value: [str(value)],
+    )
