@@ -46,6 +46,7 @@ def require_begun(process: Process, found: Carried, rows: int, running: Carried 
     require_mapping(process, "begin", found)
     for name, values in found.items():
         require_plain(Place(process.name, "begin", name), values, rows)
+        values.setflags(write=False)  # a process that keeps it must not change a state that was handed out
     if running is not None:
         for name in {**running, **found}:
             old, new = running.get(name), found.get(name)
@@ -98,9 +99,10 @@ def require_like(process: Process, found: Carried, before: Carried) -> None:
 
 
 def require_advanced(process: Process, found: Carried) -> None:
-    """Refuse numbers of `advance` that are not finite, in NumPy."""
+    """Refuse numbers of `advance` that are not finite, in NumPy; the arrays can no longer be written to."""
     for name, values in found.items():
         require_finite(Place(process.name, "advance", name), values)
+        values.setflags(write=False)
 
 
 def system_of_own(process: Process, found: object, before: System) -> System:
