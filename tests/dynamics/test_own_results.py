@@ -344,6 +344,31 @@ def test_a_process_that_writes_to_what_it_returned_is_told_so(own):
     assert env.state is before
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_an_episode_that_cannot_begin_leaves_the_round_before_it_untaken(own, mode):
+    kind = own(Idle)
+    right = kind.begin
+
+    def env_after(steps):
+        env = CollaPipeVectorEnv(E, of(kind), "surrogate", autoreset_mode=mode, max_episode_steps=2)
+        env.reset(seed=4)
+        for action in actions_of(env, steps):
+            env.step(action)
+        return env
+
+    due = 2 if mode == "NextStep" else 1
+    env, twin = env_after(due), env_after(due)
+    action = actions_of(env, 1, seed=9)[0]
+    before, kind.begin = env.state, lambda *_: None
+    with pytest.raises(ScenarioError, match="begin of the process"):
+        env.step(action)
+    assert env.state is before
+    kind.begin = right
+    for one, other in zip(env.step(action)[:4], twin.step(action)[:4], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(env.state.uplink_gain, twin.state.uplink_gain)
+
+
 ATTRIBUTES = [
     ({"numbers": "3"}, "numbers of the process 'spoiled' is '3': use a whole number of at least 0"),
     ({"factors": 0}, "factors of the process 'spoiled' is 0: use a whole number of at least 1"),
