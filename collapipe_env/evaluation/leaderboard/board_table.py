@@ -309,7 +309,7 @@ def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchor
     if not parts:
         return "No scored cells: a score counts over all episodes and rounds, where anchors are frozen."
     note = (
-        "`#1` is a rank in the tier; ranks are shared where intervals overlap. In brackets with ‡: fails "
-        "the energy gate, and has no rank. A dash: not played."
+        "`#1` is a rank in the tier. In brackets with ‡: fails the energy gate, and has no rank. A dash: "
+        "not played."
     )
     return "\n\n".join([*parts, note])
