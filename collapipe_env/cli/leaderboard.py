@@ -32,7 +32,7 @@ and the same command resumes there. A scheduler.py is code: run executes your ow
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
-  collapipe leaderboard run --scheduler dssra --episodes 2   # a provisional score
+  collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
   collapipe leaderboard run --submission my_submission
   collapipe leaderboard verify my_submission
 """
