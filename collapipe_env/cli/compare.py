@@ -45,7 +45,7 @@ DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers an
 In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
 differences are paired by episode. If a scheduler cannot play a scenario, this is reported and the rest goes
 on. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes there. More scenarios,
-schedulers or seeds can be added to the same folder.
+schedulers or seeds can be added to the same folder (name the earlier ones again).
 
 Examples:
   collapipe compare --scenarios small medium

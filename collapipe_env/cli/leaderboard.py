@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collapipe_env.evaluation.leaderboard.season import Season
     from collapipe_env.evaluation.leaderboard.submission import Player
 
-DESCRIPTION = """Score a scheduler (even split: 0, DSSRA+: 100), or verify scores.
+DESCRIPTION = """Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
 
 run plays the episodes of a season and scores them; verify plays them again and compares every number; table
 prints tables of several runs; freeze plays the anchors of a season. After Ctrl-C, finished episodes are kept
@@ -32,7 +32,7 @@ and the same command resumes there. A scheduler.py is code: run executes your ow
 
 Examples:
   collapipe leaderboard run --scheduler dssra --tier wild --size small
-  collapipe leaderboard run --scheduler dssra --episodes 2   # unscored
+  collapipe leaderboard run --scheduler dssra --episodes 2   # provisional
   collapipe leaderboard run --submission my_submission
   collapipe leaderboard verify my_submission
 """
@@ -69,9 +69,9 @@ class Run:
     size: Annotated[Sizes, hint("default: the submission's, or small")] = None
     split: Split = "dev"
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
-    """Episodes per cell; with fewer than the season's there is no score."""
+    """Episodes per cell; with fewer than the season's the score is not comparable with the board."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
-    """Rounds per episode; with fewer than the season's there is no score."""
+    """Rounds per episode; with fewer than the season's the score is not comparable with the board."""
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="FOLDER"),

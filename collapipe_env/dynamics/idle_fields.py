@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from functools import lru_cache
 
 from collapipe_env.dynamics.process_registry import PROCESSES
-from collapipe_env.errors import shown
+from collapipe_env.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario import Scenario
 
 
@@ -28,7 +29,18 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
     found = {}
     for name, spec in scenario.dynamics.processes:
         own = {field.name: field for field in dataclasses.fields(spec)}
-        for field, reason in PROCESSES.get(name).idle_fields(spec).items():
+        given = PROCESSES.get(name).idle_fields(spec)
+        if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
+            raise ScenarioError(
+                f"idle_fields of the process {name!r} returned {shown(given)}: return a dictionary "
+                "of texts by field"
+            )
+        for field, reason in given.items():
+            if field not in own:
+                raise ScenarioError(
+                    f"idle_fields of the process {name!r} names {shown(field)}: "
+                    f"{nearest_name(str(field), own)}"
+                )
             value = getattr(spec, field)
             made = own[field].default_factory
             if value != (own[field].default if made is dataclasses.MISSING else made()):

@@ -8,6 +8,7 @@ that is off adds nothing to the state, the observation or the time of a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -99,10 +100,10 @@ class Observed:
     realistic: bool = True
 
     def __post_init__(self) -> None:
-        if not self.high > self.low:
+        if not (self.high > self.low and math.isfinite(self.high - self.low)):
             raise ScenarioError(
                 f"the observed array {self.carried!r} is shown from {self.low:g} to {self.high:g} "
-                f"{self.unit}: its upper bound must be above its lower one"
+                f"{self.unit}: its upper bound must be finite and above its lower one"
             )
 
 

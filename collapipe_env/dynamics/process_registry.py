@@ -7,8 +7,8 @@ import inspect
 from types import FunctionType
 from typing import Any, TypeVar
 
-from collapipe_env.dynamics.process import Process
-from collapipe_env.errors import ScenarioError
+from collapipe_env.dynamics.process import Observed, Process
+from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.registry import Registry
 from collapipe_env.scenario import Scenario
 
@@ -17,6 +17,10 @@ _CALLED = (
     *("price", "interrupt", "failures", "estimate"),
 )
 """Methods that are called with positional arguments."""
+
+
+_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "estimate_numbers": 0}
+"""Attributes that are whole numbers, and their least values."""
 
 
 def _check(name: object, process: object) -> None:
@@ -51,6 +55,29 @@ def _check(name: object, process: object) -> None:
         raise ScenarioError(
             f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
         )
+
+
+def _check_attributes(process: Process, scenario: Scenario) -> None:
+    """Refuse a user's own process whose attributes the environment could not work with."""
+    for name, least in _COUNTS.items():
+        count = getattr(process, name)
+        if not isinstance(count, int) or count < least:
+            raise ScenarioError(
+                f"{name} of the process {process.name!r} is {shown(count)}: use a whole number of at least "
+                f"{least}"
+            )
+    observed: object = process.observed
+    if not isinstance(observed, tuple | list) or not all(isinstance(seen, Observed) for seen in observed):
+        raise ScenarioError(
+            f"observed of the process {process.name!r} is {shown(observed)}: use a tuple of Observed(...)"
+        )
+    N, K = scenario.clusters, scenario.max_devices
+    for seen in observed:
+        if seen.shape not in ((N, K), (N,), ()):
+            raise ScenarioError(
+                f"the process {process.name!r} shows {seen.carried!r} of shape {shown(seen.shape)}: use "
+                f"{(N, K)}, {(N,)} or ()"
+            )
 
 
 def _is_frozen(kind: Any) -> bool:
@@ -120,6 +147,8 @@ def active_processes(scenario: Scenario) -> tuple[Process, ...]:
     names = (*PROCESSES.shipped(), *sorted(PROCESSES.added()))
     kinds = {name: PROCESSES.get(name) for name in names}
     waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
+    for name in waiting.keys() & PROCESSES.added():
+        _check_attributes(waiting[name], scenario)
     ordered: list[Process] = []
     while waiting:
         closing = all(process.last for process in waiting.values())

@@ -277,6 +277,11 @@ class BatchMDP:
             setattr(self, f"_{name}", array(values))
         self.ended_summaries = {name: array(values) for name, values in tree["ended"].items()}
 
+    @property
+    def may_fail_to_begin(self) -> bool:
+        """Whether a user's own process may fail when an episode begins, and the round can then be undone."""
+        return bool(self.world.system.checked) and self._quick is not None
+
     def remember(self) -> Callable[[], None]:
         """Remember everything that a step changes; returns a function that puts it back.
 

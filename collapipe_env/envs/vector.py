@@ -183,6 +183,19 @@ class CollaPipeVectorEnv(
         return self._finish(lambda: self._mdp.play(allocation))
 
     def _finish(self, play: Callable[[], BatchStep]) -> StepResult:
+        """Play a round and begin the episodes that are due; if one cannot begin, nothing has changed."""
+        begins = self.autoreset_mode is AutoresetMode.SAME_STEP or self._episodes.done.any()
+        if not (begins and self._mdp.may_fail_to_begin):
+            return self._finished(play)
+        undo = self._mdp.remember(), self._remember()
+        try:
+            return self._finished(play)
+        except BaseException:  # it comes from the user's own process
+            for put_back in undo:
+                put_back()
+            raise
+
+    def _finished(self, play: Callable[[], BatchStep]) -> StepResult:
         """Play a round and begin the episodes that are due, according to the autoreset mode."""
         mode, backend, waiting = self.autoreset_mode, self._mdp.backend, self._episodes.done
         if mode is AutoresetMode.DISABLED and waiting.any():

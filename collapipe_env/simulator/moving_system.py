@@ -14,7 +14,6 @@ from collapipe_env.backends import NUMPY, Backend, Rows
 from collapipe_env.dynamics.process import Carried, Interruption, Limits, Process
 from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
 from collapipe_env.dynamics.system import System, laid_out, split_links
-from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -24,13 +23,15 @@ from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.own_results import (
-    require_arrays,
-    require_caps,
-    require_finite,
-    require_interruption,
+    interruption_of_own,
+    limits_of_own,
+    moments_of_own,
+    require_advanced,
+    require_begun,
     require_like,
-    require_moments,
-    require_system,
+    require_rows,
+    require_shown,
+    system_of_own,
 )
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
@@ -108,7 +109,7 @@ class MovingSystem:
         self._failing = tuple(p for p in self.processes if p.defines("failures"))
         self._interrupting = tuple(p for p in self.processes if p.defines("interrupt"))
         self._seen = tuple((p.name, p.hidden) for p in self.processes if p.observed)
-        self._sight = Sight(scenario, self.processes)
+        self._sight = Sight(scenario, self.processes, self.checked)
         self._caps_clocks = opens(scenario, "clock_cap")
         self.streams = _streams(self.processes)
         none = np.zeros(num_envs, dtype=np.uint64)
@@ -142,13 +143,11 @@ class MovingSystem:
         for place, process in enumerate(self.processes):
             u = self._numbers(process, rows.of(seeds[process.name]), rows.of(self._first))
             fresh[process.name] = process.begin(moved if process.last else system, u)
-            require_arrays(process, fresh[process.name], len(rows))
-            for seen in process.observed:
-                if seen.carried not in fresh[process.name]:
-                    raise ScenarioError(
-                        f"the process {process.name!r} shows {seen.carried!r}, which its begin does not "
-                        f"return: {nearest_name(seen.carried, fresh[process.name])}"
-                    )
+            require_rows(process, fresh[process.name], len(rows))
+            if process.name in self.checked:
+                running = None if rows.all else self.carried[process.name]
+                require_begun(process, fresh[process.name], len(rows), running)
+            require_shown(process, fresh[process.name], len(rows))
             if place < self._still or self.processes[-1].last:
                 moved = self._applied(process, moved, fresh[process.name])
             if place < self._still:
@@ -187,8 +186,8 @@ class MovingSystem:
         following: AllCarried = self._advance(self.carried, self._seeds, state, costs)
         for process in self._own:
             require_like(process, following[process.name], self.carried[process.name])
-            if self._backend is NUMPY:
-                require_finite(process, following[process.name])
+            if process.name in self.checked:
+                require_advanced(process, following[process.name])
         return following
 
     def _advanced(
@@ -260,9 +259,7 @@ class MovingSystem:
     def _applied(self, process: Process, system: System, carried: Carried) -> System:
         """The system with one more process applied."""
         found = process.apply(system, carried)
-        if process.name in self.checked:
-            require_system(process, found, system)
-        return found
+        return system_of_own(process, found, system) if process.name in self.checked else found
 
     def _system(
         self, base: System, rest: tuple[Array, Array, Array], carried: AllCarried
@@ -277,7 +274,7 @@ class MovingSystem:
         for process in self._limiting:
             limits = process.limits_under(system, carried[process.name])
             if process.name in self.checked:
-                require_caps(process, limits, system.present.shape)
+                limits = limits_of_own(process, limits, system.present.shape)
             system, caps = _limited(system, caps, limits, self._costs)
         if system.present is not base.present:
             system, caps = _without_memory(system, caps)
@@ -317,7 +314,7 @@ class MovingSystem:
             u = self._extra(process, "interrupt", process.interrupt_numbers, state)
             one = process.interrupt(self.carried[process.name], plan, costs, u)
             if process.name in self.checked:
-                require_interruption(process, one, costs.energy.shape)
+                one = interruption_of_own(process, one, costs.energy.shape)
             if together is not None:
                 one = Interruption(
                     together.cluster_delay + one.cluster_delay,
@@ -337,7 +334,7 @@ class MovingSystem:
             name = process.name
             found = process.failures(self.carried[name])
             if name in self.checked:
-                require_moments(process, found, self._base.present.shape)
+                found = moments_of_own(process, found, self._base.present.shape)
             moments.append((found, self._horizon_s if name in self._steady else None))
         return moments
 

@@ -6,219 +6,302 @@ checked: reading their numbers would mean waiting for the device.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.dynamics.process import Carried, Interruption, Limits, Price, Process
 from collapipe_env.dynamics.system import System
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.simulator.failed_records import FailedRounds
+from collapipe_env.simulator.own_arrays import (
+    FINITE,
+    Place,
+    in_words,
+    numbers,
+    require_finite,
+    require_plain,
+    truths,
+)
+from collapipe_env.simulator.state import SystemState
 
 _LIKE = {"small_scale": "link_gain", "known_gain": "link_gain", "device_edge_ratio": "present"}
 """Arrays of a system that may be missing, each with another array of its shape."""
-_POSITIVE = ("speed", "full_speed", "link_gain", "server_share")
-_ANYWHERE = ("cu_position", "device_offset")
+_POSITIVE = ("speed", "full_speed", "link_gain", "budget")
+_ANYWHERE = ("cu_position", "device_offset", "loss")
+_AT_LEAST_0, _ABOVE_0 = f"{FINITE}, at least 0", f"{FINITE} above 0"
 
 
-def require_arrays(process: Process, carried: Carried, rows: int) -> None:
-    """Refuse an invalid result of `begin`."""
-    _require_mapping(process, "begin", carried)
-    for name, values in carried.items():
+def require_begun(process: Process, found: Carried, rows: int, running: Carried | None) -> None:
+    """Refuse an invalid result of `begin`, in NumPy.
+
+    Args:
+        process: The process.
+        found: The result.
+        rows: Number of environments that begin.
+        running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
+    """
+    require_mapping(process, "begin", found)
+    for name, values in found.items():
+        require_plain(Place(process.name, "begin", name), values, rows)
+        values.setflags(write=False)  # a process that keeps it must not change a state that was handed out
+    if running is not None:
+        for name in {**running, **found}:
+            old, new = running.get(name), found.get(name)
+            if _layout(old) != _layout(new):
+                raise Place(process.name, "begin", name).error(
+                    f"{name!r} as {in_words(new)}, for other environments as {in_words(old)}",
+                    "return the same names, shapes and types in every episode",
+                )
+
+
+def require_rows(process: Process, found: Carried, rows: int) -> None:
+    """Refuse a result of `begin` without arrays, or without a row for each environment, on any library."""
+    require_mapping(process, "begin", found)
+    for name, values in found.items():
         shape = getattr(values, "shape", None)
         if not hasattr(values, "dtype") or not shape or shape[0] != rows:
+            raise Place(process.name, "begin", name).error(
+                f"{name!r} "
+                + (f"of shape {tuple(shape)}" if shape is not None else f"as {in_words(values)}"),
+                f"expected an array with one row for each of {rows} environments",
+            )
+
+
+def require_shown(process: Process, found: Carried, rows: int) -> None:
+    """Refuse carried arrays without those that the process shows, or with others of their shape."""
+    for seen in process.observed:
+        if seen.carried not in found:
             raise ScenarioError(
-                f"begin of the process {process.name!r} returned {name!r} "
-                + (f"of shape {tuple(shape)}" if shape is not None else f"as {type(values).__name__}")
-                + f": expected an array with one row for each of {rows} environments"
+                f"the process {process.name!r} shows {seen.carried!r}, which its begin does not return: "
+                f"{nearest_name(seen.carried, found)}"
+            )
+        expected = (rows, *seen.shape)
+        if tuple(found[seen.carried].shape) != expected:
+            raise Place(process.name, "begin", seen.carried).error(
+                f"{seen.carried!r} of shape {tuple(found[seen.carried].shape)}",
+                f"expected {expected}, as its Observed says",
             )
 
 
 def require_like(process: Process, found: Carried, before: Carried) -> None:
     """Refuse a result of `advance` with other names, shapes or types than before."""
-    _require_mapping(process, "advance", found)
+    require_mapping(process, "advance", found)
     for name in {**before, **found}:
         old, new = before.get(name), found.get(name)
         if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
-            raise ScenarioError(
-                f"advance of the process {process.name!r} returned {name!r} as {_kind(new)}, begin as "
-                f"{_kind(old)}: return the same names, shapes and types"
+            raise Place(process.name, "advance", name).error(
+                f"{name!r} as {in_words(new)}, begin as {in_words(old)}",
+                "return the same names, shapes and types",
             )
 
 
-def require_finite(process: Process, found: Carried) -> None:
-    """Refuse numbers that would spoil every round from here on."""
+def require_advanced(process: Process, found: Carried) -> None:
+    """Refuse numbers of `advance` that are not finite, in NumPy; the arrays can no longer be written to."""
     for name, values in found.items():
-        if values.dtype.kind == "f":
-            _require_all(process, "advance", name, values, np.isfinite(values), "finite numbers")
+        require_finite(Place(process.name, "advance", name), values)
+        values.setflags(write=False)
 
 
-def require_caps(process: Process, limits: object, device_shape: tuple[int, ...]) -> None:
-    """Refuse limits that would make rounds of plausible but wrong length.
-
-    Args:
-        process: The process.
-        limits: Result of its `limits` or `limits_under`.
-        device_shape: (E, N, K); arrays that broadcast to it are accepted.
-    """
-    if not isinstance(limits, Limits):
-        raise ScenarioError(
-            f"limits of the process {process.name!r} returned {type(limits).__name__}: return Limits(...)"
-        )
-    for name, values in limits._asdict().items():
-        if values is None:
-            continue
-        _require_kind(process, "limits", name, values, device_shape, boolean=name == "present", stretch=True)
-        # NaN fails any comparison.
-        if name == "clock":
-            _require_all(process, "limits", name, values, values > 0.0, "shares in (0, 1]")
-        elif name == "memory_bytes":
-            _require_all(process, "limits", name, values, values >= 0.0, "bytes, at least 0")
-        elif name == "stay_order":
-            _require_all(process, "limits", name, values, values == values, "numbers")
-
-
-def require_system(process: Process, found: object, before: System) -> None:
-    """Refuse a system of another shape, or with numbers that no round can be computed with."""
+def system_of_own(process: Process, found: object, before: System) -> System:
+    """Return the result of `apply`; refuse other shapes, and numbers that no round can be computed with."""
     if not isinstance(found, System):
-        raise ScenarioError(
-            f"apply of the process {process.name!r} returned {type(found).__name__}: return "
-            "system._replace(...)"
-        )
+        raise _no(process, "apply", found, "system._replace(...)")
+    sound: dict[str, Any] = {}
     for name, values in found._asdict().items():
         old = getattr(before, name)
         if values is old:
             continue
-        shape = _shape(old if old is not None else getattr(before, _LIKE.get(name, name)))
-        _require_kind(process, "apply", name, values, shape, boolean=name == "present")
-        if name in _ANYWHERE:
-            fits, range_ = np.isfinite(values), "finite numbers"
-        elif name in _POSITIVE:
-            fits, range_ = np.isfinite(values) & (values > 0.0), "finite numbers above 0"
-        else:
-            fits, range_ = np.isfinite(values) & (values >= 0), "finite numbers, at least 0"
-        _require_all(process, "apply", name, values, fits, range_)
+        at, shape = Place(process.name, "apply", name), _expected(before, name)
+        if shape is None:
+            raise at.wrong_kind(values, "None, as before")
+        sound[name] = _ranged(at, values, shape)
+    return found._replace(**sound)
 
 
-def require_price(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
-    """Refuse a price of another type, or one that would shorten a round.
+def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]) -> Limits:
+    """Return the result of `limits` or `limits_under` with whole arrays.
 
     Args:
         process: The process.
-        found: Result of its `price`.
+        found: The result.
+        device_shape: (E, N, K); single values, and arrays that broadcast to it, are accepted.
+    """
+    method = "limits_under" if process.defines("limits_under") else "limits"
+    if not isinstance(found, Limits):
+        raise _no(process, method, found, "Limits(...)")
+    sound: dict[str, Any] = {}
+    for name, values in found._asdict().items():
+        at = Place(process.name, method, name)
+        if values is None:
+            continue
+        if name == "present":
+            sound[name] = truths(at, values, device_shape, stretch=True)
+        elif name == "clock":
+            sound[name] = numbers(
+                at, values, device_shape, low=0.0, above=True, stretch=True, range_="shares in (0, 1]"
+            )
+        elif name == "memory_bytes":
+            sound[name] = numbers(at, values, device_shape, low=0.0, stretch=True, range_="bytes, at least 0")
+        else:
+            sound[name] = numbers(at, values, device_shape, stretch=True)
+    return Limits(**sound)
+
+
+def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Price:
+    """Return the result of `price`; refuse one that would shorten a round.
+
+    Args:
+        process: The process.
+        found: The result.
         energy_shape: (E, N, K+1).
     """
     if not isinstance(found, Price):
-        raise ScenarioError(
-            f"price of the process {process.name!r} returned {type(found).__name__}: return Price(...)"
-        )
-    _require_added(process, "price", found, energy_shape)
+        raise _no(process, "price", found, "Price(...)")
+    return Price(*_added(process, "price", found, energy_shape))
 
 
-def require_interruption(process: Process, found: object, energy_shape: tuple[int, ...]) -> None:
-    """Refuse an interruption as :func:`require_price` refuses a price; arguments as there."""
+def interruption_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Interruption:
+    """Return the result of `interrupt`, checked as by :func:`price_of_own`; arguments as there."""
     if not isinstance(found, Interruption):
-        raise ScenarioError(
-            f"interrupt of the process {process.name!r} returned {type(found).__name__}: return "
-            "Interruption(...)"
-        )
-    _require_added(process, "interrupt", found, energy_shape)
-    _require_kind(process, "interrupt", "trained", found.trained, energy_shape[:-1], boolean=True)
+        raise _no(process, "interrupt", found, "Interruption(...)")
+    if not (found.failed is None or isinstance(found.failed, FailedRounds)):
+        raise Place(process.name, "interrupt", "failed").wrong_kind(found.failed, "None")
+    delay, energy = _added(process, "interrupt", found, energy_shape)
+    trained = truths(Place(process.name, "interrupt", "trained"), found.trained, energy_shape[:-1])
+    return Interruption(delay, energy, trained, found.failed)
 
 
-def require_moments(process: Process, found: Any, device_shape: tuple[int, ...]) -> None:
-    """Refuse invalid times of failures.
+def moments_of_own(process: Process, found: Any, device_shape: tuple[int, ...]) -> Any:
+    """Return the result of `failures`.
 
     Args:
         process: The process.
-        found: Result of its `failures`.
+        found: The result.
         device_shape: (E, N, K).
     """
-    _require_kind(process, "failures", "its times", found, device_shape)
-    _require_all(process, "failures", "its times", found, found >= 0.0, "seconds, at least 0, or infinity")
+    at = Place(process.name, "failures", "its times")
+    return numbers(at, found, device_shape, low=0.0, high=np.inf, range_="seconds, at least 0, or infinity")
 
 
-def _require_added(
-    process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
-) -> None:
-    """Check delays and energies that are added; energies may be negative, for instance if harvested."""
-    pairs = (("cluster_delay", energy_shape[:-1]), ("energy", energy_shape))
-    for name, shape in pairs:
-        values = getattr(found, name)
-        _require_kind(process, method, name, values, shape)
-        fits, range_ = np.isfinite(values), "finite joules"
-        if name == "cluster_delay":
-            fits, range_ = fits & (values >= 0.0), "finite seconds, at least 0"
-        _require_all(process, method, name, values, fits, range_)
-
-
-def _require_kind(
-    process: Process,
-    method: str,
-    name: str,
-    values: Any,
-    shape: tuple[int, ...] | None,
-    *,
-    boolean: bool = False,
-    stretch: bool = False,
-) -> None:
-    """Refuse what is no array of numbers, or of truth values, or has another shape.
+def estimate_of_own(process: Process, found: object, before: SystemState) -> SystemState:
+    """Return the result of `estimate`; refuse other fields, shapes and ranges than the truth has.
 
     Args:
         process: The process.
-        method: Its method.
-        name: Name of the array, for the message.
-        values: The array.
-        shape: Its shape; ``None`` for any.
-        boolean: Whether truth values are expected.
-        stretch: Whether shapes that broadcast to this one, and numbers, are accepted.
+        found: The result.
+        before: The state that it was given.
     """
-    kind = getattr(getattr(values, "dtype", None), "kind", None)
-    if stretch and type(values) in (float, int):
-        kind = "f"
-    fits = kind == "b" if boolean else kind in ("f", "i", "u")
-    if fits and shape is not None:
-        found = np.shape(values)
-        if stretch:
-            with contextlib.suppress(ValueError):
-                found = np.broadcast_shapes(found, shape)
-        fits = found == shape
-    if not fits:
-        expected = f"{'truth values' if boolean else 'numbers'}{'' if shape is None else f' {shape}'}"
-        raise ScenarioError(
-            f"{method} of the process {process.name!r} returned {name!r} as {_kind(values)}: expected "
-            f"{expected}"
+    if not isinstance(found, SystemState):
+        raise _no(process, "estimate", found, "replace(truth, ...)")
+    sound: dict[str, Any] = {}
+    for field in fields(before):
+        old, new, at = (
+            getattr(before, field.name),
+            getattr(found, field.name),
+            Place(process.name, "estimate", field.name),
         )
+        if new is old:
+            continue
+        if field.name == "processes":
+            _require_same_processes(at, new, old)
+        elif old is None:
+            raise at.wrong_kind(new, "nothing, as in the truth")
+        else:
+            sound[field.name] = _ranged(at, new, old.shape).astype(old.dtype, copy=False)
+    return replace(found, **sound)
 
 
-def _require_all(process: Process, method: str, name: str, values: Any, fits: Any, range_: str) -> None:
-    """Refuse values outside a range; names the first."""
-    if not np.all(fits):
-        at = tuple(np.argwhere(~np.asarray(fits))[0].tolist())
-        place = f" at {list(at)}" if at else ""
-        raise ScenarioError(
-            f"{method} of the process {process.name!r} returned {np.asarray(values)[at]} in {name!r}{place}: "
-            f"return {range_}"
-        )
+def require_realistic(process: Process, found: Carried, carried: Carried) -> None:
+    """Refuse a result of `realistic` with other arrays than the process carries, or without those shown.
+
+    Args:
+        process: The process.
+        found: The result.
+        carried: What it was given.
+    """
+    require_mapping(process, "realistic", found)
+    for name, values in found.items():
+        at = Place(process.name, "realistic", name)
+        if _layout(values) != _layout(carried.get(name)) or len(values) != len(carried[name]):
+            raise at.wrong_kind(values, in_words(carried.get(name)))
+        require_finite(at, values)
+    for seen in process.shown:
+        if seen.carried not in found:
+            raise Place(process.name, "realistic", seen.carried).wrong_kind(None, "an array that is observed")
 
 
-def _require_mapping(process: Process, method: str, found: object) -> None:
+def require_mapping(process: Process, method: str, found: object) -> None:
+    """Refuse what is no dictionary."""
     if not isinstance(found, Mapping):
-        raise ScenarioError(
-            f"{method} of the process {process.name!r} returned {type(found).__name__}: return a dictionary "
-            "of arrays by name"
-        )
+        raise _no(process, method, found, "a dictionary of arrays by name")
 
 
-def _kind(array: Any) -> str:
-    """Type and shape of an array, in words."""
-    if array is None:
-        return "nothing"
-    shape = _shape(array)
-    return (
-        type(array).__name__ if shape is None else f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
+def _require_same_processes(at: Place, found: object, before: Mapping[str, Carried]) -> None:
+    if not isinstance(found, Mapping) or found.keys() != before.keys():
+        raise at.wrong_kind(found, "the arrays of the same processes as in the truth")
+    for name, arrays in found.items():
+        if not isinstance(arrays, Mapping) or arrays.keys() != before[name].keys():
+            raise at.wrong_kind(arrays, f"the same arrays of the process {name!r} as in the truth")
+        for key, values in arrays.items():
+            inner = at._replace(name=f"{at.name}[{name!r}][{key!r}]")
+            old = before[name][key]
+            if _layout(values) != _layout(old) or len(values) != len(old):
+                raise inner.wrong_kind(values, in_words(old))
+            require_finite(inner, values)
+
+
+def _added(
+    process: Process, method: str, found: Price | Interruption, energy_shape: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """Delays and energies that are added; energies may be negative, for instance if harvested."""
+    delay = numbers(
+        Place(process.name, method, "cluster_delay"),
+        found.cluster_delay,
+        energy_shape[:-1],
+        low=0.0,
+        range_="finite seconds, at least 0",
     )
+    at = Place(process.name, method, "energy")
+    return delay, numbers(at, found.energy, energy_shape, range_="finite joules")
+
+
+def _ranged(at: Place, values: Any, shape: tuple[int, ...]) -> Any:
+    """An array of a system or a state, in the range of its name."""
+    if at.name == "present" or at.name == "cubic_power":
+        return truths(at, values, shape)
+    if at.name in _ANYWHERE:
+        return numbers(at, values, shape)
+    if at.name == "server_share":
+        return numbers(at, values, shape, low=0.0, high=1.0, above=True, range_="shares in (0, 1]")
+    positive = at.name in _POSITIVE
+    return numbers(at, values, shape, low=0.0, above=positive, range_=_ABOVE_0 if positive else _AT_LEAST_0)
+
+
+def _expected(system: System, name: str) -> tuple[int, ...] | None:
+    """Shape of an array of a system; ``None`` for one that is missing and may not be added."""
+    if name == "server_share":
+        return _shape(system.speed[:, 0, 0])
+    return _shape(getattr(system, name) if getattr(system, name) is not None else _like(system, name))
+
+
+def _like(system: System, name: str) -> Any:
+    """Another array of the shape of one that may be missing."""
+    return getattr(system, _LIKE[name]) if name in _LIKE else None
+
+
+def _no(process: Process, method: str, found: object, expected: str) -> ScenarioError:
+    return ScenarioError(
+        f"{method} of the process {process.name!r} returned {type(found).__name__}: return {expected}"
+    )
+
+
+def _layout(array: Any) -> tuple[Any, ...] | None:
+    """Type of an array and shape of its rows."""
+    shape = _shape(array)
+    return None if not shape else (array.dtype, *shape[1:])
 
 
 def _shape(array: Any) -> tuple[int, ...] | None:

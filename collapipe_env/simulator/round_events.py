@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from collapipe_env.arrays import Array, FloatArray
 from collapipe_env.backends import Backend
 from collapipe_env.dynamics.process import Interruption
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
@@ -29,7 +31,7 @@ class RoundEvents:
 
     def __init__(self, parameters: SystemParameters, system: MovingSystem, backend: Backend) -> None:
         self._system, self._backend = system, backend
-        terms = [p.recovery for p in system.processes if p.recovery is not None]
+        terms = [_sound(p.name, found) for p in system.processes if (found := p.recovery) is not None]
         failing = [p.name for p in system.processes if p.defines("failures")]
         if failing and not terms:
             raise ScenarioError(
@@ -79,6 +81,21 @@ class RoundEvents:
                 at = np.where(inside, np.where(inside, at, 0.0) * (delay / horizon_s), np.inf)
             first = np.minimum(first, at)
         return first
+
+
+def _sound(name: str, terms: object) -> RecoveryTerms:
+    """Refuse terms of recovery that no cluster could follow, when the environment is built."""
+    if (
+        isinstance(terms, RecoveryTerms)
+        and terms.kind in PLANNING_S
+        and all(isinstance(value, int | float) for value in (terms.heartbeat_s, terms.misses))
+        and 0.0 < terms.detection_s < math.inf
+    ):
+        return terms
+    raise ScenarioError(
+        f"recovery of the process {name!r} is {shown(terms)}: return RecoveryTerms(kind, heartbeat_s, "
+        f"misses) with a kind of {', '.join(PLANNING_S)} and a positive number of seconds and of misses"
+    )
 
 
 def moments_after(moments: Array | None, interruption: Interruption | None) -> Array | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from collapipe_env.arrays import Array
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.own_results import estimate_of_own, require_realistic
 from collapipe_env.simulator.state import EstimatedState, SystemState
 
 
@@ -17,9 +18,11 @@ class Sight:
     Args:
         scenario: The scenario, which sets the visibility of processes.
         processes: The active processes.
+        checked: Names of those whose results are checked.
     """
 
-    def __init__(self, scenario: Scenario, processes: tuple[Process, ...]) -> None:
+    def __init__(self, scenario: Scenario, processes: tuple[Process, ...], checked: Collection[str]) -> None:
+        self._checked = checked
         self._realistic = scenario.dynamics.visibility == "realistic"
         self._showing = tuple(p for p in processes if p.observed)
         self._estimating = tuple(p for p in processes if p.defines("estimate"))
@@ -43,7 +46,8 @@ class Sight:
         if self._realistic or blurred:
             state = replace(state, processes=self._shown(carried, blurred=blurred))
         for process in self._estimating:
-            state = process.estimate(carried[process.name], state, numbers(process))
+            found = process.estimate(carried[process.name], state, numbers(process))
+            state = estimate_of_own(process, found, state) if process.name in self._checked else found
         return replace(
             EstimatedState.of(state),
             memory_bytes=truth.memory_bytes,
@@ -63,6 +67,8 @@ class Sight:
             own = carried[process.name]
             if self._realistic:
                 own = process.realistic(own)
+                if process.name in self._checked:
+                    require_realistic(process, own, carried[process.name])
             if process.hidden:
                 own = {name: values for name, values in own.items() if name not in process.hidden}
             if blurred and process.gains:

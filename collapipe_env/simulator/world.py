@@ -36,7 +36,7 @@ from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
-from collapipe_env.simulator.own_results import require_price
+from collapipe_env.simulator.own_results import price_of_own
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
@@ -275,7 +275,7 @@ class World:
         for process in self._pricing:
             price = process.price(state, allocation)
             if process.name in self.system.checked:
-                require_price(process, price, costs.energy.shape)
+                price = price_of_own(process, price, costs.energy.shape)
             costs = priced(costs, state, price)
         return costs
 

@@ -85,7 +85,7 @@ def test_golden_scores(tmp_path, capsys) -> None:
     for name in names:
         out = tmp_path / name
         assert leaderboard("run", "--scheduler", name, "--tier", "static", "wild", *SHORT, "--out", out) == 0
-        assert "Unscored: small, small-wild." in capsys.readouterr().out.replace("\n", " ")
+        assert "Provisional: small, small-wild." in capsys.readouterr().out.replace("\n", " ")
         results, intact = read_board(out)
         assert intact
         assert not results.scored
@@ -97,7 +97,7 @@ def test_golden_scores(tmp_path, capsys) -> None:
             quarter = len(scores) // 4
             expected = float(np.mean(scores[quarter : len(scores) - quarter]))
             assert {"pipeline": 0.0, "dssra-plus": 100.0}.get(name, expected) == pytest.approx(expected)
-            assert f"| {cell} (unscored) | {expected:.1f}" in (out / "table.md").read_text()
+            assert f"| {cell} (provisional) | {expected:.1f}" in (out / "table.md").read_text()
 
 
 @pytest.fixture

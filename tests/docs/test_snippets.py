@@ -12,9 +12,10 @@ from collapipe_env.scenario.names import SCENARIOS
 
 # DSSRA's loops take long to compile: random plays in its place.
 EPISODES = ("seeds=3", "seeds=1, rounds=2")
+FIVE_EPISODES = ("seeds=5", "seeds=1, rounds=2")
 FEWER_EPISODES = ("seeds=2", "seeds=1, rounds=2")
 SHORTER = {
-    "first_minutes": (("--schedulers dssra ", "--schedulers "), ('"dssra", ', ""), EPISODES),
+    "first_minutes": (("--schedulers dssra ", "--schedulers "), ('"dssra", ', ""), FIVE_EPISODES),
     "tutorial_environment": (("num_envs=64", "num_envs=4"),),
     "tutorial_scheduler": (("dssra", "random"), EPISODES),
     "tutorial_training": (

@@ -1,13 +1,15 @@
 """What a process of one's own may not return: each wrong result is one clear error, and changes nothing."""
 
+import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hook_processes import Idle, actions_of, scenario_with
 
 from collapipe_env.arrays import namespace
-from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Price, register_process
+from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Observed, Price, register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
@@ -46,6 +48,24 @@ class SpoiledLimits(Spoiled):
         return self.spoil("limits", Limits())
 
 
+class SpoiledEstimate(Spoiled):
+    part = "estimate"
+
+    def estimate(self, carried, truth, u):  # noqa: ARG002
+        return self.spoil("estimate", replace(truth, speed=1.5 * truth.speed))
+
+
+class SpoiledSight(Spoiled):
+    part = "realistic"
+
+    def __init__(self, scenario, spec):
+        super().__init__(scenario, spec)
+        self.observed = (Observed("count", (), "s", 0.0, 1e3, "seconds"),)
+
+    def realistic(self, carried):
+        return self.spoil("realistic", dict(carried))
+
+
 class SpoiledPrice(Spoiled):
     part = "price"
 
@@ -80,9 +100,12 @@ def played():
 
     def play(kind, result):
         process = type("Once", (kind,), {"result": staticmethod(lambda right: right)})
+        PROCESSES._added.pop(process.name, None)
         registered.append(register_process(process))
         scenario = scenario_with(process)
         scenario["cluster"] = {"clusters": N, "devices": K}
+        if kind is SpoiledSight:
+            scenario["dynamics"]["visibility"] = "realistic"
         env = CollaPipeVectorEnv(E, scenario, "surrogate")
         env.reset(seed=4)
         actions = actions_of(env, 2)
@@ -97,7 +120,7 @@ def played():
 
     yield play
     for process in registered:
-        PROCESSES._added.pop(process.name)
+        PROCESSES._added.pop(process.name, None)
 
 
 WRONG = [
@@ -122,7 +145,7 @@ WRONG = [
         lambda s: s._replace(known_gain=s.speed),
         r"'known_gain' as float64 \(2, 3, 4\): expected",
     ),
-    (SpoiledApply, lambda s: s._replace(server_share=np.zeros(E)), "'server_share' at .*above 0"),
+    (SpoiledApply, lambda s: s._replace(server_share=np.zeros(E)), "'server_share' at .*shares in"),
     (
         SpoiledApply,
         lambda s: s._replace(speed=s.speed.astype(str)),
@@ -132,9 +155,37 @@ WRONG = [
     (SpoiledLimits, lambda _: None, r"limits .* returned NoneType: return Limits\(\.\.\.\)"),
     (SpoiledLimits, lambda _: Limits(clock="half"), "limits .* returned 'clock' as str: expected numbers"),
     (SpoiledLimits, lambda _: Limits(clock=np.ones((N, K + 1))), r"'clock' as float64 \(3, 5\): expected"),
-    (SpoiledLimits, lambda _: Limits(clock=-0.5), r"returned -0.5 in 'clock': return shares"),
+    (SpoiledLimits, lambda _: Limits(clock=-0.5), r"returned -0.5 in 'clock' at .*: return shares"),
     (SpoiledLimits, lambda _: Limits(present=np.ones((E, N, K))), "'present' as float64 .* expected truth"),
     (SpoiledLimits, lambda _: Limits(stay_order=np.full((E, N, K), NAN)), "returned nan in 'stay_order'"),
+    (SpoiledLimits, lambda _: Limits(stay_order="first"), "'stay_order' as str: expected numbers"),
+    (SpoiledApply, lambda s: s._replace(speed=np.ma.masked_array(s.speed, True)), "as MaskedArray: expected"),
+    (SpoiledApply, lambda s: s._replace(speed=1e200 * s.speed), "in 'speed' at .*above 0"),
+    (
+        SpoiledApply,
+        lambda s: s._replace(cu_position=np.zeros((E, N, 2))),
+        "'cu_position' as .* None, as before",
+    ),
+    (SpoiledEstimate, lambda _: None, r"estimate .* returned NoneType: return replace\(truth"),
+    (SpoiledEstimate, lambda t: replace(t, speed=t.speed * NAN), r"returned nan in 'speed' at \[0, 0, 0\]"),
+    (
+        SpoiledEstimate,
+        lambda t: replace(t, speed=t.speed[:1, :1, :1]),
+        r"'speed' as float64 \(1, 1, 1\): exp",
+    ),
+    (SpoiledEstimate, lambda t: replace(t, budget="much"), "estimate .* 'budget' as str: expected numbers"),
+    (SpoiledEstimate, lambda t: replace(t, processes=None), "'processes' as nothing: expected the arrays"),
+    (SpoiledEstimate, lambda t: replace(t, absence=t.backlog), "'absence' as float64 .*nothing, as in the"),
+    (SpoiledSight, lambda _: None, "realistic .* returned NoneType: return a dictionary"),
+    (SpoiledSight, lambda _: {}, "'count' as nothing: expected an array that is observed"),
+    (SpoiledSight, lambda c: {"cnt": c["count"]}, "'cnt' as .*: expected nothing"),
+    (
+        SpoiledSight,
+        lambda c: {"count": c["count"][:1]},
+        r"'count' as float64 \(1,\): expected float64 \(2,\)",
+    ),
+    (SpoiledSight, lambda c: {"count": c["count"] + NAN}, "returned nan in 'count'"),
+    (SpoiledInterrupt, lambda i: i._replace(failed=5), "'failed' as int: expected None"),
     (SpoiledPrice, lambda _: (1.0, 2.0), r"price .* returned tuple: return Price\(\.\.\.\)"),
     (
         SpoiledPrice,
@@ -192,6 +243,12 @@ RIGHT = [
     (kind, lambda right: right) for kind in (SpoiledApply, SpoiledPrice, SpoiledInterrupt, SpoiledFailures)
 ]
 RIGHT += [(SpoiledLimits, lambda _: Limits(clock=0.5, memory_bytes=np.full((N, 1), 1e12)))]
+RIGHT += [
+    (SpoiledApply, lambda s, kind=kind: s._replace(speed=s.speed.astype(kind)))
+    for kind in (">f8", "f4", "longdouble")
+]
+RIGHT += [(SpoiledEstimate, lambda right: right), (SpoiledSight, lambda right: right)]
+RIGHT += [(SpoiledInterrupt, lambda i: i._replace(energy=i.energy.astype("f4")))]
 # Harvested power makes a round cheaper, though never cheaper than nothing.
 RIGHT += [(SpoiledPrice, lambda p: p._replace(energy=p.energy - 1e9))]
 
@@ -210,3 +267,149 @@ def test_failures_without_terms_of_recovery_are_refused(played):
 
     with pytest.raises(ScenarioError, match="'spoiled' says when devices fail, but no process says how"):
         played(Alone, lambda right: right)
+
+
+def test_what_is_stretched_and_of_other_types_is_played_as_if_it_were_whole(played):
+    away = np.zeros((E, N, K), dtype=bool)
+    order = np.arange(float(K))
+    whole = Limits(present=away, stay_order=np.broadcast_to(order, away.shape) + 0.0)
+    expected = played(SpoiledLimits, lambda _: whole)[0].state.present
+    for given in (order, order.reshape(1, 1, K), order.astype(int)):
+        env, _, error = played(SpoiledLimits, lambda _, given=given: Limits(present=away, stay_order=given))
+        assert error is None
+        np.testing.assert_array_equal(env.state.present, expected)
+    halved = played(SpoiledApply, lambda s: s._replace(speed=(0.5 * s.speed).astype(">f8")))[0]
+    as_ever = played(SpoiledApply, lambda s: s._replace(speed=0.5 * s.speed))[0]
+    np.testing.assert_array_equal(halved.state.speed, as_ever.state.speed)
+    assert halved.state.speed.dtype == np.float64
+    env = played(SpoiledInterrupt, lambda i: i._replace(energy=i.energy.astype("f4")))[0]
+    env.set_state(env.get_state())
+
+
+BEGUN = [
+    ({"count": np.full(E, NAN)}, r"begin of the process 'spoiled' returned nan in 'count' at \[0\]"),
+    ({"count": np.zeros(E, dtype=object)}, "'count' as object .*: expected an array of numbers"),
+    ({"count": np.zeros(E, dtype=complex)}, "'count' as complex128 .*: expected an array of numbers"),
+    ({"count": np.array(["a"] * E)}, "'count' as <U1 .*: expected an array of numbers"),
+    ({"count": np.ma.masked_array(np.zeros(E), True)}, "'count' as MaskedArray: expected"),
+    ({"count": np.zeros((E, N, K))}, r"'count' of shape \(2, 3, 4\): expected \(2,\), as its Observed says"),
+    ({"other": np.zeros(E)}, "shows 'count', which its begin does not return"),
+]
+
+
+@pytest.mark.parametrize(("found", "message"), BEGUN)
+def test_a_wrong_begin_is_one_clear_error(own, found, message):
+    kind = own(SpoiledSight, begin=lambda *_: found)
+    with pytest.raises(ScenarioError, match=message):
+        CollaPipeVectorEnv(E, of(kind), "surrogate").reset(seed=1)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"count": np.zeros((1, 2))},
+        {"count": np.zeros(1, dtype="f4")},
+        {"count": np.zeros(1), "more": np.zeros(1)},
+    ],
+)
+def test_episodes_begin_alike(own, found):
+    kind = own(Spoiled, begin=lambda *given: {"count": given[2][:, 0]})
+    env = CollaPipeVectorEnv(E, of(kind), "surrogate")
+    env.reset(seed=1)
+    kind.begin = lambda *_: found
+    before = env.state
+    with pytest.raises(ScenarioError, match="return the same names, shapes and types in every episode"):
+        env.reset(seed=[1, 2], options={"reset_mask": np.array([True, False])})
+    assert env.state is before
+
+
+def test_a_process_that_writes_to_what_it_returned_is_told_so(own):
+    kept = {}
+
+    class Keeps(Spoiled):
+        def begin(self, system, u):  # noqa: ARG002
+            kept["count"] = np.zeros(len(u))
+            return dict(kept)
+
+        def advance(self, carried, *_):  # noqa: ARG002
+            kept["count"][:] += 1.0
+            return dict(kept)
+
+    env = CollaPipeVectorEnv(E, of(own(Keeps)), "surrogate")
+    env.reset(seed=1)
+    before = env.state
+    with pytest.raises(ValueError, match="read-only"):
+        env.step(actions_of(env, 1)[0])
+    assert env.state is before
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_an_episode_that_cannot_begin_leaves_the_round_before_it_untaken(own, mode):
+    kind = own(Idle)
+    right = kind.begin
+
+    def env_after(steps):
+        env = CollaPipeVectorEnv(E, of(kind), "surrogate", autoreset_mode=mode, max_episode_steps=2)
+        env.reset(seed=4)
+        for action in actions_of(env, steps):
+            env.step(action)
+        return env
+
+    due = 2 if mode == "NextStep" else 1
+    env, twin = env_after(due), env_after(due)
+    action = actions_of(env, 1, seed=9)[0]
+    before, kind.begin = env.state, lambda *_: None
+    with pytest.raises(ScenarioError, match="begin of the process"):
+        env.step(action)
+    assert env.state is before
+    kind.begin = right
+    for one, other in zip(env.step(action)[:4], twin.step(action)[:4], strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(env.state.uplink_gain, twin.state.uplink_gain)
+
+
+ATTRIBUTES = [
+    ({"numbers": "3"}, "numbers of the process 'spoiled' is '3': use a whole number of at least 0"),
+    ({"factors": 0}, "factors of the process 'spoiled' is 0: use a whole number of at least 1"),
+    ({"observed": ("count",)}, r"observed of the process 'spoiled' is .*: use a tuple of Observed"),
+    ({"observed": (Observed("count", (5,), "s", 0.0, 1.0, ""),)}, r"shows 'count' of shape \(5,\): use \("),
+    ({"recovery": ("light", 0.5, 4)}, r"recovery of the process 'spoiled' is .*: return RecoveryTerms"),
+    ({"recovery": RecoveryTerms("soft", 0.5, 4)}, "with a kind of light, heavy, drop-round"),
+    ({"recovery": RecoveryTerms("light", -0.5, 4)}, "a positive number of seconds"),
+    ({"idle_fields": classmethod(lambda *_: None)}, "idle_fields of the process 'spoiled' returned None"),
+    ({"idle_fields": classmethod(lambda *_: {"sise": "x"})}, "names 'sise': did you mean 'size'"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "message"), ATTRIBUTES)
+def test_wrong_attributes_are_refused_before_anything_is_played(own, attributes, message):
+    with pytest.raises(ScenarioError, match=message):
+        CollaPipeVectorEnv(E, of(own(SpoiledFailures, **attributes)), "surrogate")
+
+
+def test_a_range_that_is_shown_is_finite():
+    with pytest.raises(ScenarioError, match="must be finite and above its lower one"):
+        Observed("count", (), "s", 0.0, np.inf, "")
+
+
+SIZES = itertools.count(1.0)
+
+
+def of(process):
+    # Another scenario each time: whether its fields have an effect is looked up once for each.
+    return {**scenario_with(process, next(SIZES)), "cluster": {"clusters": N, "devices": K}}
+
+
+@pytest.fixture
+def own():
+    """Registers a process with other attributes."""
+    registered = []
+
+    def make(kind, **attributes):
+        registered.append(register_process(type("Own", (kind,), attributes)))
+        return registered[-1]
+
+    yield make
+    for process in registered:
+        PROCESSES._added.pop(process.name, None)

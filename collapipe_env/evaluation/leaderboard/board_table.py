@@ -136,7 +136,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
     for name, one in scores.items():
         lines.append(
             [
-                (name, "" if one.counts else "unscored"),
+                (name, "" if one.counts else "provisional"),
                 cell(one.score, ".1f"),
                 cell(one.delay, ".2f"),
                 (f"{100.0 * one.gate.energy_excess:+.1f}", ""),
@@ -163,10 +163,11 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
         for name, one in scores.items()
         if one.left_out
     ]
-    unscored = [name for name, one in scores.items() if not one.counts]
-    if unscored:
+    provisional = [name for name, one in scores.items() if not one.counts]
+    if provisional:
         below.append(
-            f"Unscored: {', '.join(unscored)}. A score needs {season.rounds} rounds and all episodes "
+            f"Provisional: {', '.join(provisional)}. A score that is comparable with the board needs "
+            f"{season.rounds} rounds and all episodes "
             f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), for which "
             "the anchors are frozen; here the anchors played the same episodes."
         )
@@ -309,7 +310,7 @@ def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchor
     if not parts:
         return "No scored cells: a score counts over all episodes and rounds, where anchors are frozen."
     note = (
-        "`#1` is a rank in the tier; ranks are shared where intervals overlap. In brackets with ‡: fails "
-        "the energy gate, and has no rank. A dash: not played."
+        "`#1` is a rank in the tier. In brackets with ‡: fails the energy gate, and has no rank. A dash: "
+        "not played."
     )
     return "\n\n".join([*parts, note])
