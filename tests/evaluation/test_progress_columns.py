@@ -59,9 +59,11 @@ def test_tables_show_time_per_progress_and_to_the_target_before_delays() -> None
     )
     assert header.count("time to target") == 1
     assert "Difference: simulated time per unit of progress divided by that of DSSRA" in text
+    assert "episodes with a shorter simulated time per unit of progress than DSSRA's" in text
     closed = markdown_report([comparison("one", {"dssra": [[1.0]]})])
     assert "per progress" not in closed
     assert "Difference: mean delay divided by that of DSSRA" in closed
+    assert "Faster: share of episodes with a shorter mean delay than DSSRA's; ties count half." in closed
 
 
 def test_an_episode_without_progress_comes_last() -> None:
