@@ -263,7 +263,7 @@ def test_a_machine_is_calibrated_and_finished_rounds_are_kept(tmp_path, capsys):
     )
     given = ["calibrate", "--scenario", str(scenario), "--rounds", "1", "--out", str(tmp_path / "run")]
     assert main(given) == 0
-    assert "15 of them missing" in capsys.readouterr().out
+    assert "15 still to measure" in capsys.readouterr().out
     numbers = json.loads((tmp_path / "run" / "calibration.json").read_text())
     assert numbers["constants"]["flops"] > 1e8
     assert len(numbers["plans"]) == 15
@@ -275,4 +275,4 @@ def test_a_machine_is_calibrated_and_finished_rounds_are_kept(tmp_path, capsys):
         assert min(came) <= min(starts)
     (tmp_path / "run" / "measured" / "01-03.json").unlink()
     assert main(given) == 0
-    assert "1 of them missing" in capsys.readouterr().out
+    assert "1 still to measure" in capsys.readouterr().out

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 RATE_MBIT = 20
 LAUNCHER, CLUSTERS = "10.77.0.1", "10.77.0.2"
 """Addresses of two namespaces that the tests make: the launcher's and server's, and the clusters'."""
-ROLES = ("server", *(f"c{n}{d}" for n in range(2) for d in ("", "d1", "d2")))
+ROLES = ("server", *(f"c{n}{d}" for n in range(2) for d in ("", "d0", "d1")))
 
 
 def sh(*words):
