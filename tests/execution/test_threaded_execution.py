@@ -161,7 +161,10 @@ def test_clusters_that_give_a_round_up_leave_the_others_to_train(steps):
         ("heavy", "none"),
         ("heavy", "next_stage"),
         ("heavy", "cu"),
-        ("drop-round", "none"),  # replicas have no effect there, and a scenario that asks for them is warned of
+        (
+            "drop-round",
+            "none",
+        ),  # replicas have no effect there, and a scenario that asks for them is warned of
     ],
 )
 def test_weights_are_the_learners_whatever_fails(recovery, replication, head, steps, seed):
