@@ -146,7 +146,7 @@ class MovingSystem:
             require_rows(process, fresh[process.name], len(rows))
             if process.name in self.checked:
                 running = None if rows.all else self.carried[process.name]
-                require_begun(process, fresh[process.name], len(rows), running)
+                require_begun(process, fresh[process.name], running)
             require_shown(process, fresh[process.name], len(rows))
             if place < self._still or self.processes[-1].last:
                 moved = self._applied(process, moved, fresh[process.name])

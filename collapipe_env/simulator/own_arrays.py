@@ -83,24 +83,19 @@ def truths(at: Place, values: Any, shape: tuple[int, ...], *, stretch: bool = Fa
     return array
 
 
-def require_plain(at: Place, values: Any, rows: int) -> None:
-    """Refuse an array that cannot be carried: of no numbers, or without one row for each environment.
+def require_plain(at: Place, values: Any) -> None:
+    """Refuse an array that cannot be carried, because it holds no finite numbers in this machine's form.
 
     Args:
         at: Where it came from.
-        values: What was returned.
-        rows: Number of environments.
+        values: What was returned, of at least one axis.
 
     Raises:
         ScenarioError: If it is no such array.
     """
-    if _kind(values) not in (*_KINDS, "b") or not values.dtype.isnative or np.ndim(values) == 0:
-        raise at.error(f"{at.name!r} as {in_words(values)}", f"expected an array of numbers with {rows} rows")
-    if values.shape[0] != rows:
-        raise at.error(
-            f"{at.name!r} of shape {values.shape}",
-            f"expected an array with one row for each of {rows} environments",
-        )
+    if _kind(values) not in (*_KINDS, "b") or not values.dtype.isnative:
+        expected = f"expected an array of numbers with {len(values)} rows"
+        raise at.error(f"{at.name!r} as {in_words(values)}", expected)
     require_finite(at, values)
 
 

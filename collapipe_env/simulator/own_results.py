@@ -34,18 +34,16 @@ _ANYWHERE = ("cu_position", "device_offset", "loss")
 _AT_LEAST_0, _ABOVE_0 = f"{FINITE}, at least 0", f"{FINITE} above 0"
 
 
-def require_begun(process: Process, found: Carried, rows: int, running: Carried | None) -> None:
-    """Refuse an invalid result of `begin`, in NumPy.
+def require_begun(process: Process, found: Carried, running: Carried | None) -> None:
+    """Refuse an invalid result of `begin`, in NumPy, of which :func:`require_rows` has seen the rows.
 
     Args:
         process: The process.
         found: The result.
-        rows: Number of environments that begin.
         running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
     """
-    require_mapping(process, "begin", found)
     for name, values in found.items():
-        require_plain(Place(process.name, "begin", name), values, rows)
+        require_plain(Place(process.name, "begin", name), values)
         values.setflags(write=False)  # a process that keeps it must not change a state that was handed out
     if running is not None:
         for name in {**running, **found}:
@@ -59,7 +57,7 @@ def require_begun(process: Process, found: Carried, rows: int, running: Carried 
 
 def require_rows(process: Process, found: Carried, rows: int) -> None:
     """Refuse a result of `begin` without arrays, or without a row for each environment, on any library."""
-    require_mapping(process, "begin", found)
+    _require_mapping(process, "begin", found)
     for name, values in found.items():
         shape = getattr(values, "shape", None)
         if not hasattr(values, "dtype") or not shape or shape[0] != rows:
@@ -88,10 +86,10 @@ def require_shown(process: Process, found: Carried, rows: int) -> None:
 
 def require_like(process: Process, found: Carried, before: Carried) -> None:
     """Refuse a result of `advance` with other names, shapes or types than before."""
-    require_mapping(process, "advance", found)
+    _require_mapping(process, "advance", found)
     for name in {**before, **found}:
         old, new = before.get(name), found.get(name)
-        if getattr(new, "dtype", None) != getattr(old, "dtype", None) or _shape(new) != _shape(old):
+        if not _alike(new, old):
             raise Place(process.name, "advance", name).error(
                 f"{name!r} as {in_words(new)}, begin as {in_words(old)}",
                 "return the same names, shapes and types",
@@ -222,10 +220,10 @@ def require_realistic(process: Process, found: Carried, carried: Carried) -> Non
         found: The result.
         carried: What it was given.
     """
-    require_mapping(process, "realistic", found)
+    _require_mapping(process, "realistic", found)
     for name, values in found.items():
         at = Place(process.name, "realistic", name)
-        if _layout(values) != _layout(carried.get(name)) or len(values) != len(carried[name]):
+        if not _alike(values, carried.get(name)):
             raise at.wrong_kind(values, in_words(carried.get(name)))
         require_finite(at, values)
     for seen in process.shown:
@@ -233,7 +231,7 @@ def require_realistic(process: Process, found: Carried, carried: Carried) -> Non
             raise Place(process.name, "realistic", seen.carried).wrong_kind(None, "an array that is observed")
 
 
-def require_mapping(process: Process, method: str, found: object) -> None:
+def _require_mapping(process: Process, method: str, found: object) -> None:
     """Refuse what is no dictionary."""
     if not isinstance(found, Mapping):
         raise _no(process, method, found, "a dictionary of arrays by name")
@@ -248,7 +246,7 @@ def _require_same_processes(at: Place, found: object, before: Mapping[str, Carri
         for key, values in arrays.items():
             inner = at._replace(name=f"{at.name}[{name!r}][{key!r}]")
             old = before[name][key]
-            if _layout(values) != _layout(old) or len(values) != len(old):
+            if not _alike(values, old):
                 raise inner.wrong_kind(values, in_words(old))
             require_finite(inner, values)
 
@@ -283,19 +281,21 @@ def _ranged(at: Place, values: Any, shape: tuple[int, ...]) -> Any:
 def _expected(system: System, name: str) -> tuple[int, ...] | None:
     """Shape of an array of a system; ``None`` for one that is missing and may not be added."""
     if name == "server_share":
-        return _shape(system.speed[:, 0, 0])
-    return _shape(getattr(system, name) if getattr(system, name) is not None else _like(system, name))
-
-
-def _like(system: System, name: str) -> Any:
-    """Another array of the shape of one that may be missing."""
-    return getattr(system, _LIKE[name]) if name in _LIKE else None
+        return (len(system.speed),)
+    array = getattr(system, name)
+    return _shape(getattr(system, _LIKE[name]) if array is None and name in _LIKE else array)
 
 
 def _no(process: Process, method: str, found: object, expected: str) -> ScenarioError:
     return ScenarioError(
         f"{method} of the process {process.name!r} returned {type(found).__name__}: return {expected}"
     )
+
+
+def _alike(array: Any, other: Any) -> bool:
+    """Whether both are arrays, of the same type and shape."""
+    shape = _shape(array)
+    return shape is not None and shape == _shape(other) and array.dtype == getattr(other, "dtype", None)
 
 
 def _layout(array: Any) -> tuple[Any, ...] | None:

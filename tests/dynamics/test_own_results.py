@@ -179,6 +179,7 @@ WRONG = [
     (SpoiledSight, lambda _: None, "realistic .* returned NoneType: return a dictionary"),
     (SpoiledSight, lambda _: {}, "'count' as nothing: expected an array that is observed"),
     (SpoiledSight, lambda c: {"cnt": c["count"]}, "'cnt' as .*: expected nothing"),
+    (SpoiledSight, lambda c: {**c, "cnt": 1.0}, "'cnt' as float: expected nothing"),
     (
         SpoiledSight,
         lambda c: {"count": c["count"][:1]},

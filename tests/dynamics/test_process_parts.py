@@ -325,6 +325,7 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
         ("begin", {"count": 1.0}, "'count' as float: expected an array"),
         ("begin", {"count": np.zeros(1)}, r"'count' of shape \(1,\)"),
         ("advance", {}, "'count' as nothing"),
+        ("advance", {"extra": 1.0}, "'extra' as float, begin as nothing"),
         ("advance", {"count": np.zeros(3, dtype=int)}, r"'count' as int64 \(3,\), begin as float64 \(3,\)"),
         ("advance", {"count": np.array([0.0, np.nan, 1.0])}, r"returned nan in 'count' at \[1\]"),
     ],
