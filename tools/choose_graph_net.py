@@ -1,6 +1,6 @@
 """Choose one of several training runs of the graph net, on validation episodes alone.
 
-A run is judged by the geometric mean of the objectives (V times the mean delay, plus drift) on ``small``,
+A run is judged by the geometric mean of the priced delays on ``small``,
 ``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any in the
 training: runs that are equally good on known sizes may differ beyond them. No test episode is used. Run::
 
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         for path in tqdm(options.nets, desc="validating", disable=None, leave=False):
             parameters, weights = require_graph_net(read_agent_file(path), str(path))
             score = validate(packed_weights(weights, parameters.layers), parameters.heads, 0, 0.0)
-            lines.append((score.objective, path, score.mean_delay, score.energy_ratio))
+            lines.append((score.objective, path, score.priced_delay, score.energy_ratio))
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -63,7 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
         [str(path), f"{objective:.4f}", f"{delay:.3f}", f"{100.0 * (energy - 1.0):+.2f}"]
         for objective, path, delay, energy in sorted(lines)
     ]
-    print(markdown_table(["net", "objective", "delay on `medium` (s)", "energy excess (%)"], cells))
+    print(
+        markdown_table(
+            ["net", "geometric mean (s)", "priced delay on `medium` (s)", "over budget (%)"], cells
+        )
+    )
     return 0
 
 

@@ -51,7 +51,7 @@ DESCRIPTION = (__doc__ or "").partition(" Run::")[0]
 PART = "generalisation"
 """Name of the page's part."""
 FAILS = "‡"
-"""Mark behind the energy of a row that fails the energy gate."""
+"""Mark behind the energy of a row that is over its energy budget."""
 LARGEST_TABLE = 64 * 1024**2
 """Bytes of the largest table that is read."""
 
@@ -133,7 +133,7 @@ class Cell:
 
 FIGURES: Mapping[str, Callable[[Summary], Any]] = {
     "runs": lambda s: s.runs,
-    "rounds": lambda s: s.gate.rounds,
+    "priced_delay_s": lambda s: s.priced_delay.mean,
     "mean_delay_s": lambda s: s.delay_mean.mean,
     "difference": lambda s: s.difference.mean,
     "difference_low": lambda s: s.difference.low,
@@ -299,9 +299,16 @@ def cells(
         for why in outcomes[REFERENCE, name].impossible.values():
             raise ScenarioError(f"column {name}: {REFERENCE} cannot play it: {why}")
     return [
-        _cell(row.label, name, outcomes[REFERENCE, name], outcomes.get((row.label, name)), misfits)
+        _cell(
+            row.label,
+            name,
+            outcomes[REFERENCE, name],
+            outcomes.get((row.label, name)),
+            misfits,
+            own.dynamics.rounds,
+        )
         for row in every
-        for name in scenarios
+        for name, own in scenarios.items()
     ]
 
 
@@ -311,13 +318,14 @@ def _cell(
     reference: Outcome,
     outcome: Outcome | None,
     misfits: Mapping[tuple[str, str], str | None],
+    own_rounds: int,
 ) -> Cell:
     if outcome is None or outcome.impossible:
         reasons = [misfits[label, column]] if outcome is None else outcome.impossible.values()
         return Cell(label, column, None, next(iter(reasons)) or "")
     (base,), (played,) = reference.results.values(), outcome.results.values()
     both = {REFERENCE: base} if label == REFERENCE else {REFERENCE: base, label: played}
-    summary = summarise_all(both, float("nan"), REFERENCE)[-1]
+    summary = summarise_all(both, float("nan"), REFERENCE, own_rounds)[-1]
     return Cell(label, column, replace(summary, scheduler=label))
 
 
@@ -343,15 +351,16 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     lines = [[_name(label, found), *(_text(at[label, name]) for name in columns)] for label in labels]
     meanings = " ".join(f"`{name}`: {MEANINGS[name]}." for name in columns if name in MEANINGS)
     failing = any(one.summary is not None and one.summary.gate.failed for one in found)
-    marked = [f"{FAILS} marks a failure."] if failing else []
+    marked = [f"{FAILS} marks these."] if failing else []
+    own_rounds = max(scenario.dynamics.rounds for scenario in scenarios_of(options).values())
     parts = [
         markdown_table(heads, lines),
         f"{counted(options.seeds, 'held-out episode')} of {options.rounds} rounds, "
-        "surrogate learner. First row: mean round delay of DSSRA (s). Others: delay relative to DSSRA's in "
-        "the same episodes (%), with the 95 % bootstrap interval over episodes and, where there are several, "
-        "training runs. After the semicolon: the worst node's energy relative to its budget (%), in the "
-        f"worst run. {meanings}",
-        " ".join([gate_note(options.rounds), *marked]),
+        "surrogate learner. First row: priced delay of DSSRA (s). Others: priced delay relative to DSSRA's "
+        "in the same episodes (%), with the 95 % bootstrap interval over episodes and, where there are "
+        "several, training runs. After the semicolon: the worst node's energy relative to its budget (%), in "
+        f"the worst run. {meanings}",
+        " ".join([gate_note(options.rounds, own_rounds), *marked]),
         *(text for label in labels if (text := _dashes(label, found))),
         command,
     ]
@@ -379,7 +388,7 @@ def _text(one: Cell) -> str:
     gate = one.summary.gate
     energy = f"{100.0 * gate.energy_excess:+.1f}{f' {FAILS}' if gate.failed else ''}"
     if one.row == REFERENCE:
-        return f"{_estimate(one.summary.delay_mean, '.2f')}; {energy}"
+        return f"{_estimate(one.summary.priced_delay, '.2f')}; {energy}"
     return f"{_estimate(one.summary.difference, '+.1f', 100.0)}; {energy}"
 
 

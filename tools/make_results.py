@@ -176,12 +176,12 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
     entry = summary["scenarios"][name]
     lines = [
         f"### `{name}`\n\n{size_of(entry)}.\n",
-        "| rank | scheduler | round delay (s) | IQM (s) | against DSSRA (%) | p95 (s) | energy excess (%) "
-        "| backlog slope (%/round) | final backlog | peak memory (MB) | decision (ms) |",
+        "| rank | scheduler | priced delay (s) | against DSSRA (%) | round delay (s) | p95 (s) "
+        "| over budget (%) | backlog slope (%/round) | return per round | peak memory (MB) | decision (ms) |",
         "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     line_drawn = False
-    # Schedulers that fail the energy gate come last and have no place.
+    # Schedulers over their energy budgets come last and have no place.
     for place, one in enumerate(sorted(entry["summary"], key=fails), 1):
         if fails(one) and not line_drawn:
             lines.append(f"| | *{' '.join(BELOW_LINE)}* |{' |' * 9}")
@@ -189,12 +189,11 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
         decision_ms = 1e3 * one["decision_s"]["mean"]
         lines.append(
             f"| {'–' if fails(one) else place} | {label(one)} "
-            f"| {number(one['delay_mean'], '.2f')} "
-            f"| {format(one['delay_iqm']['mean'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
-            f"| {format(one['delay_p95']['mean'], '.2f')} "
+            f"| {number(one['priced_delay'], '.2f')} | {number(one['difference'], '+.1f', 100.0)} "
+            f"| {format(one['delay_mean']['mean'], '.2f')} | {format(one['delay_p95']['mean'], '.2f')} "
             f"| {format(100.0 * one['energy_excess']['mean'], '+.1f')} "
             f"| {number(one['backlog_slope'], '+.2f', 100.0)} "
-            f"| {format(one['final_backlog']['mean'], '.1f')} "
+            f"| {format(one['return_per_round']['mean'], '.3f')} "
             f"| {format(1e-6 * one['peak_memory_bytes']['mean'], '.0f')} "
             f"| {format(decision_ms, '.2f' if decision_ms < 10.0 else '.0f')} |"
         )
@@ -202,12 +201,12 @@ def scenario_table(summary: dict[str, Any], name: str) -> str:
     lines += [
         f"\n{who}: not possible: {why}" for who, why in entry["impossible"].items() if not is_shipped(who)
     ]
-    lines.append(f"\n{gate_note(entry['rounds'])}")
+    lines.append(f"\n{gate_note(entry['rounds'], entry['scenario']['dynamics']['rounds'])}")
     return "\n".join(lines + note_below(entry)) + "\n"
 
 
 def fails(one: dict[str, Any]) -> bool:
-    """Whether a scheduler fails the energy gate."""
+    """Whether a scheduler is over its energy budget."""
     return bool(one["gate"]["verdict"] == "failed")
 
 

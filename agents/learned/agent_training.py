@@ -196,7 +196,7 @@ def _keep(plan: TrainingPlan, files: TrainingFiles, model: Model, state: Trainin
         _save(files.best, plan, model, state)
     _save(files.latest, plan, model, state)
     return (
-        f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.2f} s   "
+        f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.2f} s   "
         f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
     )
 

@@ -123,6 +123,7 @@ class Validation(BaseCallback):
         """Validate now."""
         self._last = self.model.num_timesteps
         score = self._validator(self.model, self._last, self.seconds)
+        self.logger.record("validation/priced_delay_s", score.priced_delay)
         self.logger.record("validation/mean_delay_s", score.mean_delay)
         self.logger.record("validation/worst_energy_ratio", score.energy_ratio)
         self.logger.record("validation/final_backlog", score.backlog)

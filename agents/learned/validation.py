@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.expected_progress import LEAST_PROGRESS, progress_law
-from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import Scenario
 
 VALIDATION_SEED = 1_200_000_000
@@ -35,16 +34,19 @@ class Score:
     Attributes:
         steps: Transitions of training before it.
         seconds: Wall-clock time of training before it.
+        priced_delay: Mean round delay with the price of the energy queues' growth, ``(V sum T + L(end)) / (V
+            rounds)`` with ``L = 1/2 sum z^2``, mean over episodes [s]. Where the scenario leaves
+            participation or local steps open, it is priced time per unit of expected progress.
         mean_delay: Round delay, mean over rounds and episodes [s].
         energy_ratio: Worst node's time-average energy over its budget, mean over episodes.
         backlog: Final sum of the energy queues, mean over episodes.
-        objective: Drift plus penalty of an episode per round, ``(V sum T + L(end)) / rounds`` with
-            ``L = 1/2 sum z^2``, mean over episodes. Where the scenario leaves participation or local steps
-            open, it is per unit of expected progress, and ``L`` includes ``1/2 sum y^2``.
+        objective: Number by which versions are compared [s]: the priced delay, of several scenarios where
+            the agent is to play several.
     """
 
     steps: int
     seconds: float
+    priced_delay: float
     mean_delay: float
     energy_ratio: float
     backlog: float
@@ -93,7 +95,7 @@ class Validator:
             num_envs=episodes,
             scenario=scenario.with_overrides({"dynamics.target_loss": None}),
             learner="surrogate",
-            reward="delay",
+            reward="lyapunov",
             autoreset_mode="Disabled",
         )
         self._law = progress_law(scenario)
@@ -120,15 +122,14 @@ class Validator:
         def mean(name: str) -> float:
             return float(np.mean([summary[name] for summary in summaries]))
 
-        penalty = self.env.scenario.budgets.tradeoff_v * mean("mean_delay")
-        objective = penalty + float(lyapunov(self.env.state.backlog, self.env.state.absence).mean()) / rounds
-        if self._law is not None:
-            objective *= rounds / max(made, LEAST_PROGRESS)
+        priced = -mean("return") * self.env.reference_delay
+        priced /= rounds if self._law is None else max(made, LEAST_PROGRESS)
         return Score(
             steps,
             seconds,
+            priced,
             mean("mean_delay"),
             mean("energy_ratio_max"),
             mean("final_backlog"),
-            objective=objective,
+            objective=priced,
         )

@@ -148,6 +148,6 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
 def _sum_up(best: Score | None, seconds: float, files: TrainingFiles | GraphFiles) -> None:
     if best is not None:
         print(
-            f"trained in {seconds:.0f} s; best version: round delay {best.mean_delay:.2f} s, worst node's "
+            f"trained in {seconds:.0f} s; best version: priced delay {best.priced_delay:.2f} s, worst node's "
             f"energy {100.0 * (best.energy_ratio - 1.0):+.1f} % against its budget\n  {files.best}"
         )

@@ -32,8 +32,8 @@ class ScenarioComparison:
         results: Each scheduler's episodes, for those that could play, in the requested order.
         impossible: Reasons why the others could not play.
         reference: Name of the scheduler to which the others are compared.
-        summaries: A summary of each scheduler, shortest mean round delay (or time per unit of progress)
-            first; those that fail the energy gate come last.
+        summaries: A summary of each scheduler, shortest priced delay (or priced time per unit of progress)
+            first; those over their energy budgets come last.
         target: Target loss [nat]; NaN if there is none.
         goal: A sentence about the target.
     """
@@ -75,15 +75,15 @@ class Overall:
         scheduler: Its requested name.
         title: Its own name.
         scenarios: Names of these scenarios.
-        difference: Interquartile mean, over the episodes of these scenarios, of the mean round delay (or time
-            per unit of progress) over the reference's in the same episode, less 1. The bootstrap resamples
-            each scenario's episodes separately.
-        rank: Mean rank over scenarios with equal weights; NaN if it fails the energy gate in one.
+        difference: Interquartile mean, over the episodes of these scenarios, of the priced delay (or priced
+            time per unit of progress) over the reference's in the same episode, less 1. The bootstrap
+            resamples each scenario's episodes separately.
+        rank: Mean rank over scenarios with equal weights; NaN if it is over budget in one.
         excess: Largest energy excess in its scenarios: worst node's time-average energy over its budget,
             less 1.
         server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any of them.
         runs: Largest number of its training runs.
-        failed: Whether it fails the energy gate in any of them.
+        failed: Whether it is over its energy budget in any of them.
     """
 
     scheduler: str
@@ -128,13 +128,13 @@ def summarise_scenario(
         nothing = "No scheduler could play."
         return ScenarioComparison(plan, {}, outcome.impossible, reference, [], float("nan"), nothing)
     target, goal = target_of(plan.scenario, results)
-    summaries = summarise_all(results, target, reference)
-    summaries.sort(key=lambda s: (s.gate.failed, s.yardstick.mean))
+    summaries = summarise_all(results, target, reference, plan.scenario.dynamics.rounds)
+    summaries.sort(key=lambda s: (s.gate.failed, s.measure.mean))
     return ScenarioComparison(plan, results, outcome.impossible, reference, summaries, target, goal)
 
 
 def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
-    """Every scheduler over all scenarios, shortest delays first, those that fail the energy gate last.
+    """Every scheduler over all scenarios, least priced first, those over their energy budgets last.
 
     Args:
         comparisons: One for each scenario; scenarios that their reference could not play do not count.

@@ -1,4 +1,4 @@
-"""Performance profile of a comparison: share of episodes within each factor of the reference's delay."""
+"""Performance profile of a comparison: share of episodes by priced delay over the reference's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARGIN = 1.02
 """Factor between the ends of the curves and those of the axis."""
 SIZE = (6.2, 4.3)
 """Width and height without the legend [inch]."""
-COMPARED = {False: "mean round delay", True: "time per progress"}
+COMPARED = {False: "priced delay", True: "priced time per progress"}
 """Name of the compared quantity, by whether a scenario opens participation or local steps."""
 
 Ratios = list[npt.NDArray[np.float64]]
@@ -42,12 +42,11 @@ Ratios = list[npt.NDArray[np.float64]]
 
 
 def delay_profile(comparisons: Comparisons) -> Figure:
-    """Draw the share of all episodes with a mean round delay within each factor of the reference's.
+    """Draw the share of all episodes with a priced delay within each factor of the reference's.
 
-    Where a scenario opens participation or local steps, the simulated time per unit of progress replaces the
-    delay.
+    Where a scenario opens participation or local steps, the priced time per unit of progress replaces it.
 
-    A scenario that a scheduler cannot play, or where it fails the energy gate, counts as outside every
+    A scenario that a scheduler cannot play, or where it is over its energy budget, counts as outside every
     factor. A scheduler that counts in no scenario is left out.
 
     Args:
@@ -76,7 +75,7 @@ def delay_profile(comparisons: Comparisons) -> Figure:
     axes.set_xlim(low, high)
     axes.set_ylim(-0.02, 1.02)
     axes.set_title(", ".join(comparison.name for comparison in comparisons), loc="left", fontsize=10.5)
-    by_progress = {not math.isnan(summary.seconds_per_progress.mean) for summary in summaries}
+    by_progress = {summary.by_progress for summary in summaries}
     compared = " or ".join(COMPARED[own] for own in sorted(by_progress))
     axes.set_xlabel(f"{compared} over the reference's in the same episode, at most")
     axes.set_ylabel("share of episodes; band: 95 % interval")

@@ -100,10 +100,11 @@ def play_episode(
         started = time.perf_counter()
         decision = scheduler.act(observation, state)  # type: ignore[arg-type] # those without a state need none
         columns["decision_s"].append(time.perf_counter() - started)
-        observation = _played(env, scheduler, decision)
+        observation, reward = _played(env, scheduler, decision)
         record = env.last_round
         assert record is not None
         columns["delay"].append(float(record.costs.delay[0]))
+        columns["reward"].append(reward)
         allowance = float(record.costs.allowance[0])
         worst, largest = float(record.costs.energy_ratio[0].max()), float(record.backlog[0].max())
         held = float(record.backlog[0].sum())
@@ -137,6 +138,7 @@ def play_episode(
         episode=episode,
         run=run,
         initial_loss=initial_loss,
+        reference_delay_s=env.reference_delay,
         metrics={name: float(values[0]) for name, values in record.learning.metrics.items()},
         energy_ratio=budgets_used(energy, granted).tolist(),
         device_memory_bytes=memory.tolist(),
@@ -165,15 +167,15 @@ def _save(learner: Learner, folder: Path) -> None:
     learner.save_checkpoint(folder)
 
 
-def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> Observation:
-    """The observation after a decision."""
+def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, decision: Decision) -> tuple[Observation, float]:
+    """The observation after a decision, and its reward."""
     try:
         step = env.step_allocation(decision) if isinstance(decision, Allocation) else env.step(decision)
     except Exception as error:
         if isinstance(scheduler, OwnScheduler):
             raise scheduler.refused(decision, env.action_space.shape or (), error) from error
         raise
-    return step[0]
+    return step[0], float(step[1][0])
 
 
 def replay(scenario: Scenario, episode: int, allocations: list[Allocation], until: int) -> RoundRecord:
@@ -260,7 +262,7 @@ def _environment(
         num_envs=1,
         scenario=scenario.with_overrides({"dynamics.target_loss": None}),
         learner=learner,
-        reward="delay",
+        reward="lyapunov",
         autoreset_mode="Disabled",
         max_episode_steps=rounds,
         observation=observation,

@@ -14,7 +14,7 @@ from collapipe_env.evaluation.gate import late_slope
 from collapipe_env.learners.expected_progress import LEAST_PROGRESS
 
 COLUMNS = (
-    "delay", "worst_energy", "backlog", "largest_backlog", "loss", "smoothed_loss", "metric",
+    "delay", "reward", "worst_energy", "backlog", "largest_backlog", "loss", "smoothed_loss", "metric",
     "memory_bytes", "decision_s", "energy_j", "progress",
 )  # fmt: skip
 """Lists of an :class:`EpisodeResult` with one entry per round."""
@@ -37,11 +37,12 @@ class EpisodeResult:
         title: The scheduler's own name, for tables.
         episode: Number of the held-out episode, from 0.
         delay: Round delays [s].
+        reward: Default rewards of the rounds, ``lyapunov``, whatever the scenario's own reward is.
+        reference_delay_s: Delay to which these rewards are relative, ``T_ref`` [s].
         worst_energy: Largest ratio of energy to budget of any node or the server in each round; a ratio of
             powers where budgets are per second.
         backlog: Sum of the energy queues after each round [budgets].
-        largest_backlog: Largest energy queue of any node or the server after each round [budgets]; NaN in
-            files of earlier versions.
+        largest_backlog: Largest energy queue of any node or the server after each round [budgets].
         loss: Latest evaluation loss after each round [nat].
         smoothed_loss: The environment's running mean of the loss [nat].
         initial_loss: Evaluation loss of the untrained model [nat].
@@ -50,10 +51,10 @@ class EpisodeResult:
         metrics: All of the task's metrics at the end by name; empty with the surrogate learner.
         memory_bytes: Largest memory that any device needed in each round [byte].
         decision_s: Wall-clock time that each decision took [s].
-        energy_j: Energy of all nodes in each round [J]; NaN in files of earlier versions.
+        energy_j: Energy of all nodes in each round [J].
         progress: Progress that each round was expected to make under the surrogate's fitted law
             (:mod:`collapipe_env.learners.expected_progress`), in its units; NaN unless the scenario opens
-            participation or local steps, and in files of earlier versions.
+            participation or local steps.
         energy_ratio: Time-average energy over budget of every node, (N, K+1) as nested lists; a ratio of
             mean powers where budgets are per second.
         device_memory_bytes: Largest memory that each device needed in any round [byte], (N, K).
@@ -71,6 +72,8 @@ class EpisodeResult:
     title: str
     episode: int
     delay: list[float]
+    reward: list[float]
+    reference_delay_s: float
     worst_energy: list[float]
     backlog: list[float]
     largest_backlog: list[float]
@@ -102,10 +105,36 @@ class EpisodeResult:
         return max(float(np.max(self.energy_ratio)), self.server_energy_ratio)
 
     @property
+    def return_per_round(self) -> float:
+        """Return of the episode under the default reward, per round."""
+        return float(np.mean(self.reward))
+
+    @property
+    def priced_delay(self) -> float:
+        """Mean round delay with the price of the queues' growth [s].
+
+        It is ``(V sum T + L(end) - L(start)) / (V rounds)``. ``L`` is half the sum of the squares of all
+        energy queues, the server's included, and of the participation queues. It is the negative return per
+        round times ``T_ref``. Delay that is bought with energy over budget is no gain.
+        """
+        return -self.return_per_round * self.reference_delay_s
+
+    @property
     def seconds_per_progress(self) -> float:
-        """Simulated time per unit of expected progress [s]; NaN where progress is not known."""
+        """Priced time per unit of expected progress [s]; NaN where progress is not known."""
         made = float(np.sum(self.progress))
-        return math.nan if math.isnan(made) else float(np.sum(self.delay)) / max(made, LEAST_PROGRESS)
+        time = self.priced_delay * len(self.delay)
+        return math.nan if math.isnan(made) else time / max(made, LEAST_PROGRESS)
+
+    @property
+    def measure(self) -> float:
+        """Number by which schedulers are compared [s], the lower the better.
+
+        It is the priced delay; where a scenario opens participation or local steps, the priced time per unit
+        of progress, because the shortest rounds train least there.
+        """
+        own = self.seconds_per_progress
+        return self.priced_delay if math.isnan(own) else own
 
     @property
     def backlog_slope(self) -> float:
@@ -124,7 +153,6 @@ class EpisodeResult:
             DataError: If a field is missing or has the wrong shape.
         """
         names = {field.name for field in fields(cls)}
-        data = {**_earlier(data), **data}
         if set(data) != names:
             odd = ", ".join(sorted(names ^ set(data)))
             raise DataError(f"{place}: {odd} missing or unknown: {REMEDY}")
@@ -148,20 +176,13 @@ class EpisodeResult:
                     for one in _of(list, data["samples"])
                 ],
                 initial_loss=_number(data["initial_loss"]),
+                reference_delay_s=_number(data["reference_delay_s"]),
                 metrics={name: _number(value) for name, value in _of(dict, data["metrics"]).items()},
                 **tables,
                 **lists,
             )
         except ValueError as error:
             raise DataError(f"{place} is damaged ({error}): {REMEDY}") from None
-
-
-def _earlier(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Substitutes for the figures that files of earlier versions lack."""
-    delay = data.get("delay")
-    unknown = [None] * len(delay) if isinstance(delay, list) else None
-    columns = dict.fromkeys(("largest_backlog", "energy_j", "progress"), unknown)
-    return {"run": 0, "samples": [], "server_energy_ratio": 0.0, **columns}
 
 
 def _number(value: Any) -> float:

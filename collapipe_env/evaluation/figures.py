@@ -32,8 +32,7 @@ from collapipe_env.evaluation.plotting import (
     INK,
     MUTED,
     RC,
-    RED_MEANS,
-    energy_note,
+    WARNING,
     footer,
     line_key,
     log_axis,
@@ -109,17 +108,17 @@ def _draw(make: Callable[[], Figure], explained: Sequence[str], path: Path) -> N
 
 
 def delay_bars(comparisons: Comparisons) -> Figure:
-    """Mean round delay with its interval, the 95th percentile, and the energy excess in words."""
+    """Priced delay with its interval, the mean round delay, and the energy over budget in words."""
     most = max(len(c.summaries) + len(c.impossible) for c in comparisons)
     size = 4.9 + widest_name(comparisons), 0.34 * most + 1.5
-    return panels_of(comparisons, size, _delay_panel, title="{}: round delay and energy")
+    return panels_of(comparisons, size, _delay_panel, title="{}: priced delay and energy")
 
 
 def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
     lines = comparison.summaries
-    longest = max(max(_tick(s), s.yardstick.mean) for s in lines)
+    measures = [s.measure.mean for s in lines]
     # One poor scheduler would squeeze the others against the axis: its bar is cut and marked.
-    limit = min(longest, 2.5 * float(np.median([s.yardstick.mean for s in lines])))
+    limit = min(max(measures), 2.5 * float(np.median(measures)))
     for y, summary in enumerate(lines):
         _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
     for y in range(len(lines), len(lines) + len(comparison.impossible)):
@@ -131,13 +130,13 @@ def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> No
     axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
     axes.set_xlabel(
         f"{_measure(lines)}; whisker: 95 % bootstrap interval{_tick_note(lines)}\n"
-        f"energy: worst node's mean against its budget; {RED_MEANS}",
+        f"energy: worst node's mean against its budget; red: over its energy budget",
         fontsize=8.5,
     )
 
 
 def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) -> None:
-    mean, p95 = summary.yardstick, _tick(summary)
+    mean, delay = summary.measure, summary.delay_mean.mean
     shown = min(mean.mean, limit)
     axes.barh(y, shown, height=0.62, color=colour)
     if mean.mean > limit:
@@ -145,42 +144,37 @@ def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) 
     elif not math.isnan(mean.low):
         error = [[max(mean.mean - mean.low, 0.0)], [max(min(mean.high, limit) - mean.mean, 0.0)]]
         axes.errorbar(mean.mean, y, xerr=error, color=INK, capsize=3, linewidth=1.1)
-    if p95 <= limit and not summary.by_progress:
-        axes.plot(p95, y, marker="|", markersize=12, color=INK, markeredgewidth=1.5)
-    words, ink = energy_note(summary.energy_excess.mean)
+    if delay <= limit and not summary.by_progress:
+        axes.plot(delay, y, marker="|", markersize=12, color=INK, markeredgewidth=1.5)
+    end = shown if math.isnan(mean.high) else max(shown, min(mean.high, limit))
     axes.annotate(
-        f"{_short(mean.mean)} s, {words}",
-        (max(min(p95, limit), shown), y),
+        f"{_short(mean.mean)} s, energy {100.0 * summary.energy_excess.mean:+.1f} %",
+        (end, y),
         xytext=(8, 0),
         textcoords="offset points",
         va="center",
         fontsize=8.5,
-        color=ink,
+        color=WARNING if summary.gate.failed else INK,
     )
 
 
 def _measure(summaries: Sequence[Summary]) -> str:
     """Name and unit of the compared quantity."""
     by_progress = any(summary.by_progress for summary in summaries)
-    return "simulated time per unit of progress (s)" if by_progress else "mean round delay (s)"
-
-
-def _tick(summary: Summary) -> float:
-    """The 95th percentile of the delay, or the mean itself where time per progress is compared."""
-    return summary.yardstick.mean if summary.by_progress else summary.delay_p95.mean
+    return "priced time per unit of progress (s)" if by_progress else "priced delay (s)"
 
 
 def _tick_note(summaries: Sequence[Summary]) -> str:
-    return "" if any(summary.by_progress for summary in summaries) else ", tick: 95th percentile"
+    return "" if any(summary.by_progress for summary in summaries) else ", tick: mean round delay"
 
 
 def energy_against_delay(comparisons: Comparisons) -> Figure:
-    """Worst node's mean energy over its budget against the compared quantity, with the Pareto front."""
+    """Worst node's mean energy over its budget against the mean round delay, with the Pareto front."""
     extra = [
         line_key("Pareto front", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK),
         line_key("budget", color=MUTED, linestyle=DASHES),
     ]
-    if any(not math.isnan(s.yardstick.low) for c in comparisons for s in c.summaries):
+    if any(not math.isnan(s.delay_mean.low) for c in comparisons for s in c.summaries):
         extra.append(
             line_key("95 % bootstrap interval", color=INK, marker="+", markersize=11, linestyle="none")
         )
@@ -188,11 +182,11 @@ def energy_against_delay(comparisons: Comparisons) -> Figure:
 
 
 def _energy_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
-    points = [(s.yardstick.mean, 1.0 + s.energy_excess.mean) for s in comparison.summaries]
+    points = [(s.delay_mean.mean, 1.0 + s.energy_excess.mean) for s in comparison.summaries]
     for summary, (x, y) in zip(comparison.summaries, points, strict=True):
         look = looks[summary.scheduler]
         axes.errorbar(
-            x, y, xerr=_error(summary.yardstick), yerr=_error(summary.energy_excess),
+            x, y, xerr=_error(summary.delay_mean), yerr=_error(summary.energy_excess),
             color=look.colour, marker=look.marker, markersize=7.5, linestyle="none", elinewidth=1.0,
             markeredgecolor="white", markeredgewidth=0.6,
         )  # fmt: skip
@@ -208,7 +202,7 @@ def _energy_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> N
     for which, values in (("x", [x for x, _ in points]), ("y", [y for _, y in points])):
         if spread(values) > (WIDE / 2.0):
             log_axis(axes, which)
-    axes.set_xlabel(_measure(comparison.summaries))
+    axes.set_xlabel("mean round delay (s)")
     axes.set_ylabel("worst node's mean energy / budget")
 
 

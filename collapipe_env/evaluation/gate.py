@@ -1,21 +1,22 @@
-"""Energy gate: the condition under which a scheduler's delay counts.
+"""Over budget: the mark of schedulers whose energy does not keep to its budgets.
 
-A scheduler that overdraws its energy budgets is faster because of it, so its delay cannot be compared with
-those of schedulers that keep them. In the long run a budget is kept if its queue does not grow without bound.
-Over an episode of T rounds the worst node must meet two conditions [X]:
+A scheduler that overdraws its energy budgets is faster because of it. The priced delay charges for that, and
+the mark says so: such schedulers stand below the line of a table and have no rank.
 
-* its time-average energy is at most 2 % above its budget. Episodes begin with empty queues, and filling them
-  to their steady level costs a few budgets once, which weighs as 1 / T;
-* the largest queue of any node has stopped growing: over the last half of the episode, its slope by least
-  squares is at most 0.005 budgets a round.
+Episodes begin with empty queues, and filling them to their steady level costs a few budgets once, which
+weighs as 1 / T over T rounds. So the mark is set only in episodes of at least the scenario's own rounds, and
+only where both hold [X]:
 
-The second condition uses the largest queue of all nodes, round by round, rather than the largest slope of any
-node's queue. Where queues are steady, the slope of the former is zero on average, whereas the latter grows
-with the number of nodes. A queue that grows for ever becomes the largest in the end. A mean over nodes would
-hide one of many.
+* the worst node's time-average energy is more than 2 % above its budget;
+* it still is after the queues have had time to fill: over the last half of the episode, the largest queue
+  grows by more than 2 % of a budget a round (slope by least squares).
 
-Each condition applies to the mean over the held-out episodes. With several training runs the worst one
-decides, because a user of a learned scheduler uses one run of it.
+Shorter episodes are ordered by priced delay all the same. The second condition uses the largest queue of all
+nodes, round by round. Where queues are steady, its slope is zero on average, whereas the largest slope of any
+node's queue grows with the number of nodes. A queue that grows for ever becomes the largest in the end.
+
+Both are means over the held-out episodes. With several training runs one that fails decides, because a user
+of a learned scheduler uses one run of it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-FROM_ROUNDS = 500
-"""Smallest number of rounds to which the gate applies; in shorter episodes the queues are still filling."""
 MOST_EXCESS = 0.02
-"""Largest allowed excess of the worst node: time-average energy over its budget, less 1."""
-MOST_SLOPE = 0.005
-"""Largest allowed growth of the largest queue over the last half of an episode [budgets a round]."""
+"""Largest allowed energy over budget: of the worst node's budget, on average and in the last half."""
 BELOW_LINE = ("below the line:", "over its energy budget")
 """Heading of the schedulers that do not count, in two lines."""
 
@@ -41,15 +38,13 @@ class Gate:
     """Result of the gate for one scheduler.
 
     Attributes:
-        rounds: Rounds of an episode.
         energy_excess: Worst node's time-average energy over its budget, less 1: mean over episodes of the run
             where it is largest.
         backlog_slope: Growth of the largest queue over the last half of an episode [budgets a round], in the
-            same way; NaN for episodes of an earlier version.
-        verdict: ``"passed"``, ``"failed"``, ``"too short"`` (not applied) or ``"not known"``.
+            same way.
+        verdict: ``"passed"``, ``"failed"`` or ``"too short"`` (not applied).
     """
 
-    rounds: int
     energy_excess: float
     backlog_slope: float
     verdict: str
@@ -60,26 +55,21 @@ class Gate:
         return self.verdict == "failed"
 
 
-def judge(rounds: int, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLike) -> Gate:
+def judge(whole: bool, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLike) -> Gate:
     """Apply the gate to a scheduler.
 
     Args:
-        rounds: Rounds of an episode.
+        whole: Whether the episodes have at least the scenario's own rounds.
         energy_excess: Excess of each training run and episode, (R, E).
-        backlog_slope: Slope of each [budgets a round], (R, E); NaN where not known.
+        backlog_slope: Slope of each [budgets a round], (R, E).
     """
-    # A mean with NaN is NaN, and so is the largest of several means if one is NaN.
     excess, slope = (
-        float(np.max(np.mean(np.atleast_2d(np.asarray(values, dtype=np.float64)), axis=-1)))
+        np.mean(np.atleast_2d(np.asarray(values, dtype=np.float64)), axis=-1)
         for values in (energy_excess, backlog_slope)
     )
-    if rounds < FROM_ROUNDS:
-        verdict = "too short"
-    elif excess > MOST_EXCESS or slope > MOST_SLOPE:
-        verdict = "failed"
-    else:
-        verdict = "not known" if np.isnan(excess) or np.isnan(slope) else "passed"
-    return Gate(rounds, excess, slope, verdict)
+    over = bool(np.any((excess > MOST_EXCESS) & (slope > MOST_EXCESS)))
+    verdict = "too short" if not whole else "failed" if over else "passed"
+    return Gate(float(np.max(excess)), float(np.max(slope)), verdict)
 
 
 def late_slope(values: Sequence[float]) -> float:
@@ -98,15 +88,21 @@ def late_slope(values: Sequence[float]) -> float:
     return float(place @ late / (place @ place))
 
 
-def gate_note(rounds: int) -> str:
-    """The gate in a sentence, and whether it is applied to episodes of this many rounds."""
-    rule = (
-        f"worst node's mean energy at most {100.0 * MOST_EXCESS:g} % over its budget, and the largest queue "
-        f"grows by at most {100.0 * MOST_SLOPE:g} % of a budget a round in the last half"
-    )
-    if rounds < FROM_ROUNDS:
-        return f"Energy gate ({rule}): not applied to {rounds} rounds, only from {FROM_ROUNDS} on."
+def gate_note(rounds: int, own_rounds: int) -> str:
+    """The mark in a sentence, and whether it is set in these episodes.
+
+    Args:
+        rounds: Rounds of an episode.
+        own_rounds: Rounds of the scenario.
+    """
+    if rounds < own_rounds:
+        return (
+            f"Episodes have {rounds} of the scenario's {own_rounds} rounds: energy queues are still filling, "
+            "so no scheduler is marked as over its energy budget. The priced delay charges for the queues."
+        )
     return (
-        f"Energy gate over {rounds} rounds: {rule}. Schedulers that fail are listed below the line and "
-        "have no rank."
+        f"Over its energy budget: the worst node's mean energy is more than {100.0 * MOST_EXCESS:g} % above "
+        f"its budget over {rounds} rounds, and in the last half, after the queues have filled, the largest "
+        f"queue still grows by more than {100.0 * MOST_EXCESS:g} % of a budget a round. Such schedulers "
+        "stand below the line and have no rank."
     )

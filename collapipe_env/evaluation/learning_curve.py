@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def learning_curve(
     history: Sequence[Mapping[str, float]], summaries: Sequence[Summary], title: str
 ) -> Figure:
-    """Draw the validations, with the other schedulers' delays for comparison.
+    """Draw the validations, with the other schedulers' priced delays for comparison.
 
     Args:
         history: Validations, as ``Score.to_dict`` gives them, at least one.
-        summaries: The schedulers, shortest mean round delay first.
+        summaries: The schedulers, least priced delay first.
         title: Name of the scenario.
     """
     figure = new_figure(6.8, 5.0)
@@ -40,13 +40,13 @@ def learning_curve(
     looks = looks_of([LEARNED, *(summary.scheduler for summary in summaries)])
     agent = next((summary.label for summary in summaries if summary.scheduler == LEARNED), "agent")
     steps = np.array([score["steps"] for score in history])
-    delay = np.array([score["mean_delay"] for score in history])
+    delay = np.array([score["priced_delay"] for score in history])
     ratio = np.array([score["energy_ratio"] for score in history])
     own = {"color": looks[LEARNED].colour, "marker": looks[LEARNED].marker, "markersize": 4}
     delay_axes.plot(steps, delay, label=f"{short_name(agent)}: validation", linewidth=1.5, **own)
     top, beyond = 1.08 * float(delay.max()), []
     for summary in summaries:
-        level, look = summary.delay_mean.mean, looks[summary.scheduler]
+        level, look = summary.measure.mean, looks[summary.scheduler]
         if summary.scheduler == LEARNED:
             continue
         if level > 1.25 * top:
@@ -58,7 +58,9 @@ def learning_curve(
             marker=look.marker, markevery=[1], markersize=5, label=short_name(summary.label),
         )  # fmt: skip
     delay_axes.set_ylim(0.0, top)
-    delay_axes.set_ylabel("round delay (s)")
+    by_progress = any(summary.by_progress for summary in summaries)
+    measure = "priced time per unit of progress" if by_progress else "priced delay"
+    delay_axes.set_ylabel(f"{measure} (s)")
     delay_axes.set_title(f"{title}: validation during training", loc="left", fontsize=10.5)
     energy_axes.plot(steps, 100.0 * (ratio - 1.0), linewidth=1.5, **own)
     energy_axes.axhline(0.0, color=MUTED, linewidth=1.0, linestyle=DASHES)
@@ -69,6 +71,6 @@ def learning_curve(
     energy_axes.set_xlim(left=0.0)
     budget = line_key("budget (lower panel)", color=MUTED, linestyle=DASHES)
     legend_beside(figure, [*delay_axes.get_legend_handles_labels()[0], budget])
-    told = "Dashed lines with markers: mean round delay of the other schedulers over the held-out episodes."
+    told = f"Dashed lines with markers: {measure} of the other schedulers over the held-out episodes."
     footer(figure, [told, *([f"Beyond the axis: {', '.join(beyond)}."] if beyond else [])])
     return figure

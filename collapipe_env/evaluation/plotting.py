@@ -41,9 +41,6 @@ PLACES = {
 """The look of each of the package's schedulers, as a place in the sequence of looks. Never give one to
 another scheduler: readers compare pictures of different runs."""
 INK, MUTED, FAINT, WARNING = "#222222", "#444444", "#8a8a8a", "#b3261e"
-TOLERATED = 5.0
-"""Energy excess in per cent beyond which it is written in red."""
-RED_MEANS = f"red: more than {TOLERATED:.0f} % above"
 DASHES = (0, (4, 3))
 """Dashes of lines that mark a value."""
 LONGEST_NAME = 34
@@ -113,16 +110,6 @@ def look_at(index: int) -> Look:
     return Look(
         COLOURS[index % len(COLOURS)], MARKERS[(index + turn) % len(MARKERS)], LINES[turn % len(LINES)]
     )
-
-
-def energy_note(excess: float) -> tuple[str, str]:
-    """An energy excess in words, and the colour to write it in, which :data:`RED_MEANS` explains.
-
-    Args:
-        excess: Worst node's time-average energy over its budget, less 1.
-    """
-    percent = round(100.0 * excess, 1)  # the colour follows the number as written
-    return f"energy {percent:+.1f} %", WARNING if percent > TOLERATED else INK
 
 
 def short_name(text: str) -> str:

@@ -18,6 +18,7 @@ KEYS = ("scenario", "scheduler", "run", "episode", "seed")
 ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
     "round": lambda episode: range(1, len(episode.delay) + 1),
     "delay_s": lambda episode: episode.delay,
+    "reward": lambda episode: episode.reward,
     "worst_energy_ratio": lambda episode: episode.worst_energy,
     "backlog": lambda episode: episode.backlog,
     "largest_backlog": lambda episode: episode.largest_backlog,
@@ -32,6 +33,8 @@ ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
 """Further columns of the file of rounds, which count from 1."""
 EPISODE_FIGURES: dict[str, Callable[[EpisodeResult], float]] = {
     "rounds": lambda episode: len(episode.delay),
+    "priced_delay_s": lambda episode: episode.priced_delay,
+    "return_per_round": lambda episode: episode.return_per_round,
     "mean_delay_s": lambda episode: float(np.mean(episode.delay)),
     "p95_delay_s": lambda episode: float(np.percentile(episode.delay, 95)),
     "seconds_per_progress": lambda episode: episode.seconds_per_progress,

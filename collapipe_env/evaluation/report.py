@@ -25,7 +25,7 @@ from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
 
 PROGRESS_NOTE = (
-    "Per progress: simulated time per unit of progress under the surrogate's fitted law, whichever learner "
+    "Per progress: priced time per unit of progress under the surrogate's fitted law, whichever learner "
     "trains. It counts here because the shortest rounds train least if clusters may sit out or choose their "
     "local steps. "
 )
@@ -33,13 +33,13 @@ OVERALL_HEADERS: tuple[Cell, ...] = (
     ("scheduler", ""),
     ("difference IQM", "%"),
     ("mean rank", ""),
-    ("worst energy excess", "%"),
+    ("most over budget", "%"),
     ("scenarios", ""),
 )
 OVERALL_CAPTION = (
     "Difference: interquartile mean over the episodes of all scenarios, with a 95 % bootstrap interval that "
     "resamples each scenario separately. Compare only schedulers that played the same scenarios. Schedulers "
-    "below the line fail the energy gate in at least one of them."
+    "below the line are over their energy budgets in at least one of them."
 )
 
 
@@ -194,28 +194,16 @@ def heading(plan: EvaluationPlan) -> str:
 def notes_below(comparison: ScenarioComparison) -> list[str]:
     """Lines below the table.
 
-    They cover marks, the trained agent, the target, the energy gate, a constant answer, and the schedulers
+    They cover marks, the trained agent, the target, energy over budget, a constant answer, and the schedulers
     that could not play.
     """
     impossible = [f"{name}: not possible: {reason}" for name, reason in comparison.impossible.items()]
-    lines = [*notes([comparison]), comparison.goal, *_gate_notes(comparison)]
+    plan = comparison.plan
+    marks = [gate_note(plan.rounds, plan.scenario.dynamics.rounds)] if comparison.summaries else []
+    lines = [*notes([comparison]), comparison.goal, *marks]
     names = (name for summary in comparison.summaries for name in summary.metrics)
     directions = lower_is_better_note(names)
-    return [*lines, *directions, *constant_answer_notes(comparison.plan), *impossible]
-
-
-def _gate_notes(comparison: ScenarioComparison) -> list[str]:
-    """The energy gate, and the schedulers for which its result is not known."""
-    if not comparison.summaries:
-        return []
-    lines = [gate_note(comparison.plan.rounds)]
-    unknown = [s.label for s in comparison.summaries if s.gate.verdict == "not known"]
-    if unknown:
-        lines.append(
-            f"Energy gate not known for {', '.join(unknown)}: their episodes were played by an earlier "
-            "version, which did not store the largest queue; play them again with --fresh."
-        )
-    return lines
+    return [*lines, *directions, *constant_answer_notes(plan), *impossible]
 
 
 def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
@@ -224,13 +212,14 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     runs = " and training runs" if several else ""
     reference = _reference_title(comparisons)
     by_progress = any(not math.isnan(s.seconds_per_progress.mean) for c in comparisons for s in c.summaries)
-    compared = "simulated time per unit of progress" if by_progress else "mean delay"
+    compared = "priced time per unit of progress" if by_progress else "priced delay"
     return (
-        f"Means over episodes{runs}, with 95 % bootstrap intervals. IQM: mean of the middle half of the "
-        f"episodes. {PROGRESS_NOTE if by_progress else ''}"
+        f"Means over episodes{runs}, with 95 % bootstrap intervals. Priced delay: mean delay of a round with "
+        "the price of the energy queues' growth, (V sum T + L(end) - L(start)) / (V rounds); it is the "
+        f"negative return per round of the default reward times T_ref. {PROGRESS_NOTE if by_progress else ''}"
         f"Difference: {compared} divided by that of {reference} in the same episode, minus 1. "
         f"Faster: share of episodes with a shorter {compared} than {reference}'s; ties count half. "
-        f"Rank: by {compared} in the same episode. Energy excess: the worst node's time-average energy (with "
+        f"Rank: by {compared} in the same episode. Over budget: the worst node's time-average energy (with "
         "budgets per second, its mean power) over its budget, minus 1; at most 0 if every budget is met. "
         "Backlog slope: growth of the largest energy queue in the last half of the episode, in per cent of a "
         "budget per round. Peak memory: largest of any device. Decision: median time."

@@ -23,7 +23,6 @@ from collapipe_env.evaluation.resampling import (
     Estimate,
     Floats,
     estimate,
-    interquartile_mean,
     probability_of_improvement,
 )
 from collapipe_env.scenario import Scenario
@@ -58,40 +57,40 @@ class Summary:
     Attributes:
         scheduler: Its requested name.
         title: Its own name.
+        priced_delay: Mean round delay with the price of the energy queues' growth [s], see
+            :attr:`~collapipe_env.evaluation.episode_result.EpisodeResult.priced_delay`.
+        return_per_round: Return under the default reward ``lyapunov``, per round.
         delay_mean: Mean round delay [s].
-        seconds_per_progress: Simulated time per unit of progress under the surrogate's fitted law [s]; NaN
-            where round delays are compared.
-        delay_iqm: Interquartile mean, over episodes, of an episode's mean round delay [s].
-        delay_iqm_rounds: Mean, over episodes, of the interquartile mean of an episode's round delays [s].
-        difference: :func:`yardstick` over the reference scheduler's in the same episode, less 1; NaN
-            without a reference.
-        improvement: Probability that its :func:`yardstick` is below the reference scheduler's in the same
+        seconds_per_progress: Priced time per unit of progress under the surrogate's fitted law [s]; NaN
+            where priced delays are compared.
+        difference: :attr:`measure` over the reference scheduler's in the same episode, less 1; NaN without a
+            reference.
+        improvement: Probability that its :attr:`measure` is below the reference scheduler's in the same
             episode, ties counting half; NaN without a reference, and for the reference itself.
-        rank: Rank by :func:`yardstick` among the schedulers in the same episode, 1 being the shortest; NaN
-            for a scheduler that fails the energy gate.
+        rank: Rank by :attr:`measure` among the schedulers in the same episode, 1 being the shortest; NaN for
+            a scheduler that is over its energy budget.
         delay_p95: 95th percentile of the round delay [s].
         time_to_target: Simulated time to the target loss.
         energy_excess: Worst node's time-average energy over its budget, less 1; at most 0 if all budgets
             are met.
-        backlog_slope: Growth of the largest energy queue over the last half of the episode [budgets a round];
-            NaN for episodes of an earlier version.
+        backlog_slope: Growth of the largest energy queue over the last half of the episode [budgets a round].
         final_backlog: Sum of the energy queues at the end.
         peak_memory_bytes: Largest memory that any device needed [byte].
         final_loss: Smoothed evaluation loss at the end [nat].
         metric: The task's headline metric at the end, in [0, 1].
         metrics: All of the task's metrics at the end by name; empty where there are none.
         decision_s: Median wall-clock time of a decision [s].
-        gate: Result of the energy gate.
+        gate: Whether it is over its energy budget.
         runs: Number of its training runs.
         server_blocks: Largest number of encoder blocks that the edge server ran for a cluster in any round.
     """
 
     scheduler: str
     title: str
+    priced_delay: Estimate
+    return_per_round: Estimate
     delay_mean: Estimate
     seconds_per_progress: Estimate
-    delay_iqm: Estimate
-    delay_iqm_rounds: Estimate
     difference: Estimate
     improvement: Estimate
     rank: Estimate
@@ -111,13 +110,13 @@ class Summary:
 
     @property
     def by_progress(self) -> bool:
-        """Whether :func:`yardstick` is the time per unit of progress."""
+        """Whether :attr:`measure` is the priced time per unit of progress."""
         return not math.isnan(self.seconds_per_progress.mean)
 
     @property
-    def yardstick(self) -> Estimate:
-        """Estimate of :func:`yardstick`, by which schedulers are sorted [s]."""
-        return self.seconds_per_progress if self.by_progress else self.delay_mean
+    def measure(self) -> Estimate:
+        """The number by which schedulers are sorted and compared [s], the lower the better."""
+        return self.seconds_per_progress if self.by_progress else self.priced_delay
 
     @property
     def label(self) -> str:
@@ -145,42 +144,42 @@ def mean_delay(result: EpisodeResult) -> float:
     return float(np.mean(result.delay))
 
 
-def yardstick(result: EpisodeResult) -> float:
-    """Number by which schedulers are compared [s], the lower the better.
-
-    It is the mean round delay; where a scenario opens participation or local steps, the simulated time per
-    unit of progress, because the shortest rounds train least there.
-    """
-    own = result.seconds_per_progress
-    return mean_delay(result) if math.isnan(own) else own
+def measure(result: EpisodeResult) -> float:
+    """An episode's :attr:`~collapipe_env.evaluation.episode_result.EpisodeResult.measure` [s]."""
+    return result.measure
 
 
 def relative_differences(results: Sequence[EpisodeResult], reference: Sequence[EpisodeResult]) -> Floats:
-    """:func:`yardstick` over the reference's in the same episode, less 1, (R, E).
+    """:func:`measure` over the reference's in the same episode, less 1, (R, E).
 
     Args:
         results: Episodes of one scheduler.
         reference: The same episodes of the reference; the mean over its runs counts.
     """
-    difference: Floats = by_run(results, yardstick) / by_run(reference, yardstick).mean(axis=0) - 1.0
+    difference: Floats = by_run(results, measure) / by_run(reference, measure).mean(axis=0) - 1.0
     return difference
 
 
 def ranks(results: Results) -> dict[str, list[float]]:
-    """Rank of each scheduler by :func:`yardstick` in each episode, 1 being the shortest; ties share a rank.
+    """Rank of each scheduler by :func:`measure` in each episode, 1 being the shortest; ties share a rank.
 
     The mean over several training runs counts.
     """
     if not results:
         return {}
-    delays = np.array([by_run(episodes, yardstick).mean(axis=0) for episodes in results.values()])
-    return dict(zip(results, rankdata(delays, axis=0).tolist(), strict=True))
+    measures = np.array([by_run(episodes, measure).mean(axis=0) for episodes in results.values()])
+    return dict(zip(results, rankdata(measures, axis=0).tolist(), strict=True))
 
 
-def gate_of(results: Sequence[EpisodeResult]) -> Gate:
-    """Result of the energy gate for a scheduler's episodes."""
+def gate_of(results: Sequence[EpisodeResult], own_rounds: int) -> Gate:
+    """Whether a scheduler is over its energy budget.
+
+    Args:
+        results: Its episodes.
+        own_rounds: Rounds of the scenario.
+    """
     excess = by_run(results, lambda r: r.worst_energy_ratio - 1.0)
-    return judge(len(results[0].delay), excess, by_run(results, lambda r: r.backlog_slope))
+    return judge(len(results[0].delay) >= own_rounds, excess, by_run(results, lambda r: r.backlog_slope))
 
 
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:
@@ -231,19 +230,20 @@ def time_to_target(results: Sequence[EpisodeResult], target: float) -> TargetTim
     return TargetTime(int(np.sum(~np.isnan(times))), times.size, estimate(times))
 
 
-def summarise_all(results: Results, target: float, reference: str | None) -> list[Summary]:
+def summarise_all(results: Results, target: float, reference: str | None, own_rounds: int) -> list[Summary]:
     """The summaries of schedulers that played the same episodes.
 
     Args:
         results: Each scheduler's episodes.
         target: Target loss [nat].
         reference: Name of the scheduler with which the others are compared, if it is among them.
+        own_rounds: Rounds of the scenario, from which on schedulers may be marked as over budget.
     """
-    gates = {name: gate_of(episodes) for name, episodes in results.items()}
+    gates = {name: gate_of(episodes, own_rounds) for name, episodes in results.items()}
     places = ranks({name: episodes for name, episodes in results.items() if not gates[name].failed})
     base = results.get(reference, ()) if reference is not None else ()
     return [
-        summarise(episodes, target, base, places.get(name, ()), gates[name])
+        summarise(episodes, target, gates[name], base, places.get(name, ()))
         for name, episodes in results.items()
     ]
 
@@ -251,37 +251,36 @@ def summarise_all(results: Results, target: float, reference: str | None) -> lis
 def summarise(
     results: Sequence[EpisodeResult],
     target: float,
+    gate: Gate,
     reference: Sequence[EpisodeResult] = (),
     places: Sequence[float] = (),
-    gate: Gate | None = None,
 ) -> Summary:
     """The summary of one scheduler's episodes.
 
     Args:
         results: Episodes, at least one; for several training runs, the same ones of each.
         target: Target loss [nat].
+        gate: Result of :func:`gate_of`.
         reference: The same episodes of the reference scheduler; none for no differences.
         places: The scheduler's rank in each episode; none for no ranks.
-        gate: Result of :func:`gate_of`, if it is known already.
     """
 
     def over(value: Callable[[EpisodeResult], float]) -> Estimate:
         return estimate(by_run(results, value))
 
-    delays = by_run(results, mean_delay)
     difference = improvement = Estimate(math.nan)
     if results is reference:  # no difference from itself, and no interval
         difference = Estimate(0.0)
     elif reference:
         difference = estimate(relative_differences(results, reference))
-        improvement = probability_of_improvement(by_run(results, yardstick), by_run(reference, yardstick))
+        improvement = probability_of_improvement(by_run(results, measure), by_run(reference, measure))
     return Summary(
         scheduler=results[0].scheduler,
         title=results[0].title,
-        delay_mean=estimate(delays),
+        priced_delay=over(lambda r: r.priced_delay),
+        return_per_round=over(lambda r: r.return_per_round),
+        delay_mean=over(mean_delay),
         seconds_per_progress=over(lambda r: r.seconds_per_progress),
-        delay_iqm=estimate(delays, statistic=interquartile_mean),
-        delay_iqm_rounds=over(lambda r: float(interquartile_mean(r.delay))),
         difference=difference,
         improvement=improvement,
         rank=estimate(places),
@@ -295,8 +294,8 @@ def summarise(
         metric=over(lambda r: r.metric[-1]),
         metrics={name: over(partial(_metric, name=name)) for name in results[0].metrics},
         decision_s=over(lambda r: float(np.median(r.decision_s))),
-        gate=gate_of(results) if gate is None else gate,
-        runs=len(delays),
+        gate=gate,
+        runs=len({r.run for r in results}),
         server_blocks=max(r.server_blocks for r in results),
     )
 

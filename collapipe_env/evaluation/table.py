@@ -24,7 +24,7 @@ Column = tuple[str, str, Callable[[Summary], Cell]]
 """Name, unit and content of a column."""
 
 NOTHING = Estimate(math.nan)
-IMPORTANT = ("delay mean", "difference", "energy excess", "time to target", "decision", "rank")
+IMPORTANT = ("priced delay", "difference", "over budget", "delay", "time to target", "decision", "rank")
 """Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
 FEW = 5
 """Most schedulers for which a narrow terminal shows a column each."""
@@ -123,7 +123,7 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     """The table of schedulers in one scenario.
 
     Args:
-        summaries: Summaries of the schedulers, those that fail the energy gate last.
+        summaries: Summaries of the schedulers, those over their energy budgets last.
         title: Heading.
         below: Lines below it.
     """
@@ -140,11 +140,13 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
     columns: list[Column] = [
         ("scheduler", "", lambda s: (s.label, "")),
         *first,
-        ("delay mean", "s", lambda s: cell(s.delay_mean, ".2f")),
-        ("delay IQM", "s", lambda s: cell(s.delay_iqm, ".2f")),
+        ("priced delay", "s", lambda s: cell(s.priced_delay, ".2f")),
+        *([] if by_progress else compared),
+        ("delay", "s", lambda s: cell(s.delay_mean, ".2f")),
         ("delay p95", "s", lambda s: cell(s.delay_p95, ".2f")),
-        *([] if by_progress else [*compared, target]),
-        ("energy excess", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
+        ("over budget", "%", lambda s: cell(s.energy_excess, "+.1f", 100.0)),
+        ("return per round", "", lambda s: cell(s.return_per_round, ".3f")),
+        *([] if by_progress else [target]),
         ("backlog slope", "%/round", lambda s: cell(s.backlog_slope, "+.2f", 100.0)),
         ("final backlog", "z", lambda s: cell(s.final_backlog, ".1f")),
         ("peak memory", "MB", lambda s: cell(s.peak_memory_bytes, ".0f", 1e-6)),

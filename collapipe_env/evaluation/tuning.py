@@ -13,7 +13,6 @@ import numpy as np
 
 import collapipe_env
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, SchedulerError
@@ -28,7 +27,6 @@ from collapipe_env.evaluation.tuning_space import neutral_scalars
 from collapipe_env.files import json_digest, read_json, write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
-from collapipe_env.physics.queues import budgets_used, lyapunov
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import Scheduler
@@ -40,7 +38,7 @@ CHECK_SEED = 1_050_000_000
 SEEDS_EACH = 10_000
 """Episodes set aside for each seed of a search."""
 OVER_BUDGET = 1e9
-"""Added to the score of a candidate that fails the energy gate [s]."""
+"""Added to the score of a candidate that is over its energy budget [s]."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Trial:
             budget is no gain here.
         energy_excess: Worst node's time-average energy over its budget, less 1 (E,).
         backlog_slope: Growth of the largest queue over the last half (E,) [budgets a round].
-        rounds: Rounds of an episode.
+        whole: Whether an episode has at least the scenario's own rounds.
     """
 
     scalars: Scalars
@@ -63,16 +61,16 @@ class Trial:
     priced: tuple[float, ...]
     energy_excess: tuple[float, ...]
     backlog_slope: tuple[float, ...]
-    rounds: int
+    whole: bool
 
     @property
     def gate(self) -> Gate:
-        """Result of the energy gate of an evaluation."""
-        return judge(self.rounds, [self.energy_excess], [self.backlog_slope])
+        """Whether it is over its energy budget, as in an evaluation."""
+        return judge(self.whole, [self.energy_excess], [self.backlog_slope])
 
     @property
     def score(self) -> float:
-        """Mean priced delay [s]; candidates that fail the energy gate rank after all others."""
+        """Mean priced delay [s]; candidates over their energy budgets rank after all others."""
         return float(np.mean(self.priced)) + (OVER_BUDGET if self.gate.failed else 0.0)
 
     def against(self, other: Trial) -> Estimate:
@@ -280,41 +278,30 @@ def play_candidate(
         num_envs=episodes,
         scenario=scenario.with_overrides({"dynamics.target_loss": None}),
         learner="surrogate" if has_fit(scenario) else IdleLearner(episodes),
-        reward="delay",
+        reward="lyapunov",
         autoreset_mode="Disabled",
         max_episode_steps=rounds,
         observation=observation_kind(decides),
     )
     decides.reset(seed)
     observation, _ = env.reset(seed=seed)
-    delay, largest = np.empty((rounds, episodes)), np.empty((rounds, episodes))
-    used, granted = np.zeros_like(env.state.backlog), np.zeros_like(env.state.backlog)
-    on_server, granted_server = np.zeros(episodes), np.zeros(episodes)
+    largest = np.empty((rounds, episodes))
     for index in range(rounds):
         observation = _played(env, decides, observation)
         record = env.last_round
         assert record is not None
-        costs = record.costs
-        delay[index] = costs.delay
         largest[index] = record.backlog.max(axis=(-2, -1))
-        used += costs.energy_ratio
-        granted += np.asarray(record.granted)
-        granted_server += costs.allowance
-        if costs.server_ratio is not None and record.server_backlog is not None:
-            on_server += costs.server_ratio
+        if record.server_backlog is not None:
             largest[index] = np.maximum(largest[index], record.server_backlog)
         on_round()
-    left = np.asarray(lyapunov(env.state.backlog, env.state.absence))
-    if env.state.server_backlog is not None:
-        left = left + 0.5 * np.square(env.state.server_backlog)
-    ratio = np.asarray(budgets_used(used, granted)).max(axis=(-2, -1))
+    summaries = [env.summary(row) for row in range(episodes)]
     found = Trial(
         scalars=dict(scalars),
-        delay=_numbers(delay.mean(axis=0)),
-        priced=_numbers(delay.mean(axis=0) + left / (scenario.budgets.tradeoff_v * rounds)),
-        energy_excess=_numbers(np.maximum(ratio, on_server / granted_server) - 1.0),
-        backlog_slope=_numbers(np.array([late_slope(row.tolist()) for row in largest.T])),
-        rounds=rounds,
+        delay=tuple(summary["mean_delay"] for summary in summaries),
+        priced=tuple(-summary["return"] * env.reference_delay / rounds for summary in summaries),
+        energy_excess=tuple(summary["energy_ratio_max"] - 1.0 for summary in summaries),
+        backlog_slope=tuple(late_slope(queue.tolist()) for queue in largest.T),
+        whole=rounds >= scenario.dynamics.rounds,
     )
     if not np.isfinite([*found.priced, *found.energy_excess]).all():
         raise SchedulerError(
@@ -330,10 +317,6 @@ def _played(env: CollaPipeVectorEnv, scheduler: Scheduler, observation: Any) -> 
     if isinstance(decision, Allocation):
         return env.step_allocation(decision)[0]
     return env.step(decision)[0]
-
-
-def _numbers(values: FloatArray) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
 
 
 def _named(scalars: Mapping[str, float]) -> str:
@@ -377,7 +360,7 @@ def _read(file: Path, key: str, episodes: int) -> Trial | None:
         return None
     try:
         scalars = {str(name): float(value) for name, value in content.pop("scalars").items()}
-        rounds = int(content.pop("rounds"))
+        whole = bool(content.pop("whole"))
         lists = {
             name: tuple(math.nan if value is None else float(value) for value in content.pop(name))
             for name in ("delay", "priced", "energy_excess", "backlog_slope")
@@ -386,7 +369,7 @@ def _read(file: Path, key: str, episodes: int) -> Trial | None:
             raise ValueError("other fields or lengths")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{file} is damaged ({error}): {remedy}") from None
-    return Trial(scalars, rounds=rounds, **lists)
+    return Trial(scalars, whole=whole, **lists)
 
 
 def ranked(trials: Sequence[Trial]) -> list[int]:

@@ -40,9 +40,9 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
         *((name.replace("_", " "), UNITS.get(name, "")) for name in plan.names),
         ("priced delay", "s"),
         ("difference", "%"),
-        ("delay mean", "s"),
+        ("delay", "s"),
         ("of delay", "%"),
-        ("energy excess", "%"),
+        ("over budget", "%"),
     ]
     title = (
         f"{plan.scheduler} on {plan.scenario.name}: the best of {counted(len(trials), 'candidate')}, "
@@ -50,7 +50,7 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
     )
     lines = [_line(f"{index}" if index else "0, neutral", trials[index], trials[0]) for index in shown]
     counting = sum(not trials[index].gate.failed for index in shown)
-    below = [CAPTION, gate_note(plan.rounds), *check_lines(plan, tuned)]
+    below = [CAPTION, gate_note(plan.rounds, plan.scenario.dynamics.rounds), *check_lines(plan, tuned)]
     important = ("candidate", *(name for name, _ in headers[1:-5]), "priced delay", "difference")
     return Page(title, below, headers, lines, important, counting)
 
@@ -82,7 +82,7 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
     if plan.check_episodes < FEWEST:
         verdict = "too few episodes to tell"
     elif best.gate.failed and not neutral.gate.failed:
-        verdict = "it fails the energy gate there: the neutral scalars stay"
+        verdict = "it is over its energy budget there: the neutral scalars stay"
     else:
         verdict = {
             True: "better beyond chance",

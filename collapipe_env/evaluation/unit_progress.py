@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.progress import progress_bar
 
@@ -55,8 +53,8 @@ class UnitProgress:
             return
         result = unit.read()
         self._bar.write(
-            f"{self._place(unit)}{result.title:>12}  {unit.place}  delay "
-            f"{np.mean(result.delay):7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
+            f"{self._place(unit)}{result.title:>12}  {unit.place}  priced delay "
+            f"{result.priced_delay:7.2f} s  energy {100.0 * (result.worst_energy_ratio - 1.0):+6.1f} %  "
             f"loss {result.smoothed_loss[-1]:.4f}"
         )
 

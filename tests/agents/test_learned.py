@@ -339,7 +339,7 @@ def test_schedule_and_minibatch() -> None:
 
 def test_best_has_the_smallest_objective() -> None:
     def score(objective: float) -> Score:
-        return Score(0, 0.0, mean_delay=10.0, energy_ratio=1.0, backlog=0.0, objective=objective)
+        return Score(0, 0.0, objective, mean_delay=10.0, energy_ratio=1.0, backlog=0.0, objective=objective)
 
     assert score(12.0).better_than(None)
     assert score(11.0).better_than(score(12.0))
@@ -347,7 +347,7 @@ def test_best_has_the_smallest_objective() -> None:
     assert not score(9.0).better_than(score(9.0))
 
 
-def test_the_objective_is_what_the_exact_reward_sums_up() -> None:
+def test_versions_are_compared_by_priced_delay() -> None:
     budgets = {"cu_energy_j": 0.9, "device_energy_j": 8}
     scenario = load_scenario({"base": "small", "dynamics": {"rounds": 5}, "budgets": budgets})
     env = CollaPipeVectorEnv(
@@ -364,9 +364,10 @@ def test_the_objective_is_what_the_exact_reward_sums_up() -> None:
     observation, _ = env.reset(seed=VALIDATION_SEED)
     total = np.zeros(2)
     for _ in range(5):
-        observation, reward, *_ = env.step(Still().predict(observation)[0])
-        total += reward
-    # The reward is minus the round's drift plus penalty over V T_ref.
-    scale = scenario.budgets.tradeoff_v * env.reference_delay
+        observation, *_ = env.step(Still().predict(observation)[0])
+        total += env.last_round.costs.delay
+    left = 0.5 * np.square(env.state.backlog).sum(axis=(-2, -1))
     assert found.backlog > 0.0
-    assert found.objective == pytest.approx(-total.mean() * scale / 5, rel=1e-9)
+    assert found.objective == found.priced_delay
+    expected = (total + left / scenario.budgets.tradeoff_v).mean() / 5
+    assert found.priced_delay == pytest.approx(expected, rel=1e-9)

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 
 from collapipe_env.allocation import Allocation
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import (
+    HELD_OUT_SEED,
     pack_allocations,
     play_episode,
     replay,
@@ -17,9 +19,10 @@ from collapipe_env.evaluation.episode import (
 )
 from collapipe_env.evaluation.episode_result import LARGEST, EpisodeResult
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.evaluation.statistics import summarise
+from collapipe_env.evaluation.statistics import summarise_all
 from collapipe_env.files import without_nan
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import scheduler_names
 
 ROUNDS = 5
@@ -86,6 +89,26 @@ def test_figures_of_an_episode(scenario) -> None:
     assert played.result.peak_memory_bytes == max(float(r.costs.memory.max()) for r in records)
 
 
+@pytest.mark.parametrize("opened", [(), ("participation",), ("server_blocks",)])
+def test_priced_delay_is_the_return_of_the_environment_and_the_worth_of_its_queues(opened) -> None:
+    changes = {"dynamics.rounds": ROUNDS, "decisions": [*COLLAPIPE, *opened]}
+    if "server_blocks" in opened:
+        changes |= {"server": {"energy_budget_j": 1.0}}
+    scenario = load_scenario("small").with_overrides(changes)
+    played = play_episode("random", make_scheduler("random", scenario), scenario, 2, ROUNDS, "surrogate")
+    env = gymnasium.make("CollaPipeSurrogate-v0", scenario=scenario, reward="lyapunov").unwrapped
+    env.reset(seed=HELD_OUT_SEED + 2)
+    earned = sum(env.step_allocation(plan)[1] for plan in played.allocations)
+    result, state = played.result, env.state
+    assert result.return_per_round == pytest.approx(earned / ROUNDS, rel=1e-12)
+    assert result.priced_delay == pytest.approx(-earned * env.reference_delay / ROUNDS, rel=1e-12)
+    queues = [state.backlog, state.absence, state.server_backlog]
+    left = sum(0.5 * float(np.square(queue).sum()) for queue in queues if queue is not None)
+    v = scenario.budgets.tradeoff_v
+    assert result.priced_delay == pytest.approx((v * sum(result.delay) + left) / (v * ROUNDS), rel=1e-9)
+    assert left > 0.0
+
+
 def test_typical_round_has_the_median_delay() -> None:
     assert typical_round([5.0, 1.0, 3.0]) == 2
     assert typical_round([4.0, 1.0, 3.0, 2.0]) == 3
@@ -130,7 +153,7 @@ def test_no_content_of_a_field_is_more_than_a_clear_error(scenario, name: str) -
             messages.append(str(error))
             continue
         # What passes is a figure that can be reckoned with.
-        summary = summarise([read], 0.5)
+        (summary,) = summarise_all({"random": [read]}, 0.5, None, 3)
         assert json.dumps(without_nan(summary.to_dict()))
         assert read.worst_energy_ratio < LARGEST
         assert read.peak_memory_bytes < LARGEST or np.isnan(read.memory_bytes).any()

@@ -21,7 +21,7 @@ from collapipe_env.evaluation.figures import (
     over_rounds,
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
-from collapipe_env.evaluation.plotting import RC, Look, energy_note, look_at, looks_of
+from collapipe_env.evaluation.plotting import RC, Look, look_at, looks_of
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
 
 DELAYS = {
@@ -29,7 +29,7 @@ DELAYS = {
     "pipeline": [[4.0, 4.0, 4.0], [5.0, 5.0, 5.0]],
     "random": [[90.0, 80.0, 100.0], [90.0, 90.0, 90.0]],
 }
-HISTORY = [{"steps": float(s), "mean_delay": 5.0 - s / 4.0, "energy_ratio": 1.0} for s in range(1, 5)]
+HISTORY = [{"steps": float(s), "priced_delay": 5.0 - s / 4.0, "energy_ratio": 1.0} for s in range(1, 5)]
 
 
 @pytest.fixture
@@ -52,7 +52,12 @@ def test_delay_bars_have_a_panel_a_scenario_and_a_bar_a_scheduler(two) -> None:
     assert widths[:2] == pytest.approx([2.5, 4.5])
     assert widths[2] == pytest.approx(2.5 * 4.5)  # cut: one poor scheduler would hide the others
     assert texts(one) == ["2.5 s, energy +4.0 %", "4.5 s, energy +50.0 %", "90 s, energy -10.0 %"]
-    colours = [text.get_color() for text in one.texts]
+    # Energies of these three rounds are in black; over the scenario's own rounds, a broken budget is in red.
+    long = {name: [[delay] * 100] for name, delay in (("dssra", 2.0), ("pipeline", 4.0), ("random", 3.0))}
+    (marked,) = delay_bars([comparison("one", long, energy={"dssra": 1.01, "pipeline": 1.5})]).axes
+    assert [label.get_text() for label in marked.get_yticklabels()] == ["DSSRA", "RANDOM", "PIPELINE"]
+    assert len({text.get_color() for text in one.texts}) == 1
+    colours = [marked.texts[i].get_color() for i in (0, 2, 1)]
     assert colours[0] == colours[2] != colours[1]  # the broken budget is in red
     assert [label.get_text() for label in other.get_yticklabels()] == ["DSSRA", "PIPELINE", "random"]
     assert "not possible" in texts(other)
@@ -212,14 +217,6 @@ def test_pictures_say_what_the_mark_means_and_where_the_agent_is_from(saved) -> 
         assert text.endswith(f"AGENT: trained agent, from {agent}")
     comparison_pictures([comparison("one", DELAYS)])["delay"](Path("plain.png"))
     assert saved["plain"].get_supxlabel() == ""
-
-
-def test_the_red_of_energies_follows_the_number_that_is_written() -> None:
-    black, red = energy_note(0.0)[1], energy_note(1.0)[1]
-    assert black != red
-    assert energy_note(0.05049) == ("energy +5.0 %", black)
-    assert energy_note(0.05051) == ("energy +5.1 %", red)
-    assert energy_note(-0.3) == ("energy -30.0 %", black)
 
 
 LONG = "somebodys_package.schedulers.with.a.long.path:AScheduler{0}"

@@ -55,15 +55,15 @@ def test_tables_show_time_per_progress_and_to_the_target_before_delays() -> None
     text = markdown_report([by_progress({"random": 0.1, "dssra": 1.0})])
     header = next(line for line in text.splitlines() if line.startswith("| scheduler"))
     assert header.startswith(
-        "| scheduler | per progress (s) | difference (%) | faster (%) | rank | time to target (s) | delay"
+        "| scheduler | per progress (s) | difference (%) | faster (%) | rank | time to target (s) | priced "
     )
     assert header.count("time to target") == 1
-    assert "Difference: simulated time per unit of progress divided by that of DSSRA" in text
-    assert "episodes with a shorter simulated time per unit of progress than DSSRA's" in text
+    assert "Difference: priced time per unit of progress divided by that of DSSRA" in text
+    assert "episodes with a shorter priced time per unit of progress than DSSRA's" in text
     closed = markdown_report([comparison("one", {"dssra": [[1.0]]})])
     assert "per progress" not in closed
-    assert "Difference: mean delay divided by that of DSSRA" in closed
-    assert "Faster: share of episodes with a shorter mean delay than DSSRA's; ties count half." in closed
+    assert "Difference: priced delay divided by that of DSSRA" in closed
+    assert "Faster: share of episodes with a shorter priced delay than DSSRA's; ties count half." in closed
 
 
 def test_an_episode_without_progress_comes_last() -> None:
@@ -78,15 +78,12 @@ def test_episodes_hold_the_progress_of_the_law_and_the_energy() -> None:
     for made, plan in zip(result.progress, played.allocations, strict=True):
         steps = np.where(plan.participates, plan.local_steps, 0)[None]
         assert made == pytest.approx(law.of_round(np.ones(steps.shape), steps)[0], rel=5e-3)
-    assert result.seconds_per_progress == pytest.approx(sum(result.delay) / sum(result.progress))
+    priced = len(result.delay) * result.priced_delay
+    assert result.seconds_per_progress == pytest.approx(priced / sum(result.progress))
+    assert priced > sum(result.delay)  # the queues have begun to fill
     assert min(result.energy_j) > 0.0
     stored = json.loads(json.dumps(without_nan(result.to_dict())))
     assert without_nan(EpisodeResult.from_dict(stored, "a file").to_dict()) == stored
-    for name in ("energy_j", "progress"):
-        del stored[name]
-    earlier = EpisodeResult.from_dict(stored, "a file")
-    assert math.isnan(earlier.seconds_per_progress)
-    assert all(math.isnan(value) for value in earlier.energy_j)
 
 
 def test_other_scenarios_have_no_progress(monkeypatch) -> None:
@@ -101,15 +98,15 @@ def test_other_scenarios_have_no_progress(monkeypatch) -> None:
 def test_pictures_compare_time_per_progress_too() -> None:
     done = by_progress({"random": 0.1, "dssra": 1.0})
     bars, scatter = delay_bars([done]).axes[0], energy_against_delay([done]).axes[0]
-    assert bars.get_xlabel().startswith("simulated time per unit of progress (s); whisker: ")
-    assert "percentile" not in bars.get_xlabel()
+    assert bars.get_xlabel().startswith("priced time per unit of progress (s); whisker: ")
+    assert "tick" not in bars.get_xlabel()
     assert max(patch.get_width() for patch in bars.patches) == pytest.approx(15.0)
-    assert scatter.get_xlabel() == "simulated time per unit of progress (s)"
+    assert scatter.get_xlabel() == "mean round delay (s)"
     assert (
         delay_bars([comparison("one", {"dssra": [[1.0]]})])
         .axes[0]
         .get_xlabel()
-        .startswith("mean round delay")
+        .startswith("priced delay (s)")
     )
 
 
@@ -124,9 +121,9 @@ def test_profiles_say_what_their_ratios_are_of() -> None:
         return delay_profile(comparisons).axes[0].get_xlabel()
 
     closed, opened = comparison("one", {"dssra": [[1.0]]}), by_progress({"random": 0.1, "dssra": 1.0})
-    assert label(closed).startswith("mean round delay over")
-    assert label(opened).startswith("time per progress over")
-    assert label(closed, opened).startswith("mean round delay or time per progress over")
+    assert label(closed).startswith("priced delay over")
+    assert label(opened).startswith("priced time per progress over")
+    assert label(closed, opened).startswith("priced delay or priced time per progress over")
 
 
 def test_versions_of_an_agent_are_chosen_by_drift_plus_penalty_per_progress() -> None:
@@ -138,7 +135,7 @@ def test_versions_of_an_agent_are_chosen_by_drift_plus_penalty_per_progress() ->
     validator, policy = Validator(scenario, 2), Still()
     policy.size = validator.env.action_space.shape[-1]
     score = validator(policy, 0, 0.0)
-    plan = score.objective
+    plan = scenario.budgets.tradeoff_v * score.objective
     # The same episodes by hand: totals over both, then their ratio.
     law, total, made = ExpectedProgress.of(scenario), 0.0, 0.0
     env = validator.env

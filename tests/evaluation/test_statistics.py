@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
+from collapipe_env.evaluation.gate import Gate
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
 
@@ -18,6 +19,8 @@ def result(**changes: object) -> EpisodeResult:
         title="DSSRA",
         episode=0,
         delay=[2.0, 4.0, 6.0],
+        reward=[-0.5, -1.5, -4.0],
+        reference_delay_s=3.0,
         worst_energy=[1.2, 0.8, 1.3],
         backlog=[0.0, 1.0, 3.0],
         largest_backlog=[0.0, 0.5, 2.0],
@@ -97,7 +100,10 @@ def test_no_target_where_nothing_was_learnt() -> None:
 
 
 def test_summary_by_hand() -> None:
-    summary = summarise([result(), result(delay=[4.0, 4.0, 4.0], energy_ratio=[[0.8, 0.7], [0.1, 0.2]])], 0.4)
+    other = result(delay=[4.0, 4.0, 4.0], energy_ratio=[[0.8, 0.7], [0.1, 0.2]], reward=[-1.0, -1.0, -1.0])
+    summary = summarise([result(), other], 0.4, Gate(0.0, 0.0, "passed"))
+    assert summary.return_per_round.mean == pytest.approx(-1.5)
+    assert summary.priced_delay.mean == summary.measure.mean == pytest.approx(3.0 * 1.5)
     assert summary.delay_mean.mean == pytest.approx(4.0)
     assert summary.delay_p95.mean == pytest.approx((np.percentile([2, 4, 6], 95) + 4.0) / 2)
     assert summary.energy_excess.mean == pytest.approx((0.1 - 0.2) / 2)

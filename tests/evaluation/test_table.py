@@ -16,8 +16,8 @@ SUMMARY = Summary(
     title="DSSRA",
     delay_mean=Estimate(10.234, 10.111, 10.378),
     seconds_per_progress=Estimate(math.nan),
-    delay_iqm=Estimate(10.2, 10.1, 10.3),
-    delay_iqm_rounds=Estimate(10.1),
+    priced_delay=Estimate(10.5, 10.4, 10.6),
+    return_per_round=Estimate(-0.875, -0.9, -0.85),
     difference=Estimate(-0.125, -0.25, 0.0),
     improvement=Estimate(0.75, 0.5, 0.875),
     rank=Estimate(1.5, 1.0, 2.0),
@@ -31,7 +31,7 @@ SUMMARY = Summary(
     metric=Estimate(math.nan),
     metrics={},
     decision_s=Estimate(0.0016, 0.0015, 0.0018),
-    gate=Gate(100, 0.0121, 0.0012, "too short"),
+    gate=Gate(0.0121, 0.0012, "too short"),
 )
 LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
 
@@ -46,8 +46,8 @@ def printed(width: int) -> str:
 def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
     text = printed(width)
     for expected in (
-        "10.23", "10.11…10.38", "11.50", "812", "3/5 reached", "+1.2", "-0.4…+3.1", "413", "0.512", "1.60",
-        "-12.5", "-25.0…+0.0", "1.0…2.0",
+        "10.50", "10.40…10.60", "10.23", "10.11…10.38", "11.50", "812", "3/5 reached", "+1.2", "-0.4…+3.1",
+        "413", "0.512", "1.60", "-12.5", "-25.0…+0.0", "1.0…2.0", "-0.875",
         "–", "medium [x]", "caption",
     ):  # fmt: skip
         assert expected in text
@@ -55,17 +55,18 @@ def test_every_figure_is_printed_whole_at_any_width(width: int) -> None:
 
 
 def test_schedulers_are_rows_where_there_is_room_and_columns_where_not() -> None:
-    assert any("delay mean" in line and "decision" in line for line in printed(230).splitlines())
+    assert any("priced delay" in line and "decision" in line for line in printed(230).splitlines())
     assert any("DSSRA" in line and "Random" in line for line in printed(70).splitlines())
 
 
 def test_markdown_has_one_row_a_scheduler_and_a_column_a_figure() -> None:
     lines = summary_page([SUMMARY, LATE], "medium", ["caption"]).markdown().splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.count("|") for row in rows] == [16] * 4
+    assert [row.count("|") for row in rows] == [17] * 4
     assert (
-        "| DSSRA | 10.23 (10.11…10.38) | 10.20 (10.10…10.30) | 11.50 | -12.5 (-25.0…+0.0) | 75 (50…88) | "
-        "1.5 (1.0…2.0) | 812 (800…820) | +1.2 (-0.4…+3.1) | +0.12 (-0.07…+0.31) |"
+        "| DSSRA | 10.50 (10.40…10.60) | -12.5 (-25.0…+0.0) | 75 (50…88) | 1.5 (1.0…2.0) | "
+        "10.23 (10.11…10.38) | 11.50 | +1.2 (-0.4…+3.1) | -0.875 (-0.900…-0.850) | 812 (800…820) | "
+        "+0.12 (-0.07…+0.31) |"
     ) in rows[2]
     assert "| 3/5 reached |" in rows[3]
 
@@ -95,7 +96,7 @@ def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert all(sum(f"Scheduler {i:02}" in line for line in lines) == 1 for i in range(18))
-    assert all("10.23" in line for line in lines if "Scheduler " in line)
+    assert all("10.50" in line for line in lines if "Scheduler " in line)
     text = " ".join(out.getvalue().split())
     assert "too narrow for: " in text
     assert text.endswith("caption")

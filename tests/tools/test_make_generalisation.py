@@ -88,7 +88,7 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
             play_episode(name, load_scheduler(name, scenario, agent), scenario, e, 3, "surrogate").result
             for e in range(2)
         )
-        return [float(np.mean(result.delay)) for result in plays]
+        return [result.priced_delay for result in plays]
 
     base = np.array(delays("dssra"))
     expected = np.mean(np.array(delays("pipeline")) / base) - 1.0
@@ -96,8 +96,8 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     runs = np.array([delays("agent", agent) for agent in agents])
     assert float(found["net", "small"]["difference"]) == pytest.approx(np.mean(runs / base) - 1.0, rel=1e-12)
     assert found["net", "small"]["runs"] == "2"
-    assert float(found["net", "small"]["mean_delay_s"]) == pytest.approx(runs.mean(), rel=1e-12)
-    assert float(found["dssra", "small"]["mean_delay_s"]) == pytest.approx(base.mean(), rel=1e-12)
+    assert float(found["net", "small"]["priced_delay_s"]) == pytest.approx(runs.mean(), rel=1e-12)
+    assert float(found["dssra", "small"]["priced_delay_s"]) == pytest.approx(base.mean(), rel=1e-12)
     half = load_scenario("medium").with_overrides({"budgets.tradeoff_v": 0.7})
     played = play_episode("dssra", make_scheduler("dssra", half), half, 0, 3, "surrogate").result
     energy = json.loads((tmp_path / "out/evaluation/V-half/dssra/dssra-0.json").read_text())["result"]
@@ -110,7 +110,7 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     assert row.split("|")[3].strip() == "–"
     assert row.split("|")[2].strip().startswith(f"{100.0 * (np.mean(runs / base) - 1.0):+.1f} (")
     assert f"net does not play V-half: {found['net', 'V-half']['reason']}" in text
-    assert "not applied to 3 rounds" in text
+    assert "Episodes have 3 of the scenario's 100 rounds" in text
     assert page.read_text().startswith("before\n<!-- generated: generalisation -->\n|")
     assert page.read_text().endswith("after\n")
     assert "old" not in page.read_text().splitlines()

@@ -16,7 +16,7 @@ from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 
-DSSRA_SCORE = Score(0, 0.0, mean_delay=8.0, energy_ratio=1.01, backlog=2.0, objective=11.0)
+DSSRA_SCORE = Score(0, 0.0, 8.5, mean_delay=8.0, energy_ratio=1.01, backlog=2.0, objective=8.5)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def played(monkeypatch, tmp_path):
         assert scenario.name == "small"
         trials.append(trial)
         rate = tune_agents.parameters_of(options, trial).learning_rate
-        return 60.0, Score(40, 5.0, 10.0 - 100.0 * rate, 1.02, 3.0, 14.0 - 100.0 * rate)
+        return 60.0, Score(40, 5.0, 10.0 - 100.0 * rate, 9.5, 1.02, 3.0, 10.0 - 100.0 * rate)
 
     page = tmp_path / "learned_agents.md"
     marks = [
@@ -59,12 +59,12 @@ def test_every_trial_is_kept_and_none_is_repeated(played, tmp_path):
     text = tune_agents.PAGE.read_text()
     assert "python tools/tune_agents.py --scenario small" in text
     assert "--trials 5" in text
-    # The best comes first, with its delay beside DSSRA's.
+    # The best comes first, with its priced delay beside DSSRA's.
     table = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(table) == 5
     delays = [float(line[-4]) for line in table]
     assert delays == sorted(delays)
-    assert float(table[0][-3]) == pytest.approx(100.0 * (delays[0] / 8.0 - 1.0), abs=0.01)
+    assert float(table[0][-3]) == pytest.approx(100.0 * (delays[0] / 8.5 - 1.0), abs=0.01)
 
 
 def test_a_folder_of_another_search_is_refused(played, tmp_path, capsys):
@@ -73,7 +73,7 @@ def test_a_folder_of_another_search_is_refused(played, tmp_path, capsys):
     assert tune_agents.main([*arguments, "--seed", "1"]) == 2
     assert "trial 0 has seed = 0, this search has 1: choose another --work" in capsys.readouterr().err
     path = tmp_path / "small-ppo-0" / "trials.csv"
-    path.write_text("trial,objective\n0,x\n")
+    path.write_text("trial,priced_delay_s\n0,x\n")
     assert tune_agents.main(arguments) == 2
     assert "is not a table of trials" in capsys.readouterr().err
     assert played == [0]

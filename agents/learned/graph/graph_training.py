@@ -208,12 +208,13 @@ class GraphTraining:
             self.best = score
             self._write(self.files.best, for_training=False)
         self._write(self.files.latest, for_training=True)
+        logger.record("validation/priced_delay_s", score.priced_delay)
         logger.record("validation/mean_delay_s", score.mean_delay)
         logger.record("validation/worst_energy_ratio", score.energy_ratio)
         logger.record("validation/objective", score.objective)
         logger.dump(self.steps)
         return (
-            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   round delay {score.mean_delay:7.3f} s   "
+            f"{score.steps:>10,} steps  {score.seconds:6.0f} s   priced delay {score.priced_delay:7.3f} s   "
             f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
         )
 

@@ -62,6 +62,7 @@ class GraphValidator:
                         {"dynamics.rounds": rounds, "dynamics.target_loss": None}
                     ),
                     learner=IdleLearner(episodes),
+                    reward="lyapunov",
                     autoreset_mode="Disabled",
                 )
                 for scenario in (shown, *scenarios)
@@ -77,10 +78,10 @@ class GraphValidator:
             seconds: Recorded in the score.
 
         Returns:
-            Score of the scenario shown, with the geometric mean of the objectives of the others, so that
+            Score of the scenario shown, with the geometric mean of the priced delays of the others, so that
             longer rounds give none of them more weight.
         """
-        objectives = []
+        priced: list[float] = []
         for env in reversed(self._envs):
             env.reset(seed=VALIDATION_SEED)
             scheduler = GraphScheduler(env.scenario, weights, heads)
@@ -88,14 +89,14 @@ class GraphValidator:
             for _ in range(rounds):
                 env.step_allocation(scheduler.act(None, env.state))
             summaries = [env.summary(row) for row in range(env.num_envs)]
-            delay = float(np.mean([summary["mean_delay"] for summary in summaries]))
-            lyapunov = 0.5 * float((env.state.backlog**2).sum(axis=(-2, -1)).mean())
-            objectives.append(math.log(env.scenario.budgets.tradeoff_v * delay + lyapunov / rounds))
+            returns = float(np.mean([summary["return"] for summary in summaries]))
+            priced.append(-returns * env.reference_delay / rounds)
         return Score(
             steps,
             seconds,
-            mean_delay=delay,
+            priced_delay=priced[-1],
+            mean_delay=float(np.mean([summary["mean_delay"] for summary in summaries])),
             energy_ratio=float(np.mean([summary["energy_ratio_max"] for summary in summaries])),
             backlog=float(np.mean([summary["final_backlog"] for summary in summaries])),
-            objective=math.exp(float(np.mean(objectives[:-1]))),
+            objective=math.exp(float(np.mean(np.log(priced[:-1])))),
         )

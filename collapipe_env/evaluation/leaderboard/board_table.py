@@ -43,7 +43,7 @@ class CellScore:
         scores: Scores of its episodes that count, (R, E').
         score: The cell's score.
         delay: Interquartile mean of the mean delay of a round over episodes [s].
-        gate: Result of the energy gate.
+        gate: Whether the player is over its energy budget.
         left_out: Episodes that do not count.
         decision_s: Median wall-clock time of a decision [s].
         counts: Whether the season's whole cell was played, against frozen anchors.
@@ -80,7 +80,8 @@ def score_cell(
     count = delays.shape[1]
     whole = count == season.episodes[cell_.size] and results.rounds == season.rounds
     anchors = frozen if frozen is not None and results.rounds == season.rounds else results.anchors
-    gate = judge(results.rounds, results.matrix("worst_energy_ratio") - 1.0, results.matrix("backlog_slope"))
+    excess = results.matrix("worst_energy_ratio") - 1.0
+    gate = judge(results.rounds >= season.rounds, excess, results.matrix("backlog_slope"))
     delay = estimate(delays, statistic=interquartile_mean)
     time = math.nan if results.decision_median_s is None else results.decision_median_s
     if anchors is None:
@@ -128,6 +129,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
         anchors: Frozen anchors.
     """
     scores = score_all(results, season, anchors)
+    played = results.cells.values()
     heads = [
         ("tier and size", ""), ("score", ""), ("delay IQM", "s"), ("energy excess", "%"),
         ("backlog slope", "%/round"), ("decision", "ms"), ("gate", ""),
@@ -152,7 +154,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
     below = [
         "Score: 0 is the even split, 100 is DSSRA+ in the same episodes (interquartile mean over episodes, "
         "95 % bootstrap interval); above 100 is better than DSSRA+.",
-        *(gate_note(rounds) for rounds in dict.fromkeys(one.rounds for one in results.cells.values())),
+        *(gate_note(rounds, season.rounds) for rounds in dict.fromkeys(c.rounds for c in played)),
     ]
     below += [
         f"{name}: not possible: {one.impossible}" for name, one in results.cells.items() if one.impossible
@@ -310,7 +312,7 @@ def board_markdown(runs: Sequence[BoardResults], season: Season, anchors: Anchor
     if not parts:
         return "No scored cells: a score counts over all episodes and rounds, where anchors are frozen."
     note = (
-        "`#1` is a rank in the tier. In brackets with ‡: fails the energy gate, and has no rank. A dash: "
+        "`#1` is a rank in the tier. In brackets with ‡: over its energy budget, and has no rank. A dash: "
         "not played."
     )
     return "\n\n".join([*parts, note])

@@ -43,17 +43,21 @@ CURVES: dict[str, tuple[str, Callable[[EpisodeResult], Sequence[float]]]] = {
 """Charts over the rounds: heading, and values of an episode."""
 _EPISODE_COLUMNS = {
     "rounds": "rounds",
-    "mean_delay_s": "delay mean (s)",
+    "priced_delay_s": "priced delay (s)",
+    "return_per_round": "return per round",
+    "mean_delay_s": "delay (s)",
     "p95_delay_s": "delay p95 (s)",
     "energy_j": "energy (J)",
     "simulated_time_s": "simulated time (s)",
-    "worst_mean_energy_ratio": "energy excess (%)",
+    "worst_mean_energy_ratio": "over budget (%)",
     "final_backlog": "final backlog (budgets)",
     "final_smoothed_loss_nat": "final loss (nat)",
     "final_metric": "final metric",
     "median_decision_s": "decision (s)",
 }
 """Columns of the table of episodes by their names in ``episodes.csv``."""
+_SCHEDULER_COLUMNS = tuple(name for name in _EPISODE_COLUMNS if name not in ("rounds", "simulated_time_s"))
+"""Those of the table of schedulers."""
 _IN_TABLE: dict[str, Callable[[EpisodeResult], float]] = {
     **EPISODE_FIGURES,
     "worst_mean_energy_ratio": lambda e: 100.0 * (e.worst_energy_ratio - 1.0),
@@ -238,29 +242,26 @@ def _averaged(values: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
 
 
 def _schedulers_table(run: StoredRun) -> dict[str, Any]:
+    """A row for each scheduler, in the order of the other tables: by priced delay, those over budget last."""
     rows: list[list[str | float]] = []
     for name, stored in run.scenarios.items():
+        found: list[tuple[tuple[bool, float], list[str | float]]] = []
         for scheduler, episodes in stored.results.items():
             runs = len({e.run for e in episodes})
             shape = (runs, -1) if len(episodes) % runs == 0 else (1, -1)
             gate = judge(
-                stored.rounds,
+                stored.rounds >= stored.scenario.dynamics.rounds,
                 np.reshape([e.worst_energy_ratio - 1.0 for e in episodes], shape),
                 np.reshape([e.backlog_slope for e in episodes], shape),
             )
-            rows.append([
-                name, episodes[0].title, scheduler, runs, len(episodes),
-                *(float(np.mean([EPISODE_FIGURES[c](e) for e in episodes])) for c in (
-                    "mean_delay_s", "p95_delay_s", "energy_j")),
-                100.0 * float(np.mean([e.worst_energy_ratio - 1.0 for e in episodes])),
-                *(float(np.mean([EPISODE_FIGURES[c](e) for e in episodes])) for c in (
-                    "final_backlog", "final_smoothed_loss_nat", "final_metric", "median_decision_s")),
-                gate.verdict,
-            ])  # fmt: skip
+            place = gate.failed, float(np.mean([e.measure for e in episodes]))
+            means = (float(np.mean([_IN_TABLE[c](e) for e in episodes])) for c in _SCHEDULER_COLUMNS)
+            mark = {"failed": "over budget", "passed": "within", "too short": "filling"}[gate.verdict]
+            found.append((place, [name, episodes[0].title, scheduler, runs, len(episodes), *means, mark]))
+        rows += [row for _, row in sorted(found, key=lambda one: one[0])]
     columns = [
-        "scenario", "scheduler", "requested as", "runs", "episodes", "delay mean (s)", "delay p95 (s)",
-        "energy (J)", "energy excess (%)", "final backlog (budgets)", "final loss (nat)", "final metric",
-        "decision (s)", "energy gate",
+        "scenario", "scheduler", "requested as", "runs", "episodes",
+        *(_EPISODE_COLUMNS[c] for c in _SCHEDULER_COLUMNS), "energy budget",
     ]  # fmt: skip
     return _table("schedulers", "Schedulers, means over their episodes", columns, rows)
 
@@ -286,8 +287,11 @@ def _episodes_table(run: StoredRun) -> dict[str, Any]:
 def _training_tables(run: StoredRun) -> list[dict[str, Any]]:
     if not run.history:
         return []
-    rows = [[s["steps"], s["mean_delay"], 100.0 * (s["energy_ratio"] - 1.0)] for s in run.history]
-    columns = ["steps", "delay mean (s)", "energy excess (%)"]
+    rows = [
+        [s["steps"], s["priced_delay"], s["mean_delay"], 100.0 * (s["energy_ratio"] - 1.0)]
+        for s in run.history
+    ]
+    columns = ["steps", "priced delay (s)", "delay (s)", "over budget (%)"]
     return [_table("training", "Validations during the agent's training", columns, rows)]
 
 

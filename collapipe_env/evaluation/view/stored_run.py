@@ -318,7 +318,7 @@ def _text(content: Mapping[str, Any], name: str) -> str:
 
 def _history(value: Any) -> list[dict[str, float]]:
     """Validations of a training, without malformed ones."""
-    wanted = ("steps", "mean_delay", "energy_ratio")
+    wanted = ("steps", "priced_delay", "mean_delay", "energy_ratio")
     return [
         {name: float(score[name]) for name in wanted}
         for score in (value if isinstance(value, list) else ())
