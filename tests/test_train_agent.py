@@ -56,7 +56,7 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "run"
     output = capsys.readouterr().out
     assert output.strip().splitlines()[-1] == f"everything is in {folder}/"
-    for name in ("PPO", "PipeLine", "Random", "energy excess"):
+    for name in ("PPO", "PipeLine", "Random", "over budget"):
         assert name in output
         assert name in (folder / "table.md").read_text()
     results = json.loads((folder / "results.json").read_text())

@@ -105,8 +105,8 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
     assert run(base, TWO, "--no-figures") == 0
     rounds = read_csv(tmp_path / "out" / "results.csv")
     assert ",".join(rounds[0]) == (
-        "scenario,scheduler,run,episode,seed,round,delay_s,worst_energy_ratio,backlog,largest_backlog,loss_nat,"
-        "smoothed_loss_nat,metric,peak_memory_bytes,decision_s,energy_j,expected_progress"
+        "scenario,scheduler,run,episode,seed,round,delay_s,reward,worst_energy_ratio,backlog,largest_backlog,"
+        "loss_nat,smoothed_loss_nat,metric,peak_memory_bytes,decision_s,energy_j,expected_progress"
     )
     assert len(rounds) == 2 * 2 * 2 * 3
     scenario = load_scenario(tmp_path / "two.yaml")
@@ -116,6 +116,7 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
     assert {line["seed"] for line in lines} == {str(HELD_OUT_SEED + 1)}
     for column, values in (
         ("delay_s", again.delay),
+        ("reward", again.reward),
         ("worst_energy_ratio", again.worst_energy),
         ("backlog", again.backlog),
         ("loss_nat", again.loss),
@@ -128,8 +129,8 @@ def test_raw_results_are_the_episodes_round_by_round(base, tmp_path: Path) -> No
 
     episodes = read_csv(tmp_path / "out" / "episodes.csv")
     assert ",".join(episodes[0]) == (
-        "scenario,scheduler,run,episode,seed,rounds,mean_delay_s,p95_delay_s,seconds_per_progress,energy_j,simulated_time_s,"
-        "worst_mean_energy_ratio,final_backlog,backlog_slope,initial_loss_nat,final_smoothed_loss_nat,"
+        "scenario,scheduler,run,episode,seed,rounds,priced_delay_s,return_per_round,mean_delay_s,p95_delay_s,"
+        "seconds_per_progress,energy_j,simulated_time_s,worst_mean_energy_ratio,final_backlog,backlog_slope,initial_loss_nat,final_smoothed_loss_nat,"
         "final_metric,peak_memory_bytes,median_decision_s"
     )
     assert len(episodes) == 2 * 2 * 2
@@ -280,7 +281,7 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
 
     episodes = read_csv(tmp_path / "out" / "episodes.csv")
     delay = {
-        (e["scheduler"], int(e["run"]), int(e["episode"])): float(e["mean_delay_s"])
+        (e["scheduler"], int(e["run"]), int(e["episode"])): float(e["priced_delay_s"])
         for e in episodes
         if e["scenario"] == "one"
     }
@@ -293,7 +294,7 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
     ratio = each / [delay["pipeline", 0, e] for e in range(2)] - 1.0
     (line,) = (s for s in summary["scenarios"]["one"]["summary"] if s["scheduler"] == "agent")
     assert line["runs"] == 3
-    assert line["delay_mean"]["mean"] == pytest.approx(each.mean())
+    assert line["priced_delay"]["mean"] == pytest.approx(each.mean())
     assert line["difference"]["mean"] == pytest.approx(ratio.mean())
     assert line["difference"]["high"] == pytest.approx(ratio.max(), rel=0.05)  # 1 of 27 x 4 choices is 1 %
     assert line["improvement"]["mean"] == pytest.approx(np.mean(ratio < 0.0))

@@ -45,7 +45,7 @@ def test_table_and_numbers_without_any_training(scenario, tmp_path: Path, capsys
     assert results["command"].startswith("collapipe evaluate --scenario ")
     assert not (out / "checkpoints").exists()
     one, other = (results["episodes"][name] for name in ("pipeline", "dssra"))
-    expected = sum(sum(a["delay"]) / sum(b["delay"]) - 1.0 for a, b in zip(one, other, strict=True)) / 2
+    expected = sum(sum(a["reward"]) / sum(b["reward"]) - 1.0 for a, b in zip(one, other, strict=True)) / 2
     assert results["summary"][1]["difference"]["mean"] == pytest.approx(expected)
 
 

@@ -598,7 +598,7 @@ def test_rows_of_the_board_are_ranked_and_gated(run_folder) -> None:
     def row(name: str, delay: float, excess: float = 0.0) -> board_results.BoardResults:
         cell = results.cells["small"]
         episodes = [
-            dataclasses.replace(e, delay_s=delay, worst_energy_ratio=1.0 + excess, backlog_slope=0.0)
+            dataclasses.replace(e, delay_s=delay, worst_energy_ratio=1.0 + excess, backlog_slope=excess)
             for e in cell.episodes
         ]
         cells = {"small": dataclasses.replace(cell, rounds=500, episodes=tuple(episodes))}
