@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -125,7 +126,7 @@ def _copy_texts(origin: Path, path: Path) -> None:
             or file.suffix.lower() in WEIGHTS
         ):
             continue
-        real = file.resolve()
+        real = Path(os.path.realpath(file))  # resolve() fails at links that lead in a circle
         if not any(real.is_relative_to(folder) for folder in within):
             outside.append(name)
             continue

@@ -41,6 +41,7 @@ def test_texts_are_copied_beside_a_saved_model(tmp_path):
         large.truncate(LARGEST + 1)
     os.mkfifo(first / "pipe")
     (first / "notes.md").symlink_to("README.md")
+    (first / "circle.md").symlink_to("circle.md")
     (tmp_path / "secret.txt").write_text("secret")
     (first / "secret.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.warns(UserWarning, match=r"links that lead out .*: 'secret.txt'; copy"):
