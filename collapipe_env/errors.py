@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import itertools
 import reprlib
+import unicodedata
 from collections.abc import Iterable
 
 LARGEST_BITS = 1_000
 """Bits of the largest integer that is accepted as input: about the range of a float, and far below the
 4,300 digits above which Python refuses to print an integer."""
 
+_JOINERS = "\u200c\u200d"
+"""Characters without width that words of Persian and Indian languages, and emoji, are written with."""
 _LONGEST_NAME = 100
 _MOST_COMPARED = 1_000
 _MOST_LISTED = 40
@@ -107,6 +110,20 @@ def shortened(text: str, longest: int = 300) -> str:
     if len(text) <= longest:
         return text
     return f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
+
+
+def fits_a_line(text: str) -> bool:
+    """Return whether a name can stand in tables, pages, terminals and names of files.
+
+    Line breaks, control characters, halves of surrogate pairs and marks that reverse the direction of writing
+    cannot: they would act on the terminal or the page instead of being shown.
+
+    Args:
+        text: The name.
+    """
+    return text.isprintable() or all(
+        c.isprintable() or c in _JOINERS or unicodedata.category(c) == "Zs" for c in text
+    )
 
 
 def reason(error: BaseException, lines: int = 1, longest: int = 300) -> str:

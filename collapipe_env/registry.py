@@ -10,7 +10,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any, Generic, TypeVar, cast
 
-from collapipe_env.errors import CollaPipeError, ScenarioError, nearest_name, reason, shown
+from collapipe_env.errors import CollaPipeError, ScenarioError, fits_a_line, nearest_name, reason, shown
 
 Entry = TypeVar("Entry")
 Given = TypeVar("Given")
@@ -38,7 +38,7 @@ class Registry(Generic[Entry]):
         use: How an entry is used, if it has to be callable: ``"is called with the scenario"``.
         check: Called with the name and the thing when it is added; raises an error if the thing is not of
             this kind. Entries that are imported later are checked on first use.
-        names: Form of the names that may be added; ``None`` for any text of 1 to 40 characters.
+        names: Form of the names that may be added; ``None`` for one line of 1 to 40 characters.
         likeness: Smallest ``difflib`` ratio, in [0, 1], of a name suggested by the error for an unknown one.
 
     Example:
@@ -199,8 +199,8 @@ class Registry(Generic[Entry]):
                     f"{self.kind} name {shown(name)}: use lower-case letters, digits and underscores, at "
                     "most 40, beginning with a letter"
                 )
-        elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not name.isprintable():
-            raise self.error(f"{self.kind} name {shown(name)}: use a text of 1 to 40 characters")
+        elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not fits_a_line(name):
+            raise self.error(f"{self.kind} name {shown(name)}: use one line of 1 to 40 characters")
         if name in self._shipped or name in self._reserved:
             raise self.error(f"{self.kind} name {name!r} is taken by the package: choose another")
 

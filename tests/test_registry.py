@@ -110,8 +110,8 @@ def test_a_registry_of_free_names():
     free = Registry("task", {"ner": Bell}, names=None)
     free.register("SST-2", Bell)
     assert free.get("SST-2") is Bell
-    for name in ("", "  ", "a\nb", "a" * 41, None):
-        with pytest.raises(ScenarioError, match="use a text of 1 to 40 characters"):
+    for name in ("", "  ", "a\nb", "a\x1b[31mb", "a\u202eb", "a" * 41, None):
+        with pytest.raises(ScenarioError, match="use one line of 1 to 40 characters"):
             free.register(name, Bell)
 
 

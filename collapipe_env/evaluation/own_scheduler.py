@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
-from collapipe_env.errors import SchedulerError, reason, shown
+from collapipe_env.errors import SchedulerError, fits_a_line, reason, shown
 from collapipe_env.evaluation.declared_sight import sees_truth
 from collapipe_env.evaluation.own_code import OwnCode, blame, reached
 from collapipe_env.scenario import Scenario
@@ -46,7 +46,9 @@ class OwnScheduler:
             raise SchedulerError(
                 f"scheduler {label!r} is {_described(self._inner)}, which has no {missing[0]}: {remedy}"
             )
-        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not name.isprintable():
+        if not fits_a_line(label):
+            raise SchedulerError(f"scheduler {label!r}: tables cannot show this; give it a name of one line")
+        if not isinstance(name, str) or not 1 <= len(name.strip()) <= LONGEST_NAME or not fits_a_line(name):
             has = "no name" if name is None else f"name = {shown(name)}"
             raise SchedulerError(
                 f"scheduler {label!r} has {has}: give it one line of 1 to "

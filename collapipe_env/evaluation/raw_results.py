@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from collapipe_env.evaluation.comparison import ScenarioComparison
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_result import EpisodeResult
 
+_FORMULA = re.compile(r"'*\s*[-=+@]")
+"""Beginning of a text that a spreadsheet may take for a formula, or that :func:`cell_text` may have made."""
 KEYS = ("scenario", "scheduler", "run", "episode", "seed")
 """First columns of both files."""
 ROUND_FIGURES: dict[str, Callable[[EpisodeResult], Iterable[float]]] = {
@@ -64,6 +67,24 @@ def episodes_csv(comparisons: Sequence[ScenarioComparison]) -> str:
     return _csv(EPISODE_FIGURES, comparisons, lambda e: [[of(e) for of in EPISODE_FIGURES.values()]])
 
 
+def cell_text(text: str) -> str:
+    """Return a name as a cell of a file for spreadsheets, which show it instead of computing a formula.
+
+    Args:
+        text: The name. Names that begin with ``=``, ``+``, ``-`` or ``@`` get an apostrophe in front.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def text_of(cell: str) -> str:
+    """Return the name that :func:`cell_text` made a cell of.
+
+    Args:
+        cell: The cell.
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 def _csv(
     names: Iterable[str],
     comparisons: Sequence[ScenarioComparison],
@@ -76,7 +97,7 @@ def _csv(
         for scheduler, episodes in comparison.results.items():
             for result in episodes:
                 seed = HELD_OUT_SEED + result.episode
-                key = (comparison.name, scheduler, result.run, result.episode, seed)
+                key = (cell_text(comparison.name), cell_text(scheduler), result.run, result.episode, seed)
                 for line in lines(result):
                     writer.writerow([*key, *("" if not math.isfinite(v) else v for v in line)])
     return text.getvalue()

@@ -19,7 +19,7 @@ from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
-from collapipe_env.evaluation.table import Cell, Page, cell, summary_page
+from collapipe_env.evaluation.table import Cell, Page, cell, markdown_text, summary_page
 from collapipe_env.evaluation.text_samples import samples_report
 from collapipe_env.files import write_json, write_text
 from collapipe_env.progress import progress_bar
@@ -72,7 +72,7 @@ def write_report(
     data = write_files(comparisons, every, record, run, whole=whole)
     console.print()
     print_report(console, comparisons, every)
-    samples = samples_report(comparisons)
+    samples = samples_report(comparisons, str)
     if samples:
         console.print()
         console.print(samples, markup=False, emoji=False, soft_wrap=True)
@@ -151,7 +151,7 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
         every: Schedulers over all scenarios, for the table of several.
     """
     pages = [page.markdown() for page in _pages(comparisons, every)]
-    return "\n".join([*pages, explanation(comparisons), ""])
+    return "\n".join([*pages, markdown_text(explanation(comparisons)), ""])
 
 
 def print_report(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, shortened, shown
+from collapipe_env.errors import DataError, fits_a_line, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, remove_partials, without_nan, write_json
 from collapipe_env.learners.factory import former_name, present_name
@@ -51,7 +51,7 @@ class RunDirectory:
     fresh_option: str = "--fresh"
 
     def __post_init__(self) -> None:
-        if not str(self.path).isprintable():  # no message could name such a folder in one line
+        if not fits_a_line(str(self.path)):  # no message could name such a folder in one line
             raise DataError(
                 f"{self.out_option} {str(self.path)!r}: use a name without line breaks and control characters"
             )

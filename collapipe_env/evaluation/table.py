@@ -24,6 +24,11 @@ Column = tuple[str, str, Callable[[Summary], Cell]]
 """Name, unit and content of a column."""
 
 NOTHING = Estimate(math.nan)
+_IN_MARKDOWN = str.maketrans({
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " ",
+    **{character: f"\\{character}" for character in "\\|`[]!"},
+})  # fmt: skip
+"""Characters that Markdown would take for markup or a new line, and their replacements."""
 IMPORTANT = ("priced delay", "difference", "over budget", "delay", "time to target", "decision", "rank")
 """Columns that a narrow terminal shows first; a task's metric comes before the time to target."""
 FEW = 5
@@ -56,18 +61,18 @@ class Page:
         return self.lines[: self.counting], () if self.counting is None else self.lines[self.counting :]
 
     def markdown(self) -> str:
-        """The page in Markdown."""
-        text = [f"## {self.title}", ""]
+        """The page in Markdown, where names are shown as they are."""
+        text = [f"## {markdown_text(self.title)}", ""]
         if self.lines:
             names = [f"{name} ({unit})" if unit else name for name, unit in self.headers]
-            text += [_marked(names), "|" + "---|" + "---:|" * (len(names) - 1)]
+            text += [_marked(map(markdown_text, names)), "|" + "---|" + "---:|" * (len(names) - 1)]
             above, below = self._parts
             text += [_markdown_row(line) for line in above]
             if below:
                 text.append(_marked([f"*{' '.join(BELOW_LINE)}*", *[""] * (len(names) - 1)]))
                 text += [_markdown_row(line) for line in below]
             text.append("")
-        return "\n".join([*text, "\n\n".join(self.below), ""])
+        return "\n".join([*text, "\n\n".join(map(markdown_text, self.below)), ""])
 
     def print(self, console: Console) -> None:
         """Print the page with a row for each scheduler, in a form that fits the terminal's width.
@@ -106,12 +111,21 @@ class Page:
         console.print("\n".join(below), style="dim", markup=False)
 
 
+def markdown_text(text: str) -> str:
+    """Return a text of one line such that Markdown shows it as it is, without HTML, links and new columns.
+
+    Args:
+        text: The text.
+    """
+    return text.translate(_IN_MARKDOWN)
+
+
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
     """A table in Markdown; its first columns are aligned left, the others right.
 
     Args:
         heads: Titles of the columns.
-        rows: Cells of each row.
+        rows: Cells of each row, in Markdown: names from elsewhere need :func:`markdown_text`.
         left: Number of columns that are aligned left.
     """
     marks = "---|" * left + "---:|" * (len(heads) - left)
@@ -177,7 +191,7 @@ def _metric_columns(summaries: Sequence[Summary]) -> list[Column]:
 
 
 def _markdown_row(line: Sequence[Cell]) -> str:
-    return _marked(f"{mean} ({interval})" if interval else mean for mean, interval in line)
+    return _marked(markdown_text(f"{mean} ({interval})" if interval else mean) for mean, interval in line)
 
 
 def _marked(cells: Iterable[str]) -> str:

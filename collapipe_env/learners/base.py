@@ -12,7 +12,7 @@ import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray, namespace
 from collapipe_env.deprecation import warn_deprecated
-from collapipe_env.errors import StateError
+from collapipe_env.errors import ScenarioError, StateError, fits_a_line, shown
 from collapipe_env.state_trees import Tree
 
 
@@ -155,6 +155,19 @@ class LearningReport:
     metric: FloatArray
     train_loss: FloatArray
     metrics: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse names of metrics that tables cannot show.
+
+        Raises:
+            ScenarioError: If one is no text, or holds a line break or a control character.
+        """
+        for name in self.metrics:
+            if not isinstance(name, str) or not fits_a_line(name):
+                raise ScenarioError(
+                    f"metric {shown(name)} of the learner or task: name it by one line of text, without "
+                    "control characters"
+                )
 
 
 class Learner(Protocol):

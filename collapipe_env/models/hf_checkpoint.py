@@ -3,10 +3,14 @@
 Only local folders are read, and nothing in them is executed: ``model.safetensors`` holds nothing but tensors,
 and ``pytorch_model.bin`` is read with PyTorch's ``weights_only``. Modules on top of BERT's encoder (pooler,
 classifiers, language-model heads) are ignored. The heads of GPT-2, Llama and Qwen2 are read.
+
+Names of tensors may begin with what wrappers of a model add (:data:`WRAPPERS`).
 """
 
 from __future__ import annotations
 
+import os
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +24,7 @@ from collapipe_env.errors import CheckpointError, DataError, reason, shown
 from collapipe_env.files import read_json
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.models.hf_config import CONFIG, KEYS, checkpoint_folder, read_config
+from collapipe_env.models.hf_config import CONFIG, KEYS, MERGE, checkpoint_folder, read_config
 from collapipe_env.models.hf_language_config import LANGUAGE_KEYS
 from collapipe_env.models.hf_language_places import HEAD, STEMS, TABLES, Place, head_places, model_places
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
@@ -35,6 +39,9 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 """Files that may hold the weights; the first that exists is read."""
+
+WRAPPERS = re.compile(r"(module\.|_orig_mod\.|base_model\.model\.)*")
+"""Beginnings that data-parallel training, ``torch.compile`` and PEFT add to the names of all tensors."""
 
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Types of weights that are read."""
@@ -106,8 +113,18 @@ def _language_model(
     found = []
     if isinstance(head, LanguageHead):
         owners.append((head, head_places(sizes)))
-        name = stem + table if head.tied else HEAD
-        found.append((head.weight, _tensor(tensors, name, tuple(head.weight.shape), file)))
+        table, shape = stem + table, tuple(head.weight.shape)
+        matrix = _tensor(tensors, table if head.tied else HEAD, shape, file)
+        # transformers keeps such a head; here the workload says whether there is one, as it is priced.
+        if head.tied and HEAD in tensors:
+            own = _tensor(tensors, HEAD, shape, file)
+            if not torch.equal(own.float(), matrix.float()):
+                raise CheckpointError(
+                    f"{file}: {HEAD!r} differs from {table!r}, but {CONFIG} says that the head is the table "
+                    "(tie_word_embeddings: true); to keep the head, set tie_word_embeddings and "
+                    "workload.tied_head to false"
+                )
+        found.append((head.weight, matrix))
     for owner, places in owners:
         for place in places:
             parameter = owner.get_parameter(place.ours)
@@ -186,7 +203,7 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
             f"{folder} holds no weights; it needs one of {', '.join(WEIGHT_FILES)}: {FETCH_ANEW}"
         )
     if file.suffix != ".json":
-        return file, _read_file(file)
+        return file, _unwrapped(_read_file(file), file)
     try:
         shards = read_json(file, FETCH_ANEW).get("weight_map")
     except DataError as error:
@@ -202,7 +219,18 @@ def _read_tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
                 f"{FETCH_ANEW}"
             )
         tensors.update(_read_file(shard))
-    return file, tensors
+    return file, _unwrapped(tensors, file)
+
+
+def _unwrapped(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """Return the tensors by the names that they have without wrappers; refuse adapters beside them."""
+    wrapped = WRAPPERS.match(os.path.commonprefix(list(tensors)))  # noqa: RUF071 - no paths
+    assert wrapped is not None  # it may be empty
+    tensors = {name.removeprefix(wrapped[0]): tensor for name, tensor in tensors.items()}
+    for name in tensors:
+        if ".base_layer." in name or ".lora_" in name:
+            raise CheckpointError(f"{file} holds the tensor {shown(name)} of an adapter; {MERGE}")
+    return tensors
 
 
 def _is_file(path: Path) -> bool:
@@ -237,7 +265,9 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         raise CheckpointError(
             f"{file} holds a {type(content).__name__} where a dictionary of tensors is expected; {FETCH_ANEW}"
         )
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    return {
+        name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)
+    }
 
 
 def _tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:

@@ -14,6 +14,10 @@ from collapipe_env.models.hf_language_config import FAMILIES, language_fields
 from collapipe_env.typed_paths import given_path
 
 CONFIG = "config.json"
+ADAPTER = "adapter_config.json"
+"""File of PEFT that says that a folder holds an adapter."""
+MERGE = "merge it into its model with PEFT (merge_and_unload, then save_pretrained) and give the new folder"
+"""Remedy for adapters, which are not read."""
 
 KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -107,7 +111,7 @@ def checkpoint_folder(folder: str | Path) -> Path:
     """Return a checkpoint's folder, with ``~`` expanded.
 
     Raises:
-        CheckpointError: If there is no such folder.
+        CheckpointError: If there is no such folder, or it holds an adapter that is not merged.
     """
     try:
         path = given_path(str(folder))
@@ -118,4 +122,6 @@ def checkpoint_folder(folder: str | Path) -> Path:
             f"checkpoint {shown(str(folder))} is not a folder; give the local folder of a checkpoint with "
             f"{CONFIG} in it (nothing is downloaded)"
         )
+    if (path / ADAPTER).exists():
+        raise CheckpointError(f"{path} holds an adapter ({ADAPTER}), not a whole model; {MERGE}")
     return path

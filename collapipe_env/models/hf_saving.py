@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from collapipe_env.errors import CheckpointError, DataError, shown
-from collapipe_env.files import read_json
+from collapipe_env.files import read_json, read_regular
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, checkpoint_folder
 from collapipe_env.models.hf_language_places import HEAD, STEMS, head_places, model_places
+from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
 from collapipe_env.models.rotary import HIGH_FREQUENCY, LOW_FREQUENCY
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    "generation_config.json",
-)
-"""Files that are copied from the folder a model was loaded from into the folder it is saved in."""
+WEIGHTS = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".onnx_data", ".ot",
+    ".npz", ".npy", ".pkl",
+)  # fmt: skip
+"""Endings of files of weights, which are not copied."""
+_TEMPLATES = "additional_chat_templates"
+"""Folder of further chat templates, as transformers writes it."""
 
 SHARD_BYTES = 4 * 1024**3
 """Most bytes of tensors in a file of weights."""
@@ -50,14 +53,17 @@ def save_checkpoint(
 ) -> None:
     """Write a language model as ``config.json`` and ``model.safetensors`` in float32, sharded if it is large.
 
-    Low-rank adapters are merged into the weights that they adapt, so the folder needs nothing else.
+    Low-rank adapters are merged into the weights that they adapt, so the folder needs nothing else. On an
+    error, nothing is left in the folder.
 
     Args:
         folder: Folder to create; it must be new or empty.
         model: Embedding and blocks of style ``gpt2`` or ``llama``.
         head: Its head, a :class:`~collapipe_env.models.language_head.LanguageHead`.
-        source: Folder that the model was loaded from; its tokeniser is copied, and so are the entries of
-            ``config.json`` that are not sizes (names of tokens, longest text).
+        source: Folder that the model was loaded from. Its tokeniser, chat templates and other texts are
+            copied, and so are the entries of ``config.json`` that are not sizes (names of tokens, longest
+            text). Weights, hidden files, files above
+            :data:`~collapipe_env.models.hf_tokenizer.LARGEST` and links out of the folder are not.
         shard_bytes: Most bytes of tensors in a file.
         tokenizer: Tokeniser to write, where there is no such folder.
         end: Id of its token that ends texts.
@@ -72,23 +78,77 @@ def save_checkpoint(
             f"format; only {' and '.join(map(repr, CAUSAL_STYLES))} with a language model's head can"
         )
     path, origin = Path(folder), None if source is None else checkpoint_folder(source)
+    ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
+    config = {**_further(origin), **_config(sizes), **ends}
+    partial, made = path / ".partial", not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
-        _write_tensors(path, dict(_tensors(model, head)), shard_bytes)
-        ends = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
-        config = {**_further(origin), **_config(sizes), **ends}
-        (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for name in TOKENIZER_FILES:
-            if origin is not None and (origin / name).is_file():
-                shutil.copyfile(origin / name, path / name)
+        partial.mkdir()
+        _write_tensors(partial, dict(_tensors(model, head)), shard_bytes)
+        _write_json(partial / CONFIG, config)
+        if origin is not None:
+            _copy_texts(origin, partial)
         if tokenizer is not None and end is not None:
-            _write_tokenizer(path, tokenizer, end)
-    except OSError as error:
+            _write_tokenizer(partial, tokenizer, end)
+        # Without its configuration a folder is no checkpoint.
+        for file in sorted(partial.iterdir(), key=lambda file: file.name == CONFIG):
+            file.rename(path / file.name)
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"cannot write the checkpoint {shown(str(path))} ({error.strerror}); name another folder"
+            f"cannot write the checkpoint {shown(str(path))} ({getattr(error, 'strerror', None) or error}); "
+            "free some space, or name another folder"
         ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        if made:
+            with contextlib.suppress(OSError):  # it holds the checkpoint, or was never made
+                path.rmdir()
+
+
+def _copy_texts(origin: Path, path: Path) -> None:
+    """Copy what a checkpoint's folder holds beside weights and configuration.
+
+    These are texts in UTF-8, such as vocabularies and chat templates, and tokenisers of SentencePiece. Links
+    may lead to other files of the folder, or of the Hub's cache that the folder belongs to.
+    """
+    inside = origin.resolve()
+    cached = inside.parent.name == "snapshots"
+    within = (inside, inside.parents[1] / "blobs") if cached else (inside,)
+    outside = []
+    for file in (*sorted(origin.iterdir()), *sorted((origin / _TEMPLATES).glob("*.jinja"))):
+        name = file.name
+        if (
+            name == CONFIG
+            or name.startswith(".")
+            or name.endswith(".index.json")
+            or file.suffix.lower() in WEIGHTS
+        ):
+            continue
+        real = Path(os.path.realpath(file))  # resolve() fails at links that lead in a circle
+        if not any(real.is_relative_to(folder) for folder in within):
+            outside.append(name)
+            continue
+        try:
+            content = read_regular(real, LARGEST)
+            if file.suffix != ".model" and "\0" in content.decode("utf-8"):
+                continue
+        except (OSError, UnicodeDecodeError):  # no regular file, too large, or no text
+            continue
+        copy = path / file.relative_to(origin)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(content)
+    if outside:
+        warnings.warn(
+            f"checkpoint {origin}: links that lead out of the folder were not copied beside the saved model: "
+            f"{', '.join(map(shown, outside))}; copy what you need of them",
+            stacklevel=3,
+        )
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
@@ -99,7 +159,7 @@ def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
         "clean_up_tokenization_spaces": False,
     }
     tokenizer.save(str(path / "tokenizer.json"))
-    (path / "tokenizer_config.json").write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+    _write_json(path / "tokenizer_config.json", options)
 
 
 def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:
@@ -153,7 +213,7 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor], shard_bytes: int) -> 
         "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
         "weight_map": index,
     }
-    (path / "model.safetensors.index.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _write_json(path / "model.safetensors.index.json", content)
 
 
 def _further(origin: Path | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from collapipe_env.errors import shown
+from collapipe_env.errors import fits_a_line, shown
 
 SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 """Pydantic configuration of every scenario dataclass: no unknown field, no NaN, no infinity."""
@@ -108,6 +108,17 @@ def _writable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_writable)]
 """Text that can be written to files, folders and terminals."""
+
+
+def _in_one_line(text: str) -> str:
+    """Refuse names that tables cannot show."""
+    if not fits_a_line(text):
+        raise ValueError(f"{shown(text)} holds a line break or a control character; leave it out")
+    return text
+
+
+Name = Annotated[Text, AfterValidator(_in_one_line)]
+"""Text that tables, pages and terminals can show."""
 
 Positive = Annotated[float, Field(strict=True, gt=0.0, le=1e18)]
 """A positive finite number, for the entries of a list."""

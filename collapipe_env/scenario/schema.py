@@ -18,7 +18,7 @@ from collapipe_env.scenario.decisions import (
     require_recoveries,
 )
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
-from collapipe_env.scenario.fields import SPEC_CONFIG, Text, described
+from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.memory_fields import require_adam
 from collapipe_env.scenario.overheads_section import OverheadSpec
@@ -63,7 +63,7 @@ class Scenario:
             be kept apart, or if a cluster cannot hold the encoder.
     """
 
-    name: Annotated[Text, described("name, for records and plots; no unit, any text")] = "custom"
+    name: Annotated[Name, described("name, for records and plots; no unit, one line of text")] = "custom"
     decisions: Annotated[
         tuple[Decision, ...],
         AfterValidator(ordered_decisions),

@@ -18,8 +18,8 @@ from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.decisions import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
+    Name,
     Positive,
-    Text,
     described,
     real,
     require_ordered,
@@ -46,7 +46,7 @@ class DeviceProfile:
     ``active_power_w`` (at full clock, and proportional to the clock below it), never by both.
     """
 
-    name: Annotated[Text, described("the profile's name; no unit, any text")] = "mobile"
+    name: Annotated[Name, described("the profile's name; no unit, one line of text")] = "mobile"
     weight: Annotated[
         float, real("relative frequency of the profile among the devices", "1", gt=0.0, le=1e6)
     ] = 1.0

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError
+from collapipe_env.errors import DataError, fits_a_line
 from collapipe_env.tasks.data_parts import PARTS, choose_named, held_out, move_unknown, part_of
 from collapipe_env.tasks.table_files import read_text
 from collapipe_env.typed_paths import why_unusable
@@ -223,7 +223,7 @@ def read_column_file(
                 "separators, and separate by tabs if a word holds a space"
             )
         tag = cells[tag_index]
-        if not TAG_FORM.fullmatch(tag):
+        if not TAG_FORM.fullmatch(tag) or not fits_a_line(tag):
             raise DataError(
                 f"{path}:{number}: tag {tag!r} is neither O nor like B-person or I-person (prefixes B, I, E, "
                 "S, L, U); correct it, or set label_column to the tags' column"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.errors import DataError, fits_a_line, nearest_name, shown
 from collapipe_env.tasks.data_parts import choose_named, held_out
 from collapipe_env.tasks.table_files import Table, read_table, table_ending
 from collapipe_env.typed_paths import why_unusable
@@ -198,6 +198,12 @@ def labelled_texts(
         raise DataError(
             f"{table.source}: column {columns.label} has {len(counts)} distinct values, more than the "
             f"{MAX_CLASSES} classes allowed; name the right label_column"
+        )
+    wrong = next((name for name in counts if not fits_a_line(name)), None)
+    if wrong is not None:
+        raise DataError(
+            f"{places[labels.index(wrong)]}: label {shown(wrong)} holds a line break or a control character; "
+            "leave it out"
         )
     if header is None and not _by_index(text, label) and _like_header(texts, labels, counts):
         raise DataError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CheckpointError, DataError, nearest_name, shown
+from collapipe_env.errors import CheckpointError, DataError, fits_a_line, nearest_name, shown
 from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, write_json
 
 FORMAT = "collapipe-env zoo"
@@ -115,6 +115,10 @@ def agent_path(source: str | Path) -> Path:
         DataError: If the index is missing or damaged.
     """
     if not is_shipped(source):
+        if not fits_a_line(str(source)):  # tables name it
+            raise CheckpointError(
+                f"agent {shown(str(source))}: its path holds a control character; rename it"
+            )
         return Path(source)
     agent = shipped_agent(str(source))
     path = FOLDER / agent.file

@@ -1,10 +1,12 @@
 """``collapipe_env.evaluate``: the same figures as the command's, from names, factories and objects."""
 
+import csv
 import inspect
 import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +20,11 @@ import collapipe_env
 from collapipe_env import evaluate, register_scheduler
 from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, SchedulerError
 from collapipe_env.evaluation import runner
+from collapipe_env.evaluation.raw_results import rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.evaluation.view.stored_run import read_run
+from collapipe_env.learners.base import LearningReport
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 
@@ -95,6 +100,40 @@ def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, 
     assert content["target_loss"] == stored["target_loss"]
     with pytest.raises(KeyError, match="did you mean 'random'"):
         found["randm"]
+
+
+def test_spreadsheets_take_no_name_for_a_formula(tmp_path: Path) -> None:
+    """Names of schedulers and of the scenario; the run is read back by the names as they were given."""
+    names = ['=HYPERLINK("x")', "@SUM(A1)", "+1", "-1+1", "'=1", " =1", "'tis", "1-2"]
+    players = [Even(load_scenario(SMALL)) for _ in names]
+    for player, name in zip(players, names, strict=True):
+        player.name = name
+    found = evaluate(players, {"name": "=1+1", **SMALL}, seeds=1, out=tmp_path / "out")
+    assert list(found) == names
+    for file in ("episodes.csv", "results.csv"):
+        with (tmp_path / "out" / file).open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        assert {row["scenario"] for row in rows} == {"'=1+1"}
+        cells = list(dict.fromkeys(row["scheduler"] for row in rows))
+        assert cells == ['\'=HYPERLINK("x")', "'@SUM(A1)", "'+1", "'-1+1", "''=1", "' =1", "'tis", "1-2"]
+    negative = {"tis": [replace(found.episodes["'tis"][0], loss=[-1.5, -2.0])]}
+    lines = csv.DictReader(rounds_csv([replace(found.comparison, results=negative)]).splitlines())
+    assert [row["loss_nat"] for row in lines] == ["-1.5", "-2.0"]
+    stored = read_run(tmp_path / "out")
+    assert {name: list(one.results) for name, one in stored.scenarios.items()} == {"=1+1": names}
+
+
+def test_names_that_tables_cannot_show_are_refused() -> None:
+    def odd(scenario):
+        return Even(scenario)
+
+    odd.__name__ = "a\x1b[31mb"
+    with pytest.raises(SchedulerError, match=r"scheduler 'a\\x1b\[31mb': tables cannot show this"):
+        evaluate(odd, SMALL, seeds=1)
+    with pytest.raises(CheckpointError, match=r"agent 'a\\x1b\[31mb.zip': its path holds a control"):
+        evaluate("agent", SMALL, agent="a\x1b[31mb.zip")
+    with pytest.raises(ScenarioError, match=r"metric 'a\\u202eb' of the learner or task: name it by one"):
+        LearningReport(np.zeros(1), np.zeros(1), np.zeros(1), {"a\u202eb": np.zeros(1)})
 
 
 def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:

@@ -232,6 +232,11 @@ FAULTS = {
     ),
     "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has no name: give it one line"),
     "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
+    "reversed": (
+        PLAIN.replace("'mine'", "'a\\u202eb'"),
+        "{file}:Mine",
+        r"has name = 'a\\u202eb': give it one line",
+    ),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
     "ends the process when built": (
         "import os\nclass Mine:\n    def __init__(self, scenario):\n        os._exit(0)\n",

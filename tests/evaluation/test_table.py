@@ -4,6 +4,7 @@ import io
 import math
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from collapipe_env.evaluation.gate import Gate
@@ -34,6 +35,9 @@ SUMMARY = Summary(
     gate=Gate(0.0121, 0.0012, "too short"),
 )
 LATE = Summary(**{**vars(SUMMARY), "title": "Random", "time_to_target": TargetTime(3, 5, Estimate(math.nan))})
+
+
+PARSER = MarkdownIt("commonmark").enable("table")
 
 
 def printed(width: int) -> str:
@@ -86,6 +90,20 @@ def test_each_of_the_tasks_metrics_has_a_column_under_its_name() -> None:
     many = [Summary(**{**vars(translated), "title": f"Scheduler {i:02}"}) for i in range(8)]
     summary_page(many, "medium", ["caption"]).print(Console(file=out, width=100))
     assert "BLEU" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "odd", ["<script>alert(1)</script>", "a|b", "a\\|b", "[x](y) ![x](y)", "&lt;", "`|`"]
+)
+def test_markdown_shows_names_as_they_are(odd: str) -> None:
+    """In the title, in headings, in cells and below, read by the parser that Rich uses."""
+    named = Summary(**{**vars(SUMMARY), "title": odd, "metrics": {odd: Estimate(0.123)}})
+    page = summary_page([named], f"{odd}\nsmall", [odd]).markdown()
+    texts = ["".join(part.content for part in token.children or []) for token in PARSER.parse(page)]
+    assert [texts.count(text) for text in (f"{odd} small", odd, f"{odd} (%)")] == [1, 2, 1]
+    kinds = {part.type for token in PARSER.parse(page) for part in token.children or []}
+    assert kinds <= {"text", "text_special"}
+    assert not any(token.type.startswith("html") for token in PARSER.parse(page))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -24,7 +24,7 @@ from collapipe_env.physics.schedules.timeline import Element, gpipe_makespan
 from collapipe_env.rendering.colours import PHASE_COLOURS
 from collapipe_env.scenario import load_scenario
 
-HOSTILE = "</script><img src=x onerror=alert(1)>"
+HOSTILE = "</script><img src=x onerror=alert(1)>|[x](y)"
 QUICK = ["--processes", "1", "--no-figures"]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is on the path")
@@ -35,7 +35,7 @@ def run(tmp_path_factory) -> Path:
     """A comparison on a still and a moving scenario, with GPipe and other schedules, and hostile names."""
     folder = tmp_path_factory.mktemp("run")
     for name in ("small", "small-wild"):
-        (folder / f"{name}.yaml").write_text(f"name: {json.dumps(name + HOSTILE)}\nbase: {name}\n")
+        (folder / f"{name}.yaml").write_text(f"name: {json.dumps('@' + name + HOSTILE)}\nbase: {name}\n")
     files = [str(folder / f"{name}.yaml") for name in ("small", "small-wild")]
     out = folder / "out"
     schedulers = ["dssra", "asteroid", "random"]
@@ -83,7 +83,7 @@ def test_rounds_of_the_page_are_those_that_were_played(run: Path, page: Path) ->
     lines = (run / "results.csv").read_text().splitlines()
     for detail in data["details"]:
         played = [
-            line.split(",") for line in lines if line.startswith(f"small{HOSTILE},{detail['name']},0,0,")
+            line.split(",") for line in lines if line.startswith(f"'@small{HOSTILE},{detail['name']},0,0,")
         ]
         assert numbers(detail["rounds"]).tolist() == [int(line[5]) for line in played] == [1, 2, 3, 4, 5]
         delays = next(chart for chart in data["charts"] if chart["key"] == "delay")["lines"][detail["name"]]
@@ -153,11 +153,13 @@ def test_tables_call_schedulers_by_their_titles_and_give_energy_in_percent(run: 
     np.testing.assert_allclose(means, sorted(np.reshape(stored, (-1, 2)).mean(-1)), rtol=1e-5)
 
 
-def test_hostile_names_stay_text(page: Path) -> None:
+def test_hostile_names_stay_text(run: Path, page: Path) -> None:
     text = page.read_text()
     assert "<img" not in text
     assert text.count("</script>") == 2
     assert HOSTILE in data_of(page)["title"]
+    assert "&lt;/script&gt;&lt;img" in (run / "table.md").read_text()
+    assert "<" not in (run / "table.md").read_text()
 
 
 def test_the_page_may_load_nothing(page: Path) -> None:
@@ -264,7 +266,7 @@ def test_the_policy_refuses_other_scripts(page: Path, tmp_path: Path) -> None:
 @needs_browser
 def test_a_browser_shows_devices_that_move(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "wild.html"
-    name = f"small-wild{HOSTILE}"
+    name = f"@small-wild{HOSTILE}"
     assert (
         main(
             [

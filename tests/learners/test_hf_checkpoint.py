@@ -90,8 +90,8 @@ def test_sharded_checkpoint_of_transformers(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("prefix", ["bert.", ""])
-def test_pickled_weights_and_both_prefixes(zipped, prefix, checkpoint):
+@pytest.mark.parametrize("prefix", ["bert.", "", "_orig_mod.module.bert."])
+def test_pickled_weights_and_all_prefixes(zipped, prefix, checkpoint):
     expected = model_of()
     load_into(expected, checkpoint)
     tensors = load_file(checkpoint / "model.safetensors")

@@ -70,6 +70,78 @@ def test_logits_after_loading_and_after_saving_back(family, tied, tmp_path):
     assert after["eos_token_id"] == before["eos_token_id"] == 1
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
+def test_a_head_of_its_own_that_is_said_to_be_tied(family, tmp_path):
+    """Refused; with the remedy of the message the logits are those of transformers, which keeps the head."""
+    sizes = architecture(family, tied=True)
+    theirs = tmp_path / "theirs"
+    save(random_language_model(sizes, family), theirs)
+    tokens = some_tokens(padded=False)
+    tied = logits(from_transformers(theirs), tokens)
+    table = next(value for value in loaded(sizes, theirs)[0].parameters() if len(value) == sizes.vocabulary)
+    edit_tensors(theirs, lambda tensors: tensors.update({"lm_head.weight": table.detach().clone()}))
+    loaded(sizes, theirs)  # the table twice, as some programs write it
+    other = torch.randn(table.shape, generator=torch.Generator().manual_seed(3)) * 0.5
+    edit_tensors(theirs, lambda tensors: tensors.update({"lm_head.weight": other}))
+    expected = logits(from_transformers(theirs), tokens)
+    assert (expected - tied).abs().max() > 5
+    model, head = model_and_head(sizes)
+    before = weights(model)
+    with pytest.raises(CheckpointError, match=r"'lm_head.weight' differs .*set tie_word_embeddings and"):
+        load_into(model, theirs, head)
+    assert_same(model, before)
+    edit_config(theirs, tie_word_embeddings=False)
+    found = logits(loaded(architecture(family), theirs), tokens)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "base_model.model.", "_orig_mod.module."])
+def test_names_that_wrappers_made_longer(prefix, tmp_path):
+    sizes = architecture("qwen2")
+    theirs = random_language_model(sizes, "qwen2")
+    save(theirs, tmp_path)
+
+    def wrap(tensors):
+        for name in list(tensors):
+            tensors[prefix + name] = tensors.pop(name)
+
+    edit_tensors(tmp_path, wrap)
+    tokens = some_tokens(padded=False)
+    torch.testing.assert_close(
+        logits(loaded(sizes, tmp_path), tokens), logits(theirs, tokens), rtol=0, atol=1e-5
+    )
+
+
+def test_wrapped_names_beside_plain_ones_are_as_they_are(checkpoint):
+    edit_tensors(checkpoint, lambda t: t.update({"module.lm_head.weight": t.pop("lm_head.weight")}))
+    with pytest.raises(CheckpointError, match=r"lacks the tensor 'lm_head.weight'"):
+        loaded(architecture("qwen2"), checkpoint)
+
+
+@pytest.mark.parametrize("beside", ["adapter_config.json", None])
+def test_adapters_that_are_not_merged(beside, checkpoint):
+    """A folder of an adapter, and a whole model with an adapter's tensors, named as PEFT does."""
+    if beside is None:
+        stem = "base_model.model.model.layers.0.self_attn.q_proj."
+
+        def adapt(tensors):
+            for name in list(tensors):
+                tensors[f"base_model.model.{name}"] = tensors.pop(name)
+            tensors[f"{stem}base_layer.weight"] = tensors.pop(f"{stem}weight")
+            tensors[f"{stem}lora_A.default.weight"] = torch.ones(2, 24)
+
+        edit_tensors(checkpoint, adapt)
+    else:
+        for file in checkpoint.iterdir():
+            file.unlink()
+        (checkpoint / beside).write_text('{"peft_type": "LORA"}')
+        (checkpoint / "adapter_model.safetensors").write_bytes(b"")
+        with pytest.raises(CheckpointError, match="merge_and_unload"):
+            language_tokenizer(checkpoint)
+    with pytest.raises(CheckpointError, match=r"an adapter.*; merge it .*merge_and_unload"):
+        loaded(architecture("qwen2"), checkpoint)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "qwen2"])
 def test_adapters_are_added_into_the_weights(family, tmp_path):
     sizes = architecture(family, tied=True)
@@ -247,24 +319,6 @@ def test_damaged_configurations(checkpoint):
             assert fields["width"] % fields["heads"] == 0
     assert len(refusals) > 75
     assert max(map(len, refusals)) < 2000
-
-
-def test_an_environment_without_a_run_is_not_saved(tmp_path):
-    learner, _ = run_of("qwen2")
-    learner._runs[0] = None
-    with pytest.raises(RuntimeError, match="environment 0 has no training run"):
-        learner.save_checkpoint(tmp_path / "tuned")
-
-
-def test_what_cannot_be_saved(checkpoint):
-    model, head = model_and_head(architecture("qwen2"))
-    with pytest.raises(CheckpointError, match="is not empty; name a new folder"):
-        save_checkpoint(checkpoint, model, head)
-    with pytest.raises(CheckpointError, match="with a Identity cannot be saved"):
-        save_checkpoint(checkpoint.parent / "other", model, torch.nn.Identity())
-    (checkpoint.parent / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
-        save_checkpoint(checkpoint.parent / "file", model, head)
 
 
 def test_rows_beyond_the_positions_of_the_checkpoint(checkpoint):

@@ -163,6 +163,13 @@ def test_out_of_range(mapping: dict[str, Any], expected: list[str]) -> None:
         ),
         ({"cluster": {"devices": [3, "b", 3, 3]}}, "cluster.devices.1: got 'b'", "valid integer"),
         ({"name": 7}, "name: got 7", "valid string"),
+        (
+            {"name": "a\x1b[31mb"},
+            r"name: got 'a\x1b[31mb'",
+            "holds a line break or a control character; leave",
+        ),
+        ({"name": "a\nb"}, r"name: got 'a\nb'", "leave it out"),
+        ({"devices": {"profiles": [{"name": "\u202e"}]}}, r"profiles.0.name: got '\u202e'", "leave it out"),
         ({"radio": {4: 1}}, "radio", "field names are text, not 4"),
     ],
 )

@@ -111,6 +111,7 @@ def test_places(tmp_path):
         ("d.conll", "Anna\tO\nsaw\tX-per\n", {}, r"d\.conll:2: tag 'X-per' is neither O nor like"),
         ("d.conll", "token\ttag\nsaw\tO\n", {}, r"d\.conll:1: tag 'tag' is neither"),
         ("d.conll", "Anna\tB-\n", {}, r"d\.conll:1: tag 'B-' is neither"),
+        ("d.conll", "Anna\tB-\x1b[31m\n", {}, r"d\.conll:1: tag 'B-.x1b\[31m' is neither"),
         ("d.conll", "Anna\to\n", {}, r"d\.conll:1: tag 'o' is neither"),
         ("d.conll", "saw\tO\nA\xffnna\tO\n".encode("latin-1"), {}, r"d\.conll:2: not UTF-8"),
         ("d.conll", "saw\tO\n".encode("utf-16"), {}, r"d\.conll:1: not UTF-8"),

@@ -73,6 +73,12 @@ def test_columns_by_name_and_index(tmp_path):
         ("d.csv", 'a,1\n"b,0\n', {}, r"d\.csv:2: .* check the quotes"),
         ("d.tsv", "good film\t1\n \t0\n", {}, r"d\.tsv:2: the text is empty"),
         ("d.tsv", "good film\t1\nbad film\t\n", {}, r"d\.tsv:2: the label is empty"),
+        (
+            "d.tsv",
+            "good film\t1\nbad film\t\x1b[31m\n",
+            {},
+            r"d\.tsv:2: label '.x1b\[31m' holds a line break or",
+        ),
         ("d.tsv", b"good film\t1\nbad \xff film\t0\n", {}, r"d\.tsv:2: not UTF-8"),
         ("d.tsv", "", {}, "empty file"),
         ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.errors import DataError, shown
+from collapipe_env.errors import DataError, fits_a_line, shown
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
 from collapipe_env.evaluation.leaderboard.season import SEEDS, cell_of
@@ -273,7 +273,7 @@ def _of(kind: type, content: Mapping[str, Any], name: str) -> Any:
 def _line(content: Mapping[str, Any], name: str) -> str:
     """Text that may be shown: a line break or a control character would act on the terminal."""
     value: str = _of(str, content, name)
-    if not value.isprintable():
+    if not fits_a_line(value):
         raise ValueError(f"{name} = {shown(value)} holds line breaks or control characters")
     return value
 

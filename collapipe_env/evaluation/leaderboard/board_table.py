@@ -24,17 +24,10 @@ from collapipe_env.evaluation.leaderboard.scoring import (
 )
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, Season, cell_of
 from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
-from collapipe_env.evaluation.table import Page, cell, markdown_table
+from collapipe_env.evaluation.table import Page, cell, markdown_table, markdown_text
 from collapipe_env.scenario import load_scenario
 
 Anchors = Mapping[str, CellAnchors]
-_ESCAPED = {
-    "&": "&amp;",
-    "<": "&lt;",
-    ">": "&gt;",
-    **{character: f"\\{character}" for character in "\\|`[]!"},
-}
-"""Characters of names that Markdown would take for markup, and their replacements."""
 
 
 @dataclass(frozen=True)
@@ -203,13 +196,10 @@ def board_rows(runs: Sequence[BoardResults], season: Season, anchors: Anchors) -
     rows = []
     for results in runs:
         several = max((len({e.run for e in one.episodes}) for one in results.cells.values()), default=1)
-        rows.append(BoardRow(label_of(_plain(results.name), 0, several), score_all(results, season, anchors)))
+        rows.append(
+            BoardRow(label_of(markdown_text(results.name), 0, several), score_all(results, season, anchors))
+        )
     return rows
-
-
-def _plain(name: str) -> str:
-    """A name escaped for Markdown, so that it is not markup and does not break a table."""
-    return "".join(_ESCAPED.get(character, character) for character in name)
 
 
 def size_table(rows: Sequence[BoardRow], size: str) -> tuple[list[str], list[list[str]]]:

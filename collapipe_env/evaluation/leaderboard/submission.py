@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.archives import open_zip
-from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, reason, shown
+from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, fits_a_line, reason, shown
 from collapipe_env.evaluation.leaderboard.result_folders import is_results
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
@@ -141,7 +141,7 @@ def read_submission(folder: Path) -> Player:
     """
     files = _files(folder)
     form = _form(folder)
-    if not form.name.isprintable() or form.name != form.name.strip():
+    if not fits_a_line(form.name) or form.name != form.name.strip():
         raise _fault(folder, "name", form.name, "use one line without spaces around it")
     for name, values in (("tiers", form.tiers), ("sizes", form.sizes)):
         if len(set(values)) < len(values):

@@ -15,6 +15,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.errors import DataError, nearest_name, shortened, shown
 from collapipe_env.evaluation.episode_files import EPISODE_BYTES, EpisodeFiles
 from collapipe_env.evaluation.episode_result import EpisodeResult
+from collapipe_env.evaluation.raw_results import text_of
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, read_regular
@@ -233,7 +234,7 @@ def _episode_lines(path: Path) -> dict[str, list[Line]]:
             whole = (int(line["run"]), int(line["episode"]), int(line["rounds"]))
             if min(whole) < 0 or not whole[2]:
                 raise ValueError(f"line {reader.line_num} has a number out of range")
-            found.setdefault(line["scenario"], []).append((line["scheduler"], *whole))
+            found.setdefault(text_of(line["scenario"]), []).append((text_of(line["scheduler"]), *whole))
         if not text.endswith("\n"):
             raise ValueError("its last line is cut short")
     except OSError as error:
