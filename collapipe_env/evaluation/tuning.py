@@ -31,7 +31,7 @@ from collapipe_env.learners.surrogate_fits import has_fit
 from collapipe_env.physics.queues import budgets_used, lyapunov
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import Scheduler, scheduler_seed
 
 TUNING_SEED = 1_000_000_000
 """Seed of the first episode that candidates play; training, validation and evaluation use others."""
@@ -285,7 +285,7 @@ def play_candidate(
         max_episode_steps=rounds,
         observation=observation_kind(decides),
     )
-    decides.reset(seed)
+    decides.reset(scheduler_seed(0))
     observation, _ = env.reset(seed=seed)
     delay, largest = np.empty((rounds, episodes)), np.empty((rounds, episodes))
     used, granted = np.zeros_like(env.state.backlog), np.zeros_like(env.state.backlog)
