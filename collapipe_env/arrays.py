@@ -25,11 +25,16 @@ WordArray: TypeAlias = npt.NDArray[np.uint64]
 
 
 def namespace(*arrays: Array) -> ModuleType:
-    """Return the array-API namespace of the arrays (plain NumPy first: it is the hot path)."""
+    """Return the array-API namespace of the arrays (plain NumPy first: it is the hot path).
+
+    Numbers are NumPy's, too: with ``NUMBA_DISABLE_JIT=1`` loops are not compiled, and give them to formulas.
+    """
     for array in arrays:
         if type(array) is not np.ndarray:
             break
     else:
+        return np
+    if all(map(np.isscalar, arrays)):
         return np
     module: ModuleType = array_api_compat.array_namespace(*arrays)
     return module

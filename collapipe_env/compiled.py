@@ -14,9 +14,10 @@ import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core import event
 from numba.extending import register_jitable
 
@@ -55,8 +56,8 @@ def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
     Args:
         inner: Function from :func:`compiled_inner` or :func:`compiled_leaf`.
     """
-    dispatcher: Any = inner
-    return compiled(dispatcher.py_func)
+    plain: Callable[P, R] = getattr(inner, "py_func", inner)  # with NUMBA_DISABLE_JIT=1 it is plain already
+    return compiled(plain)
 
 
 def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
@@ -186,7 +187,10 @@ def _announce() -> None:
 
 def _compile(function: Callable[P, R]) -> Callable[P, R]:
     # no_cfunc_wrapper: nothing calls these functions from C.
-    jit: Any = numba.njit
+    jit, config = cast("Any", numba.njit), cast("Any", numba.config)
+    if config.DISABLE_JIT:  # compiled code does not warn of overflow or division by zero either
+        quiet: Callable[P, R] = np.errstate(all="ignore")(function)
+        return quiet
     common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
         wrapped: Callable[P, R] = jit(cache=True, **common)(function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtime_checkable
@@ -42,7 +43,12 @@ class Scheduler(Protocol):
     name: str
 
     def reset(self, seed: int | None = None) -> None:
-        """Forget earlier episodes; ``seed`` governs the scheduler's own randomness, if it has any."""
+        """Forget earlier episodes.
+
+        Args:
+            seed: Seed of the scheduler's own randomness, if it has any; evaluations give
+                :func:`scheduler_seed`.
+        """
         ...
 
     def act(self, observation: Any, state: SystemState) -> Decision:
@@ -58,6 +64,24 @@ class Scheduler(Protocol):
             (E, ...) for ``env.step_allocation``.
         """
         ...
+
+
+def scheduler_seed(episode: int, run: int = 0) -> int:
+    """Seed of a scheduler's own random numbers in a measured episode.
+
+    It follows from the episode's number alone, not from the seed of its environment, with which a scheduler
+    could play a copy of the episode beside it and see what comes. A hash of that seed would not be enough:
+    whoever knows some seeds, or tries many, finds the one with the same hash.
+
+    Args:
+        episode: Number of the episode, from 0.
+        run: Training run of a learned scheduler, from 0.
+
+    Returns:
+        A number in [0, 2^31), which every library takes as a seed.
+    """
+    digest = hashlib.sha256(f"collapipe scheduler|{run}|{episode}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 class StateScheduler(ABC):

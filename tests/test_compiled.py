@@ -26,7 +26,11 @@ from collapipe_env.compiled import (
     compiled_leaf,
     source_stamp,
 )
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.schedules.makespans import run_chain
+from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_names
 
 
 @compiled
@@ -228,3 +232,37 @@ def test_what_is_compiled_is_announced_once_for_each_part(monkeypatch):
     assert "compiling the simulator's loops" in simulator
     assert "compiling DSSRA's search" in search
     assert "collapipe warm-up" in search
+
+
+UNCOMPILED = """
+import json, sys
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.scenario import load_scenario
+small = load_scenario("small")
+print(json.dumps([
+    play_episode(name, make_scheduler(name, small), small, 0, 1, "surrogate").result.delay
+    for name in sys.argv[1:]
+]))
+"""
+
+
+EVERYBODY = (*scheduler_names(), "zoo:graph", "zoo:small-ppo", "zoo:small-sac")
+
+
+@pytest.mark.timeout(1800)  # minutes where nothing is compiled yet
+@pytest.mark.parametrize("names", [("dssra",), pytest.param(EVERYBODY, marks=pytest.mark.slow)])
+def test_schedulers_decide_alike_where_nothing_is_compiled(names):
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", UNCOMPILED, *names],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    small = load_scenario("small")
+    compiled_delays = [
+        play_episode(name, make_scheduler(name, small), small, 0, 1, "surrogate").result.delay
+        for name in names
+    ]
+    np.testing.assert_allclose(json.loads(result.stdout), compiled_delays, rtol=1e-6)

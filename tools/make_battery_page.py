@@ -61,7 +61,7 @@ def rounds_of(scenario: Scenario, rule: str) -> Iterator[tuple[SystemState, Roun
     env = CollaPipeVectorEnv(EPISODES, scenario, "surrogate")
     observation, _ = env.reset(seed=SEED)
     scheduler = SCHEDULERS.get(rule)(scenario)
-    scheduler.reset(SEED)
+    scheduler.reset()
     for _ in range(ROUNDS):
         before, plan = env.truth, scheduler.act(observation, env.state)
         assert isinstance(plan, Allocation)

@@ -61,7 +61,7 @@ def played(scenario: Scenario, name: str, filtered: bool) -> tuple[float, float,
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     observation, _ = env.reset(seed=0)
     scheduler, links = SCHEDULERS.get(name)(scenario), LinkFilter(scenario)
-    scheduler.reset(0)
+    scheduler.reset()
     delays, uploads, energy = [], [], []
     for _ in range(ROUNDS):
         seen: SystemState = links.update(env.state) if filtered else env.state

@@ -88,9 +88,9 @@ def played(scenario: Scenario, name: str) -> Figures:
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     observation, _ = env.reset(seed=0)
     scheduler = SCHEDULERS.get(name)(scenario)
-    scheduler.reset(0)
+    scheduler.reset()
     scheduler.act(observation, env.state)  # compiles
-    scheduler.reset(0)
+    scheduler.reset()
     delays, ratios, server, seconds = [], [], [], []
     for _ in range(ROUNDS):
         start = time.perf_counter()

@@ -45,7 +45,7 @@ def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[tupl
     env = CollaPipeVectorEnv(episodes, scenario, "surrogate")
     observation, _ = env.reset(seed=SEED)
     scheduler = SCHEDULERS.get(name)(scenario)
-    scheduler.reset(SEED)
+    scheduler.reset()
     for _ in range(ROUNDS):
         before, decision = env.truth, scheduler.act(observation, env.state)
         assert isinstance(decision, Allocation)

@@ -45,7 +45,7 @@ def played(load: str, governor: str | None) -> tuple[float, float, float]:
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     observation, _ = env.reset(seed=0)
     scheduler = SCHEDULERS.get("dssra")(scenario)
-    scheduler.reset(0)
+    scheduler.reset()
     delays, warmest, slowed = [], 0.0, []
     for _ in range(ROUNDS):
         plan = scheduler.act(observation, env.state)

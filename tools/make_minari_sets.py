@@ -33,6 +33,7 @@ from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.files import write_text
 from collapipe_env.interrupts import uninterrupted
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import scheduler_seed
 from collapipe_env.zoo.shipped_agents import shipped_agents
 
 ID = "CollaPipeSurrogate-v0"
@@ -113,10 +114,10 @@ def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int,
     assert isinstance(inner, CollaPipeEnv)
     # Agents that read graphs are shown the same rounds as graphs.
     twin = None if kind == "flat" else CollaPipeEnv(scenario=scenario, learner="surrogate", observation=kind)
-    for seed in tqdm(range(FIRST_SEED, FIRST_SEED + episodes), desc=name):
-        observation, _ = env.reset(seed=seed)
-        seen = observation if twin is None else twin.reset(seed=seed)[0]
-        scheduler.reset(seed)
+    for episode in tqdm(range(episodes), desc=name):
+        observation, _ = env.reset(seed=FIRST_SEED + episode)
+        seen = observation if twin is None else twin.reset(seed=FIRST_SEED + episode)[0]
+        scheduler.reset(scheduler_seed(episode))
         over = False
         while not over:
             rows = seen[None] if isinstance(seen, np.ndarray) else {key: a[None] for key, a in seen.items()}

@@ -95,7 +95,7 @@ def play(env: MultiObjectiveVectorEnv, scheduler: Any, name: str, factor: float 
         factor: Factor by which its ``V`` was multiplied.
     """
     observation, _ = env.reset(seed=0, options={})
-    scheduler.reset(0)
+    scheduler.reset()
     sums = np.zeros((env.num_envs, 3))
     over = np.zeros(env.num_envs, dtype=np.bool_)
     while not over.all():

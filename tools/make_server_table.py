@@ -40,7 +40,7 @@ def played(scenario: Scenario, name: str) -> tuple[float, float, float]:
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     observation, _ = env.reset(seed=0)
     scheduler, parameters = SCHEDULERS.get(name)(scenario), system_parameters(scenario)
-    scheduler.reset(0)
+    scheduler.reset()
     delays, encoder, whole = [], [], []
     for _ in range(ROUNDS):
         plan = scheduler.act(observation, env.state)

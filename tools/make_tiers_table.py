@@ -80,7 +80,7 @@ def played(name: str, scheduler_name: str) -> Episodes:
     together = XLARGE_EPISODES if name.startswith("xlarge-") else EPISODES
     env = CollaPipeVectorEnv(together, scenario, "surrogate", observation=form)
     observation, _ = env.reset(seed=SEED)
-    scheduler.reset(SEED)
+    scheduler.reset()
     oracle = sees_truth(scheduler)
     delays, used, granted = [], 0.0, 0.0
     failed, sat_out = np.zeros((2, together))

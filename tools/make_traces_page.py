@@ -65,7 +65,7 @@ def played(scenario: Scenario, name: str, *, truth: bool = False) -> tuple[float
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     observation, _ = env.reset(seed=0)
     scheduler = SCHEDULERS.get(name)(scenario)
-    scheduler.reset(0)
+    scheduler.reset()
     delays, energy = [], []
     for _ in range(ROUNDS):
         plan = scheduler.act(observation, env.truth if truth else env.state)

@@ -46,15 +46,19 @@ def default_threads() -> int:
 
 
 @lru_cache(maxsize=256)
-def as_record(parameters: Parameters) -> np.void:
+def as_record(parameters: Parameters) -> np.void | Parameters:
     """The scenario's scalars as one record with the same names.
 
     Compiled functions pass a record as one pointer, but a named tuple as twenty numbers at every call. The
-    record is shared, so nothing may write to it.
+    record is shared, so nothing may write to it. Python reads no fields of records by name, so with
+    ``NUMBA_DISABLE_JIT=1`` the named tuple itself is returned.
 
     Args:
         parameters: The scenario.
     """
+    config: Any = numba.config
+    if config.DISABLE_JIT:
+        return parameters
     record: np.void = np.array([parameters], dtype=_record_type(parameters))[0]
     return record
 

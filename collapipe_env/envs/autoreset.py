@@ -10,7 +10,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
 from collapipe_env.arrays import Array, BoolArray, IntArray, namespace
-from collapipe_env.errors import ScenarioError
+from collapipe_env.errors import LARGEST_BITS, ScenarioError, shown
 
 
 class Episodes:
@@ -67,6 +67,27 @@ class Episodes:
         return put_back
 
 
+def checked_seed(seed: object, place: str = "seed") -> int | None:
+    """Return the seed of an environment, checked.
+
+    Args:
+        seed: A whole number of Python or NumPy; ``None`` for no seed.
+        place: Its name in the error.
+
+    Raises:
+        ScenarioError: For another type (also a bool), or a number below 0 or of more than
+            :data:`~collapipe_env.errors.LARGEST_BITS` bits.
+    """
+    if seed is None:
+        return None
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= (number := int(seed)) < 2**LARGEST_BITS:
+        raise ScenarioError(
+            f"{place} = {shown(seed)}: use a whole number of at least 0 and below 2^{LARGEST_BITS}, or None"
+        )
+    return number
+
+
 def seed_rows(
     rngs: list[np.random.Generator | None], seed: int | Sequence[int | None] | None, mask: BoolArray | None
 ) -> None:
@@ -78,18 +99,21 @@ def seed_rows(
         mask: Rows that are to be reset; ``None`` for all.
 
     Raises:
-        ScenarioError: For a list of the wrong length.
+        ScenarioError: For a list of the wrong length, or a seed that :func:`checked_seed` refuses; no row has
+            a new generator then.
     """
     envs = len(rngs)
-    if seed is None or isinstance(seed, int | np.integer):
-        seeds = [None if seed is None else int(seed) + row for row in range(envs)]
+    listed = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
+    if listed or (isinstance(seed, np.ndarray) and seed.ndim):
+        if len(seed) != envs:
+            raise ScenarioError(f"seed lists {len(seed)} entries for {envs} environments")
+        seeds = [checked_seed(one, f"seed[{row}]") for row, one in enumerate(seed)]
     else:
-        seeds = list(seed)
-        if len(seeds) != envs:
-            raise ScenarioError(f"seed lists {len(seeds)} entries for {envs} environments")
+        first = checked_seed(seed)
+        seeds = [None if first is None else first + row for row in range(envs)]
     for row, one in enumerate(seeds):
         if (mask is None or mask[row]) and (one is not None or rngs[row] is None):
-            rngs[row] = seeding.np_random(None if one is None else int(one))[0]
+            rngs[row] = seeding.np_random(one)[0]
 
 
 def copied(array: Array) -> Array:

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import BoolArray
 from collapipe_env.dynamics.system import reach_of, walking_side
+from collapipe_env.envs.autoreset import checked_seed
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
@@ -145,15 +146,19 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         """Start an episode: draw layout, shadowing, channels and loads, and start training afresh.
 
         Args:
-            seed: Seeds ``np_random``. Without a seed the generator continues, and the episode is a new one.
+            seed: Seeds ``np_random``, a whole number of at least 0. Without a seed the generator continues,
+                and the episode is a new one.
             options: No option exists; any option is refused.
 
         Returns:
             The observation and the information, in which ``loss`` (and ``metric``) are the untrained model's
             and ``delay``, ``cost`` and ``backlog`` are 0.
+
+        Raises:
+            ScenarioError: For another seed, or an option; the environment is left as it was.
         """
-        super().reset(seed=seed)
         refuse_unknown(options or {}, ())
+        super().reset(seed=checked_seed(seed))
         observation = self._mdp.reset([self.np_random])
         self._delays.clear()
         self._losses.clear()

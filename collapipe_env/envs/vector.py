@@ -136,7 +136,8 @@ class CollaPipeVectorEnv(
             options: ``{"reset_mask": array of bool (E,)}`` resets only some rows.
 
         Raises:
-            ScenarioError: For a list of the wrong length, a bad mask or an unknown option.
+            ScenarioError: For a list of the wrong length, a seed that the single environment refuses, a bad
+                mask or an unknown option; no row is reset then.
         """
         options = dict(options or {})
         mask = checked_mask(options.pop("reset_mask", None), self.num_envs)

@@ -23,7 +23,7 @@ from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
 from collapipe_env.learners.expected_progress import progress_law
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Decision, Scheduler
+from collapipe_env.schedulers import Decision, Scheduler, scheduler_seed
 from collapipe_env.simulator.record import RoundRecord
 
 HEADER_BYTES = 16 * 1024
@@ -82,7 +82,7 @@ def play_episode(
     """
     seed = HELD_OUT_SEED + episode if seed is None else seed
     env = _environment(scenario, rounds, learner, observation_kind(scheduler))
-    scheduler.reset(seed)
+    scheduler.reset(scheduler_seed(episode, run))
     observation, info = env.reset(seed=seed)
     columns: dict[str, list[float]] = {column: [] for column in COLUMNS}
     allocations: list[Allocation] = []

@@ -29,7 +29,7 @@ from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import Scheduler, scheduler_seed
 
 TUNING_SEED = 1_000_000_000
 """Seed of the first episode that candidates play; training, validation and evaluation use others."""
@@ -283,7 +283,7 @@ def play_candidate(
         max_episode_steps=rounds,
         observation=observation_kind(decides),
     )
-    decides.reset(seed)
+    decides.reset(scheduler_seed(0))
     observation, _ = env.reset(seed=seed)
     largest = np.empty((rounds, episodes))
     for index in range(rounds):

@@ -16,7 +16,7 @@ from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import Scheduler, scheduler_seed
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.failed_records import NOBODY
 from collapipe_env.simulator.record import RoundRecord
@@ -89,7 +89,7 @@ class PlannedRounds:
         self._env = CollaPipeVectorEnv(1, scenario, self._learner, reward="delay")
         self._scheduler = scheduler
         self._observation, _ = self._env.reset(seed=seed)
-        scheduler.reset(seed)
+        scheduler.reset(scheduler_seed(0))
 
     @property
     def generator(self) -> Tree:
@@ -105,7 +105,7 @@ class PlannedRounds:
 
     def next(self) -> PlannedRound:
         """Play a round."""
-        answer = self._scheduler.act(self._observation, self._env.state)
+        answer = self._scheduler.act(self._observation, self._env.state.map(np.copy))
         if isinstance(answer, np.ndarray):
             self._observation, *_ = self._env.step(answer)
         else:

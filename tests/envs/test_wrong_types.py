@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002, ARG005 - every reward takes the same three
 
+import copy
 import dataclasses
 import re
 
@@ -102,6 +103,52 @@ def test_every_type_of_real_numbers_is_played(build, dtype):
             env.reset(seed=3)
     mine, its = first.step(actions), second.step(actions.astype(dtype))
     np.testing.assert_array_equal(np.asarray(mine[1]), np.asarray(its[1]))
+
+
+SEEDS = {
+    "negative": (-1, r"-1"),
+    "a fraction": (3.5, r"3\.5"),
+    "a whole float": (3.0, r"3\.0"),
+    "NumPy's float": (np.float64(3.0), r"3\.0"),
+    "a bool": (True, "True"),
+    "NumPy's bool": (np.True_, "True"),
+    "text": ("12", "'12'"),
+    "bytes": (b"12", "b'12'"),
+    "an array of one": (np.array(3), r"array\(3\)"),
+    "a tensor": (torch.tensor(3), r"tensor\(3\)"),
+    "a set": ({3, 4}, r"\{3, 4\}"),
+    "not a number": (float("nan"), "nan"),
+    "endless": (2**2000, "bits"),
+}
+
+
+def where_rows_stand(env):
+    """The next number of every row's generator, none of which is moved."""
+    generators = env.unwrapped._rngs if getattr(env, "num_envs", 1) == E else [env.unwrapped.np_random]
+    return [copy.deepcopy(generator).random() for generator in generators]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("build", [single, vector, on_tensors])
+def test_seeds_are_refused_alike_everywhere_and_change_nothing(build, name, listed):
+    seed, word = SEEDS[name]
+    env = ready(build)
+    before, rows = where_rows_stand(env), build is not single
+    given, place = ([5, seed], r"seed\[1\]") if listed and rows else (seed, "seed")
+    with pytest.raises(ScenarioError, match=f"^{place} = .*{word}.*: use a whole number of at least 0"):
+        env.reset(seed=given)
+    assert where_rows_stand(env) == before
+
+
+@pytest.mark.parametrize("seed", [0, np.int64(7), np.uint8(7), 2**31, 2**128])
+@pytest.mark.parametrize("build", [vector, on_tensors])
+def test_seeds_that_the_single_environment_takes_seed_every_row(build, seed):
+    first, second = (single().reset(seed=int(seed) + row)[0] for row in range(E))
+    for given in (seed, [seed, int(seed) + 1], (seed, int(seed) + 1), np.array([seed, int(seed) + 1])):
+        observation = np.asarray(build().reset(seed=given)[0])
+        np.testing.assert_allclose(observation, [first, second], atol=1e-5)
+    np.testing.assert_array_equal(single().reset(seed=seed)[0], first)
 
 
 def test_rows_that_wait_for_their_reset_do_not_hide_a_wrong_type():

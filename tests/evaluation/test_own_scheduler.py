@@ -1,21 +1,37 @@
 """Schedulers of one's own while they play: what they may not do, and how their faults are told."""
 
+import dataclasses
+import hashlib
+import re
 import sys
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from collapipe_env import evaluate, register_scheduler
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import SchedulerError
 from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
+from collapipe_env.evaluation.leaderboard.season import Cell, present_season
+from collapipe_env.evaluation.leaderboard.submission import named_player
 from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.evaluation.tuning import play_candidate
+from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.scenario import load_scenario
+from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.state import SystemState
 
 SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 3}})
 SIZE = action_codec(SCENARIO).action_size
+SEED = 1_234_567
 
 
 class Own:
@@ -186,3 +202,93 @@ def test_asking_may_fail_too(monkeypatch) -> None:
         play(lambda *_: Shy())
     with pytest.raises(SchedulerError, match="cannot be built: RuntimeError: no reset here"):
         OwnScheduler("own:Name", python_code(lambda _: Shy(), Shy), SCENARIO)
+
+
+class Watcher:
+    """Keeps whatever it is given."""
+
+    name = "Watcher"
+    given: ClassVar[list] = []
+
+    def __init__(self, *given) -> None:
+        self._inner = make_scheduler("pipeline", given[0])
+        self.given.append(given)
+
+    def reset(self, *given) -> None:
+        self.given.append(given)
+
+    def act(self, observation, state):
+        self.given.append((observation, state))
+        return self._inner.act(observation, state)
+
+
+def whole_numbers(value) -> set[int]:
+    """Every whole number that something holds, in texts and generators, too."""
+    if isinstance(value, np.random.Generator):
+        return {value.bit_generator.seed_seq.entropy}
+    if isinstance(value, str):
+        return {int(digits) for digits in re.findall(r"\d+", value)}
+    if isinstance(value, int | float | np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype == object:
+            return {int(value)}
+        return {int(n) for n in np.unique(array).tolist() if np.isfinite(n) and n == int(n)}
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    elif dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return set().union(*map(whole_numbers, value)) if isinstance(value, Iterable) else set()
+
+
+def compared(folder) -> None:
+    evaluate([Watcher], SCENARIO, seeds=2, rounds=3)
+
+
+def tuned(folder) -> None:
+    play_candidate("watcher", SCENARIO, {}, SEED, 2, 3)
+
+
+def on_the_board(folder, split="dev") -> None:
+    season = dataclasses.replace(present_season(), test_salt_sha256=hashlib.sha256(b"pepper").hexdigest())
+    cell = Cell("static", "small")
+    plan = BoardPlan(season, split, named_player("watcher"), [cell], folder, {}, 2, 3, "pepper")
+    play_cells(plan, LocalExecutor(1), anchoring=False)
+
+
+def on_the_boards_test_split(folder) -> None:
+    on_the_board(folder, "test")
+
+
+def executed(folder) -> None:
+    rounds = PlannedRounds(SCENARIO, Watcher(SCENARIO), SEED)
+    rounds.next(), rounds.next()
+
+
+@pytest.mark.parametrize("play", [compared, tuned, on_the_board, on_the_boards_test_split, executed])
+def test_nothing_that_a_scheduler_receives_is_the_seed_of_its_episode(play, tmp_path, monkeypatch) -> None:
+    """Whoever knows it can play a copy of the episode beside it, and see what comes."""
+    begun, given, reset = [], [], CollaPipeVectorEnv.reset
+
+    def watched(env, *, seed=None, options=None):
+        found = reset(env, seed=seed, options=options)
+        begun.extend((seed + row, gain.tobytes()) for row, gain in enumerate(env.truth.uplink_gain))
+        return found
+
+    monkeypatch.setattr(Watcher, "given", given)
+    with monkeypatch.context() as patched:
+        patched.setattr(CollaPipeVectorEnv, "reset", watched)
+        patched.setattr(SCHEDULERS, "_added", {})
+        register_scheduler("watcher", Watcher)
+        play(tmp_path)
+    assert any(isinstance(part, SystemState) for call in given for part in call)
+    seeds, gains = map(set, zip(*begun, strict=True))
+    numbers = whole_numbers(given)
+    assert not numbers & seeds
+    twin = CollaPipeVectorEnv(1, SCENARIO, "surrogate")
+
+    def copies(seed) -> bool:
+        twin.reset(seed=seed)
+        return twin.truth.uplink_gain[0].tobytes() in gains
+
+    assert all(map(copies, seeds))
+    assert not any(copies(number) for number in numbers if number >= 0)

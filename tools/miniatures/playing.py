@@ -35,7 +35,7 @@ def mean_delays(
     rows = variants * episodes
     env = CollaPipeVectorEnv(rows, scenario, IdleLearner(rows), autoreset_mode="Disabled")
     observation, _ = env.reset(seed=list(range(first_seed, first_seed + episodes)) * variants)
-    scheduler.reset(0)
+    scheduler.reset()
     total = np.zeros(rows)
     for index in range(skipped + rounds):
         decision = scheduler.act(observation, env.state)

@@ -34,7 +34,9 @@ SALT_VARIABLE = "COLLAPIPE_LEADERBOARD_SALT"
 SALT_BYTES = 4096
 """Largest file of a salt."""
 SEEDS = 2**31
-"""Upper bound of the seeds, exclusive."""
+"""Upper bound of public seeds, exclusive."""
+SALTED_SEEDS = 2**128
+"""Upper bound of salted seeds, exclusive: too many to try, as whoever sees an episode begin could."""
 _REMEDY = "install the package again"
 
 
@@ -139,7 +141,7 @@ def salted_seeds(salt: str, cell: Cell, count: int) -> tuple[int, ...]:
         count: Number of seeds; ``i`` counts from 0.
     """
     texts = (f"{salt}|{cell.tier}|{cell.size}|{index}" for index in range(count))
-    return tuple(int(hashlib.sha256(text.encode()).hexdigest(), 16) % SEEDS for text in texts)
+    return tuple(int(hashlib.sha256(text.encode()).hexdigest(), 16) % SALTED_SEEDS for text in texts)
 
 
 def read_salt(file: Path | None) -> str | None:
