@@ -346,6 +346,25 @@ def chosen_learners(scenarios: Iterable[Scenario], *asked: str) -> list[str]:
     return [names[one] for one in asked]
 
 
+def say_data(scenarios: Iterable[Scenario]) -> None:
+    """Print a line about the user's own data of each scenario, for tasks that have one.
+
+    Raises:
+        DataError: If the data cannot be read.
+    """
+    lines = []
+    for scenario in scenarios:
+        if scenario.learning.dataset != "embedded":
+            from collapipe_env.tasks import get_task
+            from collapipe_env.tasks.base import task_spec
+
+            data_line = getattr(get_task(scenario.workload.task), "data_line", None)
+            if data_line is not None:
+                lines.append(f"{scenario.learning.dataset}: {data_line(task_spec(scenario))}")
+    for line in dict.fromkeys(lines):
+        print(line)
+
+
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of an agent's file.
 

@@ -23,6 +23,7 @@ from collapipe_env.cli.common import (
     record,
     require_schedulers,
     run_command,
+    say_data,
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
@@ -179,6 +180,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     (learner,) = chosen_learners(scenarios.values(), play.learner)
     play.check_samples(scenarios.values(), learner)
     play.check_models(scenarios.values(), learner)
+    say_data(scenarios.values())
     default = Path("runs") / f"compare-{'-'.join(map(folder_name, scenarios))}"
     run = RunDirectory(options.out or default)
     # Options that may differ between runs in a folder are not listed: their results are added.

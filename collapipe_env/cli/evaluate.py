@@ -24,6 +24,7 @@ from collapipe_env.cli.common import (
     record,
     require_schedulers,
     run_command,
+    say_data,
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
@@ -155,6 +156,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     (learner,) = chosen_learners([scenario], play.learner)
     play.check_samples([scenario], learner)
     play.check_models([scenario], learner)
+    say_data([scenario])
     run = RunDirectory(options.out or Path("runs") / f"evaluate-{folder_name(scenario.name)}")
     asked = {"kind": "evaluation", "scenario": scenario.to_dict(), "agent": agent}
     with started(run, command_line(program, given), asked, fresh=play.fresh) as continued:

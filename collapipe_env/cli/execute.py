@@ -24,6 +24,7 @@ from collapipe_env.cli.common import (
     record,
     require_within,
     run_command,
+    say_data,
     say_folder,
 )
 from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
@@ -228,6 +229,7 @@ def _run(
     )
     asked_for = (("--fault", options.fault), ("--kill", options.kill), ("--hang", options.hang))
     failures = [_failures(option, texts, scenario) for option, texts in asked_for]
+    say_data([scenario])
     default = Path("runs") / f"execute-{folder_name(scenario.name)}-{folder_name(options.scheduler)}"
     run = RunDirectory(options.out or default)
     asked = {"kind": "execution", "scenario": scenario.to_dict(), "scheduler": name, **_deciding(options)}

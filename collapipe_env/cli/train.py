@@ -16,6 +16,7 @@ from collapipe_env.cli.common import (
     given_options,
     record,
     run_command,
+    say_data,
     say_folder,
 )
 from collapipe_env.cli.playing import play_and_report
@@ -114,6 +115,7 @@ class Job:
     def run(self) -> None:
         """Do all remaining work, and print the folder."""
         options, run = self._options, self._run
+        say_data([self._scenario])
         if options.output.fresh:
             self._spare_the_agent()
         with started(

@@ -84,7 +84,9 @@ class LearningSpec:
             ``"hf:NAME"`` / ``"hf:NAME:CONFIG"`` for a data set of the Hugging Face hub (extra ``hub``).
         text_column: Header name or 0-based index of a table's text column; None detects it.
         label_column: Header name or 0-based index of the label column; None detects it.
-        languages: Source and target language of parallel text, the endings of its files; None detects them.
+        languages: Source and target language of parallel text, as the endings of its files or its columns
+            have them. None detects them: English is the source if it is one of the two, otherwise they are in
+            alphabetical order.
         checkpoint: Local folder of a checkpoint in Hugging Face format to start from, with ``proxy: off`` and
             its style (BERT, GPT-2; ``llama`` for Llama and Qwen2); None starts from random weights.
         evaluation_split: Held-out part that is evaluated: ``"test"`` for figures to report, ``"dev"`` to

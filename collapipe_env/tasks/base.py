@@ -35,7 +35,8 @@ class TaskSpec:
             set of the Hugging Face hub.
         text_column: Header name or 0-based index; None detects.
         label_column: Header name or 0-based index; None detects.
-        languages: Source and target language of parallel text, as the endings of its files; None detects.
+        languages: Source and target language of parallel text, as the endings of its files or its columns
+            have them; None detects.
         checkpoint: Local folder of a checkpoint whose tokeniser is used; None learns one.
         beam_size: Beams of the search that writes translations; 1 is greedy.
     """
@@ -175,7 +176,8 @@ class Task(Protocol):
     """A task of the federation. Implementations keep no state: one instance serves every learner.
 
     A task may also have ``constant_answer(spec, part)``: the share of the part ``"dev"`` or ``"test"`` for
-    which the best constant answer is right. Reports compare training with it.
+    which the best constant answer is right. Reports compare training with it. It may have
+    ``data_line(spec)``: a line about data of the user's own that every run prints.
 
     A task whose metrics follow from the probabilities of the targets has ``measure(outputs, targets)``, a
     figure for each sample, shape (samples,), instead of :meth:`predict`; :meth:`score` receives these

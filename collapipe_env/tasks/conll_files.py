@@ -6,6 +6,8 @@ Tabs separate a line's columns if it holds one, otherwise spaces do. Files may h
   equally many, since a word with a separator inside would otherwise shift the columns unnoticed
 - UTF-8 with or without byte order mark, any line ends, plain or gzip-compressed
 - blank lines, which may hold spaces and tabs, between sentences; ``-DOCSTART-`` lines do the same
+- comments before a sentence (``# id 17``, ``# text = ...``): lines that begin with ``#`` and a blank, and
+  have another number of columns than the words, or no tag; ``#`` with a tag is a word
 - words that are empty (a separator and a tag), a no-break space or other invisible characters: they stay
   words, so that words and tags stay aligned
 """
@@ -26,19 +28,20 @@ from collapipe_env.tasks.data_parts import PARTS, choose_named, held_out, move_u
 from collapipe_env.tasks.table_files import read_text
 from collapipe_env.typed_paths import why_unusable
 
-ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".tsv")
-"""Endings of column files; each may be followed by ``.gz``."""
+ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".bmes", ".bioes", ".tsv")
+"""Endings of column files, beside names of parts (``eng.train``); each may be followed by ``.gz``."""
 
 CONLL_NAMES = {"testa": "dev", "testb": "test"}
 """Part that each name of the CoNLL shared tasks stands for."""
 
-TAG_FORM = re.compile(r"O|[BIESLU]-\S+")
+TAG_FORM = re.compile(r"O|[BIESLUMW][-_]\S+")
 """Tags of the schemes in :mod:`collapipe_env.tasks.tagging_schemes`."""
 
 LEAST_TO_CUT = 10
 """Least sentences of a single file, so that no part of it is empty."""
 
 _DOCUMENT = "-DOCSTART-"
+_COMMENT = ("# ", "#\t")
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,9 @@ def load_column_splits(
     A single file is cut in file order: the first 80 % of its sentences (rounded down) are for training, those
     up to 90 % are the dev part, the rest is the test part. A folder has one file for each part, identified by
     its name (see :func:`~collapipe_env.tasks.data_parts.choose_named`; ``testa`` and ``testb`` are dev and
-    test). A dev or test part without a file is a fixed random tenth of the training sentences. Sentences with
-    a type of entity that would otherwise be missing in training always go there.
+    test), which may end in it (``eng.train``). A dev or test part without a file is a fixed random tenth of
+    the training sentences. Sentences with a type of entity that would otherwise be missing in training always
+    go there.
 
     Args:
         path: A file or a folder.
@@ -179,8 +183,11 @@ def read_column_file(
     Raises:
         DataError: If it cannot be read or is malformed; names the line.
     """
-    if not path.name.lower().removesuffix(".gz").endswith(ENDINGS):
-        raise DataError(f"{path}: unknown ending; use one of {', '.join(ENDINGS)}, with or without .gz")
+    if not _stem(path):
+        raise DataError(
+            f"{path}: unknown ending; use one of {', '.join(ENDINGS)}, .train, .testa or .testb, with or "
+            "without .gz"
+        )
     words: list[tuple[str, ...]] = []
     tags: list[tuple[str, ...]] = []
     lines: list[int] = []
@@ -195,14 +202,20 @@ def read_column_file(
             lines.append(after - len(sentence))
             sentence.clear()
 
+    # Spaces and tabs alone: str.strip would also remove a word that is a no-break space.
+    contents = [line.rstrip(" \t") for line in _text(path).split("\n")]
+    plain = (content for content in contents if not content.lstrip(" \t").startswith((_DOCUMENT, *_COMMENT)))
+    width = len(_cells(next(filter(None, plain), "")))
     number = 0
-    for number, line in enumerate(_text(path).split("\n"), 1):
-        # Spaces and tabs alone: str.strip would also remove a word that is a no-break space.
-        content = line.rstrip(" \t")
+    for number, content in enumerate(contents, 1):
         if not content or content.lstrip(" \t").startswith(_DOCUMENT):
             close(number)
             continue
         cells = _cells(content)
+        if not sentence and content.startswith(_COMMENT):
+            last = cells[-1 if tag_column is None else min(tag_column, len(cells) - 1)]
+            if len(cells) != (width or len(cells)) or not TAG_FORM.fullmatch(last):
+                continue
         if len(cells) < 2:
             raise DataError(
                 f"{path}:{number}: one column only ({content!r}); a line needs a word, a tab or space, and a "
@@ -225,8 +238,8 @@ def read_column_file(
         tag = cells[tag_index]
         if not TAG_FORM.fullmatch(tag) or not fits_a_line(tag):
             raise DataError(
-                f"{path}:{number}: tag {tag!r} is neither O nor like B-person or I-person (prefixes B, I, E, "
-                "S, L, U); correct it, or set label_column to the tags' column"
+                f"{path}:{number}: tag {tag!r} is neither O nor like B-person or I_person (prefixes B, I, E, "
+                "S, L, U, M, W); correct it, or set label_column to the tags' column"
             )
         sentence.append((cells[word_index], tag))
     close(number + 1)
@@ -263,11 +276,18 @@ def _files(folder: Path) -> dict[str, Path]:
     """Return the column file of each part that has one."""
     names: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
-        stem, ending = os.path.splitext(file.name.lower().removesuffix(".gz"))
-        if ending in ENDINGS and file.is_file():
-            for theirs, ours in CONLL_NAMES.items():
-                stem = stem.replace(theirs, ours)
+        stem = _stem(file)
+        if stem and file.is_file():
             if stem in names and part_of(stem):
                 raise DataError(f"{folder}: both {names[stem].name} and {file.name}; keep one of them")
             names[stem] = file
     return {part: names[stem] for part, stem in choose_named(list(names), str(folder)).items()}
+
+
+def _stem(file: Path) -> str:
+    """Return the name of a column file without ending, in the package's words; empty for another file."""
+    name = file.name.lower().removesuffix(".gz")
+    for theirs, ours in CONLL_NAMES.items():
+        name = name.replace(theirs, ours)
+    stem, ending = os.path.splitext(name)
+    return stem if ending in ENDINGS else name if part_of(ending) else ""

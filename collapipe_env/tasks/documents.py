@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.errors import DataError, nearest_name, shown
-from collapipe_env.files import parse_json
 from collapipe_env.tasks.data_parts import choose_named, held_out
-from collapipe_env.tasks.table_files import read_text, require_short_words
+from collapipe_env.tasks.table_files import ROW_ENDINGS, json_rows, read_text, require_sound
 from collapipe_env.typed_paths import why_unusable
 
 TEXT_ENDINGS = (".txt", ".md", ".rst")
 """Endings of plain text files; each may be followed by ``.gz``."""
-ROW_ENDINGS = (".jsonl", ".ndjson")
-"""Endings of files with a JSON object a line; each may be followed by ``.gz``."""
 TEXT_FIELD = "text"
 """Field of the text by default."""
 KIND_FIELD = "source"
@@ -139,16 +136,11 @@ def _read(path: Path, text: Field, kind: Field, *, whole: bool) -> Documents:
 
 
 def _rows(path: Path, text: Field, kind: Field) -> Documents:
-    """Read JSON lines; blank ones are skipped."""
+    """Read JSON lines."""
     name, kind_name = TEXT_FIELD if text is None else str(text), KIND_FIELD if kind is None else str(kind)
     texts: list[str] = []
     kinds: list[str | None] = []
-    # Not splitlines, which would also cut at Unicode separators within a string.
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        row = _object(place, line)
+    for place, row in json_rows(path):
         texts.append(checked_text(place, _entry(place, row, name, "text_column")))
         if kind is not None:
             _entry(place, row, kind_name, "label_column")
@@ -174,24 +166,8 @@ def checked_text(place: str, value: Any) -> str:
     document = value.replace("\r\n", "\n").replace("\r", "\n").strip()
     if not document:
         raise DataError(f"{place}: the text is empty; fill it in or drop the line")
-    try:
-        document.encode()
-    except UnicodeEncodeError:
-        raise DataError(
-            f"{place}: the text is not valid Unicode (it has a lone surrogate); correct it or drop the line"
-        ) from None
-    require_short_words(place, document)
+    require_sound(place, document)
     return document
-
-
-def _object(place: str, line: str) -> dict[str, Any]:
-    try:
-        row = parse_json(line.encode())
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON ({error}); write one object a line") from None
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: {shown(row)} where an object is expected; write one object a line")
-    return row
 
 
 def _entry(place: str, row: Mapping[str, Any], name: str, option: str) -> Any:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, nearest_name, reason, shortened
+from collapipe_env.errors import DataError, reason, shortened
 from collapipe_env.tasks.conll_files import TAG_FORM, TaggedSentences, complete_sentences
-from collapipe_env.tasks.data_parts import choose_named, held_out
+from collapipe_env.tasks.data_parts import choose_named
 from collapipe_env.tasks.documents import KIND_FIELD, TEXT_FIELD, Documents, checked_text, with_held_out
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_parts
-from collapipe_env.tasks.parallel_text import Pairs
+from collapipe_env.tasks.parallel_text import Pairs, pairs_of_tables
 from collapipe_env.tasks.table_files import Table
 
 PREFIX = "hf:"
@@ -120,19 +120,13 @@ def labelled_texts_of(
         place = f"{source} {name}"
         columns = {column: _cells(data, column) for column in data.column_names}
         usable = {column: cells for column, cells in columns.items() if cells is not None}
-        if len(usable) < 2:
+        if len(usable) < 2 and part == "train":
             raise DataError(f"{place}: no columns of text and label among {_listed(data)}; choose another")
         label_name = _column_name(data, label)
         if label_name is None:
             classes = [column for column in usable if _class_names(data.features[column])]
             label_name = classes[0] if len(classes) == 1 else None
-        if part != "train" and label_name in usable and not any(usable[label_name]):
-            continue
-        rows = [list(row) for row in zip(*usable.values(), strict=True)]
-        if not rows:
-            raise DataError(f"{place}: no rows; choose another data set")
-        places = [f"{place} row {i}" for i in range(len(rows))]
-        tables[part] = Table(place, rows, places, list(usable))
+        tables[part] = _table(place, usable)
         if part == "train":
             text, label = _column_name(data, text), label_name
     return labelled_parts(tables, source, text, label)
@@ -147,54 +141,25 @@ def pairs_of(
         splits: Splits from :func:`fetch`.
         source: Name of the data set, for errors.
         languages: Source and target: languages of the translations, or names of two columns. None takes the
-            only two: English (``en``) is the source if it is one of them, otherwise they are in alphabetical
-            order.
+            only two; see :func:`collapipe_env.tasks.parallel_text.direction`.
 
     Raises:
         DataError: If columns do not fit or a text is empty.
     """
     from datasets import Translation
 
-    parts = {}
+    tables = {}
     for part, (name, data) in _parts(splits, source).items():
-        place = f"{source} {name}"
-        nested = {
-            column: list(feature.languages if isinstance(feature, Translation) else feature)
-            for column, feature in data.features.items()
-            if isinstance(feature, Translation | dict)
-        }
-        strings = [column for column, feature in data.features.items() if _is_text(feature)]
-        column, names = next(iter(nested.items())) if nested else (None, strings)
-        if languages is None and len(names) != 2:
-            raise DataError(
-                f"{place}: {len(names)} languages or columns of text ({', '.join(names)}) where two are "
-                "expected; set languages to the source and the target"
-            )
-        first, second = languages or sorted(names, key=lambda language: (language != "en", language))
-        for language in (first, second):
-            if language not in names:
-                raise DataError(
-                    f"{place}: no texts in {language!r} (languages); {nearest_name(language, names)}"
-                )
-        sides: list[list[str]]
-        if column is None:
-            sides = [list(data[first]), list(data[second])]
-        else:
-            rows = list(data[column])
-            sides = [[row[language] for row in rows] for language in (first, second)]
-        texts = [[(text or "").strip() for text in side] for side in sides]
-        for language, side in zip((first, second), texts, strict=True):
-            if "" in side:
-                raise DataError(
-                    f"{place} row {side.index('')}: the text in {language!r} is empty; save a "
-                    "copy without this row and give its folder"
-                )
-        if not texts[0]:
-            raise DataError(f"{place}: no rows; choose another data set")
-        parts[part] = Pairs(tuple(texts[0]), tuple(texts[1]))
-    chosen = held_out(len(parts["train"]), _missing(parts), source)
-    parts |= {part: parts["train"].subset(indices) for part, indices in chosen.items()}
-    return parts["train"], parts["dev"], parts["test"]
+        columns = {column: data[column] for column, feature in data.features.items() if _is_text(feature)}
+        for column, feature in data.features.items():
+            if isinstance(feature, Translation | dict):
+                sides = feature.languages if isinstance(feature, Translation) else feature
+                rows = list(data[column])
+                columns = {side: [row[side] for row in rows] for side in sides}
+                break
+        texts = {column: [text or "" for text in side] for column, side in columns.items()}
+        tables[part] = _table(f"{source} {name}", texts)
+    return pairs_of_tables(tables, source, languages)
 
 
 def tagged_sentences_of(
@@ -298,8 +263,12 @@ def _parts(splits: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]
     return {part: (name, splits[name]) for part, name in named.items()}
 
 
-def _missing(parts: Mapping[str, object]) -> list[str]:
-    return [part for part in ("dev", "test") if part not in parts]
+def _table(place: str, columns: Mapping[str, list[str]]) -> Table:
+    """Return the table of a split's columns."""
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    if not rows:
+        raise DataError(f"{place}: no rows of text; choose another data set")
+    return Table(place, rows, [f"{place} row {i}" for i in range(len(rows))], list(columns))
 
 
 def _cells(data: Any, column: str) -> list[str] | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from collapipe_env.errors import DataError, fits_a_line, nearest_name, shown
-from collapipe_env.tasks.data_parts import choose_named, held_out
-from collapipe_env.tasks.table_files import Table, read_table, table_ending
+from collapipe_env.tasks.data_parts import held_out
+from collapipe_env.tasks.table_files import Table, read_table, read_tables, tables_in
 from collapipe_env.typed_paths import why_unusable
 
 TEXT_NAMES = frozenset(
@@ -19,11 +20,13 @@ TEXT_NAMES = frozenset(
 )
 """Header names that mark a text column."""
 LABEL_NAMES = frozenset(
-    ("label", "class", "category", "sentiment", "target", "polarity", "rating", "topic", "intent")
+    ("label", "labels", "class", "category", "sentiment", "target", "polarity", "rating", "topic", "intent")
 )
 """Header names that mark a label column."""
 MAX_CLASSES = 200
 """A column with more distinct values is not a class label."""
+UNLABELLED = frozenset(("", "-1"))
+"""Labels of a held-out part that has none, where training lacks them, too."""
 NAME_WORDS = 2
 """Most words in a column's name; a first line with a longer text is no header."""
 
@@ -82,7 +85,8 @@ def load_splits(
     In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
     without a training part must hold a single table. Each missing part (all of them, for a single file) is a
     tenth of the training samples, by a fixed random choice that gives every part its share of every class
-    (see :func:`collapipe_env.tasks.data_parts.held_out`).
+    (see :func:`collapipe_env.tasks.data_parts.held_out`). A dev or test part without labels, as public
+    benchmarks have, counts as missing, with a warning.
 
     Args:
         path: The file or the folder.
@@ -97,22 +101,13 @@ def load_splits(
         DataError: If something is missing or malformed.
     """
     if path.is_dir():
-        files = _table_files(path)
-        named = choose_named(list(files), str(path))
-        tables = {part: read_table(files[name]) for part, name in named.items()}
-        if "train" not in tables:
-            sole = [file for file in files.values() if table_ending(file) != ".txt"]
-            if len(sole) != 1:
-                raise DataError(
-                    f"{path}: no train.tsv or train.csv in this folder, and {len(sole)} tables where a "
-                    "single one could be split; add a training file or name a file"
-                )
-            tables = {"train": read_table(sole[0])}
+        tables = read_tables(tables_in(path), path)
     elif path.is_file():
         tables = {"train": read_table(path)}
     else:
         raise DataError(
-            f"{path}: {why_unusable(path)}; give the path of a TSV or CSV file or of a folder of them"
+            f"{path}: {why_unusable(path)}; give the path of a TSV, CSV or JSON lines file or of a folder of "
+            "them"
         )
     return labelled_parts(tables, str(path), text, label)
 
@@ -138,14 +133,18 @@ def labelled_parts(
             f"{tables['train'].source}: every label is {train.labels[0]!r}, so there is nothing to learn; "
             "add samples of another class, or name the right label_column"
         )
-    parts = {
-        part: labelled_texts(tables[part], text, label, columns)[0]
-        for part in ("dev", "test")
-        if part in tables
-    }
     known = set(train.labels)
-    for part in parts.values():
-        for name, place in zip(part.labels, part.places, strict=True):
+    parts: dict[str, LabelledTexts] = {}
+    for part in ("dev", "test"):
+        if part in tables and _without_labels(tables[part], columns, text, label, known):
+            warnings.warn(
+                f"{tables[part].source} has no labels, so a tenth of the training part is the {part} part",
+                stacklevel=2,
+            )
+        elif part in tables:
+            parts[part] = labelled_texts(tables[part], text, label, columns)[0]
+    for found in parts.values():
+        for name, place in zip(found.labels, found.places, strict=True):
             if name not in known:
                 raise DataError(
                     f"{place}: label {name!r} never occurs in training; add it there or drop the line"
@@ -179,11 +178,12 @@ def labelled_texts(
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    header, rows, places = table.header, table.rows, table.places
-    if header is None and _has_header(rows[0], text, label):
-        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
-        if not rows:
-            raise DataError(f"{table.source}: a header and no samples; add at least three lines")
+    if len(table.rows[0]) < 2:
+        raise DataError(
+            f"{table.places[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv), "
+            "or add the labels if there are none"
+        )
+    header, rows, places = _cut_header(table, text, label)
     if like is not None and like.count == len(rows[0]) and header in (None, like.header):
         columns = like
     else:
@@ -213,17 +213,43 @@ def labelled_texts(
     return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 
 
-def _table_files(folder: Path) -> dict[str, Path]:
-    """Return the table files of a folder by their names without ending."""
-    files: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        ending = table_ending(file)
-        if ending and file.is_file():
-            stem = file.name.lower().removesuffix(".gz").removesuffix(ending)
-            if stem in files:
-                raise DataError(f"{folder}: both {files[stem].name} and {file.name} exist; keep one")
-            files[stem] = file
-    return files
+def _without_labels(table: Table, like: Columns, text: Column, label: Column, known: Collection[str]) -> bool:
+    """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
+
+    Args:
+        table: The table.
+        like: Columns of the training part.
+        text: Requested text column.
+        label: Requested label column.
+        known: Labels of the training part.
+    """
+    if len(table.rows[0]) < 2:
+        return True
+    header, rows, _ = _cut_header(table, text, label)
+    column = like.label
+    if header not in (None, like.header):
+        names = [name.lower() for name in header or ()]
+        theirs = [name.lower() for name in like.header or ()]
+        usual = [*theirs[like.label : like.label + 1], *sorted(LABEL_NAMES)]
+        label_name = next((name for name in usual if name in names), None)
+        if label_name is None:
+            return any(name in names for name in (*TEXT_NAMES, *(theirs[i] for i in like.text if theirs)))
+        column = names.index(label_name)
+    elif len(rows[0]) != like.count:
+        return False
+    return {row[column].strip() for row in rows} <= UNLABELLED - set(known)
+
+
+def _cut_header(
+    table: Table, text: Column, label: Column
+) -> tuple[list[str] | None, list[list[str]], list[str]]:
+    """Return the header of a table, if it has one, and the other rows with their places."""
+    header, rows, places = table.header, table.rows, table.places
+    if header is None and _has_header(rows[0], text, label):
+        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
+        if not rows:
+            raise DataError(f"{table.source}: a header and no samples; add at least three lines")
+    return header, rows, places
 
 
 def _column_list(asked: str | int) -> list[str | int]:

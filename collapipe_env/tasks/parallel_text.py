@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.errors import DataError
-from collapipe_env.tasks.data_parts import choose_named, held_out
-from collapipe_env.tasks.table_files import read_text
+from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.tasks.data_parts import held_out
+from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text, table_ending, tables_in
 from collapipe_env.typed_paths import why_unusable
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 """Names of the development part, in order of preference."""
-TABLE_ENDINGS = (".tsv", ".tsv.gz")
-"""Endings of a file that holds both languages."""
-HEADERS = (("source", "target"), ("src", "tgt"))
-"""Usual first lines of such a file."""
+TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".ndjson")
+"""Endings of a file that holds both languages; each may be followed by ``.gz``."""
+LANGUAGE_NAMES = """
+    ar ara arabic; bg bul bulgarian; cs ces cze czech; da dan danish; de deu ger german deutsch;
+    el ell gre greek; en eng english; es spa esp spanish; et est estonian; fi fin finnish; fr fra fre french;
+    he heb hebrew; hi hin hindi; hr hrv croatian; hu hun hungarian; it ita italian; ja jpn japanese;
+    ko kor korean; lt lit lithuanian; lv lav latvian; nl nld dut dutch; pl pol polish; pt por portuguese;
+    ro ron rum romanian; ru rus russian; sk slk slo slovak; sl slv slovenian; sv swe swedish;
+    tr tur turkish; uk ukr ukrainian; vi vie vietnamese; zh zho chi chinese;
+    source src; target tgt trg
+"""
+"""ISO 639 codes and English names of common languages, shortest code first, and names of the two sides."""
+
+_SIDES = ("source", "target")
+_LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";")) for name in names}
 
 
 @dataclass(frozen=True)
@@ -28,10 +40,12 @@ class Pairs:
     Attributes:
         sources: Sentences.
         targets: As many translations.
+        languages: Source and target language, as far as files or columns name them.
     """
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
+    languages: tuple[str, str] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -39,24 +53,83 @@ class Pairs:
 
     def subset(self, indices: np.ndarray) -> Pairs:
         """Return the pairs at ``indices``, in that order."""
-        return Pairs(tuple(self.sources[i] for i in indices), tuple(self.targets[i] for i in indices))
+        return Pairs(
+            tuple(self.sources[i] for i in indices), tuple(self.targets[i] for i in indices), self.languages
+        )
+
+
+def language_of(name: str) -> str:
+    """Return the language that the ending of a file or the name of a column stands for.
+
+    It is the last part of the ending, in lower case, up to an underscore or hyphen: ``en`` for ``en``,
+    ``eng``, ``English``, ``tok.en``, ``tags.en-de.en``, ``en_US`` and ``EN.txt``.
+
+    Args:
+        name: The ending or the name.
+    """
+    last = name.strip().lower().removesuffix(".txt").rpartition(".")[2]
+    word = re.split("[_-]", last)[0]
+    return _LANGUAGES.get(word, word)
+
+
+def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, kind: str) -> tuple[str, str]:
+    """Return the names of the source and of the target side.
+
+    English is the source if it is one of two languages; otherwise they are in alphabetical order.
+
+    Args:
+        names: Endings of files or names of columns. Of more than two, the two that name languages count,
+            otherwise source and target.
+        asked: Source and target as requested, each one of the names or a language that one of them stands
+            for.
+        source: Name of the data set, for errors.
+        kind: The kind of the names, for errors.
+
+    Raises:
+        DataError: If a requested one is missing, or nothing is requested and there are not two.
+    """
+    if asked is not None:
+        chosen: list[str] = []
+        for one in asked:
+            found = [name for name in names if name == one] or [
+                name for name in names if language_of(name) == language_of(one)
+            ]
+            if len(found) != 1:
+                raise DataError(
+                    f"{source}: {'several' if found else 'no'} {kind} for {one!r} (languages); "
+                    f"{nearest_name(one, list(names))}"
+                )
+            chosen += found
+        return chosen[0], chosen[1]
+    known = [name for name in names if language_of(name) in _LANGUAGES]
+    sides = [name for name in known if language_of(name) in _SIDES]
+    spoken = [name for name in known if name not in sides]
+    two = next((found for found in (spoken, sides) if len(found) == 2), list(names))
+    if len(two) != 2:
+        raise DataError(
+            f"{source}: {len(names)} {kind} ({', '.join(names)}) where two are expected; set languages to "
+            "the source and the target"
+        )
+    first, second = sorted(two, key=lambda name: (language_of(name) != "en", language_of(name), name))
+    return first, second
 
 
 def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
     """Read the training, development and test pairs of a folder or of a table.
 
-    A folder holds two files for each part, with one sentence a line, whose endings are the languages:
-    ``train.en`` and ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their long forms); and
-    ``test``, otherwise the first name that begins with ``test``. Without these, it holds a table for each
-    part (``train.tsv``, ``dev.tsv``, ``test.tsv``; see :func:`collapipe_env.tasks.data_parts.choose_named`),
-    or a single table. A table is a ``.tsv`` file whose lines hold sentence, tab, translation, unless a header
-    ``source``/``target``, ``src``/``tgt`` or of ``languages`` says otherwise. All files may be gzipped
-    (``.gz``). A missing part is taken from the training pairs by a fixed permutation.
+    A folder holds two files for each part, with one sentence a line, whose endings are the languages (see
+    :func:`language_of`): ``train.en`` and ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their
+    long forms); and ``test``, otherwise the first name that begins with ``test``. Without these, it holds a
+    table for each part (``train.tsv``, ``dev.csv``, ``test.jsonl``; see
+    :func:`collapipe_env.tasks.data_parts.choose_named`), or a single table. The columns of a table are named
+    by languages, ``source`` and ``target``, or ``src`` and ``tgt``; without such a header they are the
+    sentence and its translation. All files may be gzipped (``.gz``). A missing part is taken from the
+    training pairs by a fixed permutation.
 
     Args:
         path: The folder or the file.
-        languages: Endings of source and target files. None takes the only two: English is the source if it is
-            one of them, otherwise they are in alphabetical order.
+        languages: Source and target, as the endings of files or the names of columns have them. None takes
+            the only two; see :func:`direction`.
 
     Returns:
         Training, development and test pairs, at least one each.
@@ -65,21 +138,26 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
         DataError: If something is missing or malformed.
     """
     if path.is_dir():
-        tables = {} if _line_files(path) else _tables(path)
-        if tables:
-            return _with_held_out(path, *_read_tables(tables, languages))
-        source, target = languages or _languages(path)
-        train = _read_part(path, "train", source, target)
+        files = {} if _line_files(path) else tables_in(path, TABLE_ENDINGS)
+        if files:
+            return pairs_of_tables(read_tables(files, path), str(path), languages)
+        source, target = _sides(path, languages)
+        parts = {"train": _read_part(path, "train", source, target)}
         dev_name = next((name for name in DEV_NAMES if _has_part(path, name, source, target)), None)
-        test_name = _test_name(path, source, target)
-        dev = None if dev_name is None else _read_part(path, dev_name, source, target)
-        test = None if test_name is None else _read_part(path, test_name, source, target)
-        return _with_held_out(path, train, dev, test)
+        for part, name in (("dev", dev_name), ("test", _test_name(path, source, target))):
+            if name is not None:
+                parts[part] = _read_part(path, name, source, target)
+        return _with_held_out(str(path), parts)
     if path.is_file():
-        return _with_held_out(path, read_table(path, languages), None, None)
+        if table_ending(path) not in TABLE_ENDINGS:
+            raise DataError(
+                f"{path}: a single file of pairs must end in {', '.join(TABLE_ENDINGS)}, with or without "
+                ".gz; name it so, or give a folder with train.LANGUAGE files"
+            )
+        return pairs_of_tables({"train": read_table(path)}, str(path), languages)
     raise DataError(
-        f"{path}: {why_unusable(path)}; give a folder with train.LANGUAGE files or train.tsv, or a .tsv "
-        "file of pairs"
+        f"{path}: {why_unusable(path)}; give a folder with train.LANGUAGE files or a table of pairs "
+        "(train.tsv), or the table"
     )
 
 
@@ -110,110 +188,89 @@ def read_files(source: Path, target: Path) -> Pairs:
             f"{longer}:{min(counts) + 1}: no line of {shorter.name} pairs with it ({longer.name} has "
             f"{max(counts)} lines, {shorter.name} {min(counts)}); give both equally many"
         )
-    return _pairs(source, pairs)
-
-
-def read_table(path: Path, languages: tuple[str, str] | None = None) -> Pairs:
-    """Read pairs from one file of tab-separated columns, never quoted; blank lines are skipped.
-
-    Args:
-        path: A file that ends in .tsv or .tsv.gz.
-        languages: Names of the source and the target column, if its header has them.
-
-    Raises:
-        DataError: If it cannot be read, or a line has a wrong number of columns or a blank sentence or
-            translation.
-    """
-    return _read_table(path, languages, _Columns())[0]
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Indices of the columns of a table that are read, and the number of all its columns."""
-
-    source: int = 0
-    target: int = 1
-    count: int = 2
-
-
-def _read_table(path: Path, languages: tuple[str, str] | None, columns: _Columns) -> tuple[Pairs, _Columns]:
-    """Read as :func:`read_table`, with columns for a table without header; also return the columns."""
-    if not path.name.lower().endswith(TABLE_ENDINGS):
-        raise DataError(
-            f"{path}: a single file of pairs must end in {' or '.join(TABLE_ENDINGS)}; name it so, or give "
-            "a folder with train.LANGUAGE files"
-        )
-    rows = [
-        (number, [cell.strip() for cell in line.split("\t")])
-        for number, line in enumerate(_lines(path, strip=False), start=1)
-        if line.strip()
-    ]
-    if rows:
-        header = [cell.lower() for cell in rows[0][1]]
-        known = HEADERS if languages is None else ((languages[0].lower(), languages[1].lower()), *HEADERS)
-        for source, target in known:
-            if {source, target} <= set(header):
-                columns = _Columns(header.index(source), header.index(target), len(header))
-                rows = rows[1:]
-                break
-    pairs: list[tuple[str, str]] = []
-    for number, cells in rows:
-        if len(cells) != columns.count:
-            raise DataError(
-                f"{path}:{number}: {len(cells)} columns where {columns.count} are expected; write sentence, "
-                "tab, translation, or add a header line source<tab>target"
-            )
-        sentence, translation = cells[columns.source], cells[columns.target]
-        if not sentence or not translation:
-            side = "translation" if sentence else "sentence"
-            raise DataError(f"{path}:{number}: the {side} is blank; fill it in or drop the line")
-        pairs.append((sentence, translation))
-    return _pairs(path, pairs), columns
-
-
-def _tables(folder: Path) -> dict[str, Path]:
-    """Return the tables of a folder by part; a single one is for training, whatever its name."""
-    files: dict[str, Path] = {}
-    for name in _names(folder):
-        if name.lower().endswith(TABLE_ENDINGS[0]) and (file := _file(folder, name)) is not None:
-            files[name[: -len(TABLE_ENDINGS[0])]] = file
-    named = {part: files[stem] for part, stem in choose_named(list(files), str(folder)).items()}
-    if files and "train" not in named:
-        if len(files) > 1:
-            raise DataError(
-                f"{folder}: no train.tsv in this folder, and {len(files)} tables where a single one could be "
-                "split; add it or name a file"
-            )
-        named = {"train": next(iter(files.values()))}
-    return named
-
-
-def _read_tables(
-    tables: Mapping[str, Path], languages: tuple[str, str] | None
-) -> tuple[Pairs, Pairs | None, Pairs | None]:
-    """Read the table of each part; one without header has the training table's columns."""
-    train, columns = _read_table(tables["train"], languages, _Columns())
-    dev, test = (
-        _read_table(tables[part], languages, columns)[0] if part in tables else None
-        for part in ("dev", "test")
-    )
-    return train, dev, test
-
-
-def _pairs(path: Path, pairs: list[tuple[str, str]]) -> Pairs:
     if not pairs:
-        raise DataError(f"{path}: no pair of sentences in it; it needs one a line")
+        raise DataError(f"{source}: no pair of sentences in it; it needs one a line")
     sources, targets = zip(*pairs, strict=True)
     return Pairs(sources, targets)
 
 
-def _lines(path: Path, *, strip: bool = True) -> list[str]:
+def pairs_of_tables(
+    tables: Mapping[str, Table], source: str, languages: tuple[str, str] | None = None
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Return the pairs of a data set's tables; see :func:`load_parallel`.
+
+    Args:
+        tables: Table of the training part (``"train"``) and possibly of ``"dev"`` and ``"test"``. One without
+            header has the training table's columns.
+        source: Name of the data set, for errors.
+        languages: Names of the source and the target column, or their languages; None detects them.
+
+    Raises:
+        DataError: If a table has no such columns, or an empty sentence or translation.
+    """
+    train, columns = _pairs_of(tables["train"], languages, None)
+    parts = {"train": train}
+    parts |= {part: _pairs_of(tables[part], languages, columns)[0] for part in tables if part != "train"}
+    return _with_held_out(source, parts)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Indices of the columns of a table that are read, their languages, and the number of all its columns."""
+
+    source: int = 0
+    target: int = 1
+    count: int = 2
+    languages: tuple[str, str] | None = None
+
+
+def _pairs_of(
+    table: Table, languages: tuple[str, str] | None, like: _Columns | None
+) -> tuple[Pairs, _Columns]:
+    """Return the pairs of a table, which without header has the columns ``like`` another, and its columns."""
+    header, rows, places = table.header, table.rows, table.places
+    if header is None and _is_header(rows[0], languages):
+        header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
+    columns = like or _Columns()
+    if header is not None:
+        one, other = direction(header, languages, table.source, "languages or columns of text")
+        named = (language_of(one), language_of(other))
+        columns = _Columns(header.index(one), header.index(other), len(header), named)
+    elif languages is not None and like is None:
+        raise DataError(
+            f"{places[0]}: no columns named {languages[0]} and {languages[1]} (languages); add a first line "
+            "with these names, or leave languages empty"
+        )
+    elif len(rows[0]) != columns.count:
+        raise DataError(
+            f"{places[0]}: {len(rows[0])} columns where {columns.count} are expected; write sentence, tab, "
+            "translation, or add a header line source<tab>target"
+        )
+    sides = [[row[i].strip() for row in rows] for i in (columns.source, columns.target)]
+    for name, side in zip(columns.languages or ("sentence", "translation"), sides, strict=True):
+        if "" in side:
+            raise DataError(
+                f"{places[side.index('')]}: the text in {name!r} is empty; fill it in, or leave out this pair"
+            )
+    if not rows:
+        raise DataError(f"{table.source}: no pair of sentences in it; it needs one a line")
+    return Pairs(tuple(sides[0]), tuple(sides[1]), columns.languages), columns
+
+
+def _is_header(cells: Sequence[str], languages: tuple[str, str] | None) -> bool:
+    """Whether a first line names two languages, which no pair of sentences does, or those requested."""
+    names = {language_of(cell) for cell in cells if len(cell.split()) == 1}
+    asked = {language_of(one) for one in languages or ()}
+    return len(names & _LANGUAGES.keys()) > 1 or (bool(asked) and asked <= names)
+
+
+def _lines(path: Path) -> list[str]:
     """Return the lines of a plain or gzipped UTF-8 file without blank ones at the end."""
     # Not splitlines, which would also cut at form feeds and Unicode separators within a sentence.
     lines = read_text(path).replace("\r\n", "\n").split("\n")
     while lines and not lines[-1].strip():
         del lines[-1]
-    return [line.strip() for line in lines] if strip else lines
+    return [line.strip() for line in lines]
 
 
 def _names(folder: Path) -> list[str]:
@@ -231,25 +288,19 @@ def _file(folder: Path, name: str) -> Path | None:
 
 def _line_files(folder: Path) -> list[str]:
     """Return the endings of the training files that are not tables."""
-    endings = [name.removeprefix("train.") for name in _names(folder) if name.startswith("train.")]
-    return [ending for ending in endings if not f".{ending}".lower().endswith(TABLE_ENDINGS[0])]
+    names = [name for name in _names(folder) if name.startswith("train.")]
+    return [name.removeprefix("train.") for name in names if table_ending(Path(name)) not in TABLE_ENDINGS]
 
 
-def _languages(folder: Path) -> tuple[str, str]:
+def _sides(folder: Path, languages: tuple[str, str] | None) -> tuple[str, str]:
     """Return the endings of the two training files."""
     endings = _line_files(folder)
-    if len(endings) != 2:
+    if len(endings) < 2:
         found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if endings else "")
         raise DataError(
-            f"{folder}: {found} where two are expected; "
-            + (
-                "set languages to the source and the target"
-                if endings[2:]
-                else "add train.en and train.de, or a train.tsv of pairs"
-            )
+            f"{folder}: {found} where two are expected; add train.en and train.de, or a train.tsv of pairs"
         )
-    source, target = sorted(endings, key=lambda ending: (ending != "en", ending))
-    return source, target
+    return direction(endings, languages, str(folder), "files train.LANGUAGE")
 
 
 def _has_part(folder: Path, name: str, source: str, target: str) -> bool:
@@ -278,14 +329,12 @@ def _read_part(folder: Path, name: str, source: str, target: str) -> Pairs:
             if file is None
         )
         raise DataError(f"{folder}: no {missing} (nor with .gz); add it or correct languages")
-    return read_files(files[0], files[1])
+    return replace(read_files(files[0], files[1]), languages=(language_of(source), language_of(target)))
 
 
-def _with_held_out(
-    path: Path, train: Pairs, dev: Pairs | None, test: Pairs | None
-) -> tuple[Pairs, Pairs, Pairs]:
+def _with_held_out(source: str, parts: Mapping[str, Pairs]) -> tuple[Pairs, Pairs, Pairs]:
     """Fill missing parts from the training pairs."""
-    found = {"dev": dev, "test": test}
-    chosen = held_out(len(train), [name for name, part in found.items() if part is None], str(path))
-    parts = {name: train.subset(indices) for name, indices in chosen.items()}
-    return parts["train"], dev or parts["dev"], test or parts["test"]
+    missing = [part for part in ("dev", "test") if part not in parts]
+    chosen = held_out(len(parts["train"]), missing, source)
+    found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
+    return found["train"], found["dev"], found["test"]

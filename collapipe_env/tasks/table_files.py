@@ -1,4 +1,4 @@
-"""Rows of local TSV and CSV files, plain or gzip-compressed; every error names the file and the line."""
+"""Rows of local TSV, CSV and JSON lines files, plain or gzip-compressed; errors name file and line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ import re
 import string
 import unicodedata
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from collapipe_env.errors import DataError
-from collapipe_env.files import read_gzip, read_regular
+from collapipe_env.errors import DataError, shown
+from collapipe_env.files import parse_json, read_gzip, read_regular
+from collapipe_env.tasks.data_parts import choose_named
 
-ENDINGS = (".tsv", ".csv", ".txt")
+ROW_ENDINGS = (".jsonl", ".ndjson")
+"""Endings of files with a JSON object a line; each may be followed by ``.gz``."""
+ENDINGS = (".tsv", ".csv", ".txt", *ROW_ENDINGS)
 """Endings of table files; each may be followed by ``.gz``. A .txt file is read as .tsv."""
+SEPARATORS = ",;\t"
+"""Separators of CSV files; the first one counts that gives every line equally many columns, at least two."""
 
 LARGEST = 8 * 1024**3
 """Most bytes of a data file, compressed or not."""
@@ -31,6 +38,12 @@ their square."""
 # letter the n belongs to the word that follows: "gave\no sign" has a backslash alone.
 _LINE_BREAK = re.compile(r"(?:\\n)+(?![a-z])|\\+")
 
+# Excel's own first line of a CSV file.
+_EXCEL = re.compile(r'"?sep=([^"\n])"?(?=\n|$)', re.IGNORECASE)
+
+_NESTED = "translation"
+"""Field of JSON lines whose own fields are columns, as the Hugging Face hub writes pairs of sentences."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -38,7 +51,7 @@ class Table:
 
     Attributes:
         source: Its name in errors.
-        rows: At least one row, all with equally many cells, at least two.
+        rows: At least one row, all with equally many cells.
         places: Place of each row, ``"file:line"``.
         header: Names of the columns, where they are known for certain; None if the first row may hold them.
     """
@@ -55,31 +68,98 @@ def table_ending(path: Path) -> str:
     return ending if ending in ENDINGS else ""
 
 
-def read_table(path: Path) -> Table:
-    """Read one TSV (never quoted) or CSV (quoted where needed) file in UTF-8.
+def tables_in(folder: Path, endings: Sequence[str] = ENDINGS) -> dict[str, Path]:
+    """Return the table files of a folder by their names without ending.
 
-    Blank lines are skipped. In CSV files backslashes become spaces: data sets use them for line breaks.
+    Raises:
+        DataError: If two have the same name.
+    """
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        ending = table_ending(file)
+        if ending in endings and file.is_file():
+            stem = file.name.lower().removesuffix(".gz").removesuffix(ending)
+            if stem in files:
+                raise DataError(f"{folder}: both {files[stem].name} and {file.name} exist; keep one")
+            files[stem] = file
+    return files
+
+
+def read_tables(files: Mapping[str, Path], folder: Path) -> dict[str, Table]:
+    """Read the table of each part of a folder; see :func:`~collapipe_env.tasks.data_parts.choose_named`.
+
+    Args:
+        files: From :func:`tables_in`. A sole one is for training, whatever its name.
+        folder: The folder, for errors.
+
+    Raises:
+        DataError: If there is no training part, or a table cannot be read.
+    """
+    named = {part: files[stem] for part, stem in choose_named(list(files), str(folder)).items()}
+    if "train" not in named:
+        sole = [file for file in files.values() if table_ending(file) != ".txt"]
+        if len(sole) != 1:
+            raise DataError(
+                f"{folder}: no train.tsv, train.csv or train.jsonl in this folder, and {len(sole)} tables "
+                "where a single one could be split; add a training file or name a file"
+            )
+        named = {"train": sole[0]}
+    return {part: read_table(file) for part, file in named.items()}
+
+
+def read_table(path: Path) -> Table:
+    """Read one TSV (never quoted), CSV (quoted where needed) or JSON lines file in UTF-8.
+
+    Blank lines are skipped. CSV files may be separated by semicolons or tabs, and begin with Excel's line
+    ``sep=;``. In them backslashes become spaces: data sets use them for line breaks. JSON lines are objects
+    whose fields are the columns; fields other than strings, whole numbers and truth values are left out.
 
     Args:
         path: A file with one of the :data:`ENDINGS`.
 
     Returns:
-        Its rows; the header, if any, is the first of them.
+        Its rows; the header of a TSV or CSV file, if any, is the first of them.
 
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
     ending = table_ending(path)
     if not ending:
-        raise DataError(f"{path}: unknown ending {path.suffix!r}; use .tsv or .csv, with or without .gz")
-    decoded = read_text(path)
+        raise DataError(
+            f"{path}: unknown ending {path.suffix!r}; use .tsv, .csv or .jsonl, with or without .gz"
+        )
+    if ending in ROW_ENDINGS:
+        return _json_table(path)
     # Only \n and \r end a line: str.splitlines would also cut at form feeds and Unicode separators in a text.
-    source = (part + "\n" for part in decoded.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    quoted = ending == ".csv"
+    text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
+    if ending != ".csv":
+        return _separated(path, text, "\t", quoted=False)
+    said = _EXCEL.match(text)
+    if said:
+        return _separated(path, text[said.end() :], said[1], quoted=True)
+    found: list[Table | DataError] = []
+    for separator in SEPARATORS:
+        try:
+            table = _separated(path, text, separator, quoted=True)
+        except DataError as fault:
+            found.append(fault)
+            continue
+        if len(table.rows[0]) > 1:
+            return table
+        found.append(table)
+    usual = found[0]
+    if isinstance(usual, DataError):
+        raise usual
+    return usual
+
+
+def _separated(path: Path, text: str, separator: str, *, quoted: bool) -> Table:
+    # In strict mode the reader refuses a quote inside a quoted cell, which would shift the columns unnoticed.
+    lines = (line + "\n" for line in text.split("\n"))
     if quoted:
-        reader = csv.reader(source, delimiter=",", strict=True)
+        reader = csv.reader(lines, delimiter=separator, strict=True)
     else:
-        reader = csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
+        reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
     rows: list[list[str]] = []
     places: list[str] = []
     start = 1
@@ -99,11 +179,46 @@ def read_table(path: Path) -> Table:
         raise DataError(f"{path}:{start}: {error}; check the {kind} of this line") from error
     if not rows:
         raise DataError(f"{path}: empty file; it needs one sample a line")
-    if len(rows[0]) < 2:
-        raise DataError(
-            f"{places[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv)"
-        )
     return Table(str(path), rows, places)
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and object of every line of a JSON lines file; blank ones are skipped.
+
+    Raises:
+        DataError: If it cannot be read, or a line is not a JSON object.
+    """
+    # Not splitlines, which would also cut at Unicode separators within a string.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = parse_json(line.encode())
+        except ValueError as error:
+            raise DataError(f"{place}: not JSON ({error}); write one object a line") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: {shown(row)} where an object is expected; write one object a line")
+        yield place, row
+
+
+def _json_table(path: Path) -> Table:
+    places: list[str] = []
+    objects: list[dict[str, Any]] = []
+    for place, row in json_rows(path):
+        places.append(place)
+        objects.append(row[_NESTED] if isinstance(row.get(_NESTED), dict) else row)
+    if not objects:
+        raise DataError(f"{path}: empty file; it needs one sample a line")
+    names = list(dict.fromkeys(name for row in objects for name in row))
+    usable = [name for name in names if all(isinstance(row.get(name), str | int | None) for row in objects)]
+    if not usable:
+        raise DataError(f"{path}: no fields of strings or whole numbers; write one object of them a line")
+    rows = [["" if row.get(name) is None else str(row[name]) for name in usable] for row in objects]
+    for place, cells in zip(places, rows, strict=True):
+        for cell in cells:
+            require_sound(place, cell)
+    return Table(str(path), rows, places, usable)
 
 
 def read_text(path: Path) -> str:
@@ -125,7 +240,10 @@ def read_text(path: Path) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text; convert the file to UTF-8") from error
+        raise DataError(
+            f"{path}:{line}: not UTF-8 text; convert the file to UTF-8 (an old Western European one with "
+            "iconv -f LATIN1 -t UTF-8 OLD > NEW)"
+        ) from error
     _require_short_lines(path, content)
     return text
 
@@ -141,19 +259,25 @@ def _require_short_lines(path: Path, content: bytes) -> None:
                     f"{path}:{number}: {len(part):,} characters in a line, above the limit of "
                     f"{LONGEST_LINE:,}; break it up, one sample a line"
                 )
-            require_short_words(f"{path}:{number}", part)
+            require_sound(f"{path}:{number}", part)
 
 
-def require_short_words(place: str, text: str) -> None:
-    """Refuse a text with a word that takes minutes to learn from.
+def require_sound(place: str, text: str) -> None:
+    """Refuse a text that is not valid Unicode, or with a word that takes minutes to learn from.
 
     Args:
         place: Place of the text, for the error.
         text: The text.
 
     Raises:
-        DataError: If a word is longer than :data:`LONGEST_WORD`.
+        DataError: If it has a lone surrogate, or a word is longer than :data:`LONGEST_WORD`.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{place}: the text is not valid Unicode (it has a lone surrogate); correct it or drop the line"
+        ) from None
     if len(text) <= LONGEST_WORD:
         return
     longest = max(map(len, _between_words().split(text)))

@@ -6,7 +6,8 @@ scheme   tags of an entity of type X
 IO       ``I-X`` on every word; neighbours of one type cannot be told apart
 BIO1     ``I-X``; only an entity right after another of its type begins with ``B-X``
 BIO2     ``B-X`` on the first word, ``I-X`` on the others
-BIOES    ``B-X``, ``I-X``..., ``E-X``; ``S-X`` on an entity of one word. BILOU's L and U are read as E and S
+BIOES    ``B-X``, ``I-X``..., ``E-X``; ``S-X`` on an entity of one word. BILOU's L and U are read as E and S,
+         the M of BMES and BMEWO as I, and the W of BMEWO as S
 =======  ==================================================================================
 
 Tags are read as the CoNLL-2000 script conlleval does (Tjong Kim Sang and Buchholz, 2000): a tag that cannot
@@ -26,7 +27,7 @@ Scheme = Literal["IO", "BIO1", "BIO2", "BIOES"]
 OUTSIDE = "O"
 """Tag of a word that is in no entity."""
 
-_BILOU_TO_BIOES = {"L": "E", "U": "S"}
+_TO_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
 
 
 class Span(NamedTuple):
@@ -53,18 +54,20 @@ class Bio2Tags:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return prefix and type of a tag, ``("O", "")`` for a word outside; L and U become E and S."""
+    """Return prefix and type of a tag, ``("O", "")`` for a word outside; L, U, M and W become E, S, I and S.
+
+    A hyphen or an underscore separates the two.
+    """
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    prefix, _, kind = tag.partition("-")
-    return _BILOU_TO_BIOES.get(prefix, prefix), kind
+    return _TO_BIOES.get(tag[0], tag[0]), tag[2:]
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the entities of one sentence, in order, whatever the scheme.
 
     Args:
-        tags: One tag a word: ``O``, or one of the prefixes B, I, E, S (L, U), a hyphen and a type.
+        tags: One tag a word: ``O``, or one of the prefixes B, I, E, S (L, U, M, W), a hyphen and a type.
     """
     spans: list[Span] = []
     start, before, open_kind = 0, OUTSIDE, ""
@@ -107,9 +110,9 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme = "BIO2") -> list
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """Return the scheme that a data set's tags follow.
 
-    E, S, L or U anywhere means BIOES, and no B anywhere means IO. Otherwise the entities that do not directly
-    follow another of their type decide: they begin with B in BIO2 and with I in BIO1. If a data set has both,
-    the more frequent one is the rule and the other an error. Data without any evidence is BIO2.
+    E, S, L, U or W anywhere means BIOES, and no B anywhere means IO. Otherwise the entities that do not
+    directly follow another of their type decide: they begin with B in BIO2 and with I in BIO1. If a data set
+    has both, the more frequent one is the rule and the other an error. Data without any evidence is BIO2.
 
     Args:
         sentences: Tags of every sentence.

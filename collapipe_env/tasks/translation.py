@@ -77,6 +77,12 @@ class Translation:
         _read(spec.dataset, spec.languages, stamp_of(spec.dataset))
         return ()
 
+    def data_line(self, spec: TaskSpec) -> str:
+        """Return the direction of the translation, as ``translates en -> de``."""
+        named = _read(spec.dataset, spec.languages, stamp_of(spec.dataset))[0].languages
+        first, second = named or ("the first column", "the second")
+        return f"translates {first} -> {second}"
+
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the decoder."""
         _check(spec)

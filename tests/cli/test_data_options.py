@@ -69,6 +69,28 @@ def test_bad_data_is_known_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["odd.yaml"]
 
 
+@pytest.mark.parametrize("command", ["train", "evaluate --learner surrogate", "compare", "execute"])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("German,English\n" + "eins,one\nzwei,two\n" * 10, "mine.csv: translates en -> de"),
+        ("eins,one\nzwei,two\n" * 10, "mine.csv: translates the first column -> the second"),
+    ],
+)
+def test_every_run_says_the_direction_of_its_translation(
+    command: str, content: str, line: str, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(content)
+    Path("mine.yaml").write_text(
+        "name: mine\nbase: small\nworkload: {task: translation}\nlearning: {dataset: mine.csv}\n"
+    )
+    Path("taken").touch()  # nothing is played: the run's folder cannot be made
+    plural = "s" if command.startswith("compare") else ""
+    assert main([*command.split(), f"--scenario{plural}", "mine.yaml", "--out", "taken"]) == 2
+    assert capsys.readouterr().out.splitlines() == [line]
+
+
 @pytest.mark.parametrize(
     ("task", "content", "fault"),
     [

@@ -43,11 +43,29 @@ def numbered(count, mark="w"):
             "-DOCSTART- -X- O O\n\nAnna a B-per\nsaw a O\nOslo a B-loc\n-DOCSTART- O\nYes a O\n. a O\n",
         ),
         ("packed.conll.gz", gzip.compress(b"Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n", mtime=0)),
+        (
+            "multiconer.conll",
+            "# id 7f2a domain=en\nAnna _ _ B-per\nsaw _ _ O\nOslo _ _ B-loc\n\n\n# id 7f2b domain=en\n"
+            "Yes _ _ O\n. _ _ O\n",
+        ),
+        (
+            "conllu.tsv",
+            "# sent_id = 1\n# text = Anna saw O\n1\tAnna\tB-per\n2\tsaw\tO\n3\tOslo\tB-loc\n\n"
+            "# sent_id = 2\n1\tYes\tO\n2\t.\tO\n",
+        ),
+        (
+            "germeval.tsv",
+            "#\thttp://de.wikipedia.org/wiki/A [2009-10-17]\n1\tAnna\tB-per\n2\tsaw\tO\n3\tOslo\tB-loc\n\n"
+            "#\thttp://de.wikipedia.org/wiki/B [2009-10-17]\n1\tYes\tO\n2\t.\tO\n",
+        ),
+        ("eng.train", "-DOCSTART- -X- O O\n\nAnna N B-per\nsaw V O\nOslo N B-loc\n\nYes U O\n. . O\n"),
+        ("eng.testb.gz", gzip.compress(b"Anna B-per\nsaw O\nOslo B-loc\n\nYes O\n. O\n", mtime=0)),
         ("UPPER.CONLL", "Anna\tB-per\nsaw\tO\nOslo\tB-loc\n\nYes\tO\n.\tO\n"),
     ],
 )
 def test_layouts(tmp_path, name, content):
-    found = read_column_file(write(tmp_path, name, content))
+    numbered_words = name in ("conllu.tsv", "germeval.tsv")
+    found = read_column_file(write(tmp_path, name, content), int(numbered_words))
     assert (found.words, found.tags) == (WORDS, TAGS)
 
 
@@ -88,6 +106,15 @@ def test_whatever_is_written_with_tabs_is_read_back(tmp_path_factory, data):
     assert [list(zip(*pair, strict=True)) for pair in zip(found.words, found.tags, strict=True)] == data
 
 
+def test_a_hash_with_a_tag_is_a_word(tmp_path):
+    for separator in " \t":
+        text = f"#{separator}O\nAnna{separator}B_per\n\n# id 17\n#{separator}B_per\n1{separator}I_per\n"
+        found = read_column_file(write(tmp_path, "d.conll", text))
+        assert found.words == (("#", "Anna"), ("#", "1"))
+        assert found.tags == (("O", "B_per"), ("B_per", "I_per"))
+        assert found.place(1, 0).endswith(":5")
+
+
 def test_places(tmp_path):
     path = write(tmp_path, "d.txt", "-DOCSTART- O\n\nAnna B-per\nsaw O\n\n\n\nYes O\n")
     found = read_column_file(path)
@@ -113,6 +140,10 @@ def test_places(tmp_path):
         ("d.conll", "Anna\tB-\n", {}, r"d\.conll:1: tag 'B-' is neither"),
         ("d.conll", "Anna\tB-\x1b[31m\n", {}, r"d\.conll:1: tag 'B-.x1b\[31m' is neither"),
         ("d.conll", "Anna\to\n", {}, r"d\.conll:1: tag 'o' is neither"),
+        ("d.conll", "Anna\tO\n# id 17\n", {}, r"d\.conll:2: 3 columns where line 1 has 2"),
+        ("d.conll", "Anna\tO\n\n#tag\tX-per\n", {}, r"d\.conll:3: tag 'X-per' is neither"),
+        ("esp.train", "año O\n".encode("latin-1"), {}, r"esp\.train:1: not UTF-8 text; .* iconv -f LATIN1"),
+        ("eng.trial", "Anna\tO\n", {}, r"eng\.trial: unknown ending; use .* \.testa"),
         ("d.conll", "saw\tO\nA\xffnna\tO\n".encode("latin-1"), {}, r"d\.conll:2: not UTF-8"),
         ("d.conll", "saw\tO\n".encode("utf-16"), {}, r"d\.conll:1: not UTF-8"),
         ("d.conll", "", {}, "empty file"),
@@ -169,6 +200,9 @@ def test_a_part_of_nothing_but_types_of_its_own_is_refused(tmp_path):
         ("train.conll", "dev.conll", "test.conll"),
         ("train.txt", "valid.txt", "test.txt"),
         ("eng.train.txt", "eng.testa.txt.gz", "eng.testb.txt"),
+        ("eng.train", "eng.testa", "eng.testb"),
+        ("esp.train.gz", "esp.testa.gz", "esp.testb.gz"),
+        ("ned.train", "ned.testa", "ned.testb"),
         ("wnut.train.iob2", "wnut.val.bio", "wnut.test.tsv"),
     ],
 )

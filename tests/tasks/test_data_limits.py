@@ -156,7 +156,7 @@ from collapipe_env.tasks import conll_files, parallel_text, table_files
 folder = Path(sys.argv[1])
 for read, name in (
     (table_files.read_table, "table.tsv"), (table_files.read_table, "table.tsv.gz"),
-    (conll_files.load_column_splits, "tags.conll"), (parallel_text.read_table, "table.tsv"),
+    (conll_files.load_column_splits, "tags.conll"), (parallel_text.load_parallel, "table.tsv"),
     (lambda path: parallel_text.read_files(path, path.with_name("train.de")), "train.en"),
     (lambda path: read_json(path, "delete it"), "run.json"),
 ):

@@ -8,8 +8,11 @@ import pytest
 from collapipe_env.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task, hub
+from collapipe_env.tasks.labelled_texts import load_splits
+from collapipe_env.tasks.parallel_text import load_parallel
 
 datasets = pytest.importorskip("datasets")
+import pandas  # noqa: E402
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Translation, Value  # noqa: E402
 
 SENTIMENT = Features(
@@ -58,7 +61,8 @@ def test_labelled_texts_with_names_of_classes():
 
 def test_unlabelled_parts_count_as_missing():
     splits = DatasetDict(train=sentiment(20), validation=sentiment(4), test=sentiment(6, label=-1))
-    train, dev, test = hub.labelled_texts_of(splits, "hf:films")
+    with pytest.warns(UserWarning, match="hf:films test has no labels, so a tenth of the training part"):
+        train, dev, test = hub.labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [18, 4, 2]
     assert set(train.texts).isdisjoint(test.texts)
     assert sorted(train.texts + test.texts) == sorted(f"film {i}" for i in range(20))
@@ -126,7 +130,7 @@ def test_pairs_of_a_translation_column():
     assert hub.pairs_of(three, "hf:mt", ("fr", "cs"))[0].targets[0].startswith("cs ")
     with pytest.raises(DataError, match=r"3 languages or columns of text \(cs, de, fr\) where two"):
         hub.pairs_of(three, "hf:mt")
-    with pytest.raises(DataError, match=r"no texts in 'pl' .*; valid names: cs, de, fr"):
+    with pytest.raises(DataError, match=r"no languages or columns of text for 'pl' .* names: cs, de, fr"):
         hub.pairs_of(three, "hf:mt", ("pl", "cs"))
 
 
@@ -224,6 +228,26 @@ def test_plain_files_through_the_library(tmp_path, offline):
         lines = "".join(f"film {i},{i % 2}\n" for i in range(count))
         (folder / f"{part}.csv").write_text("text,label\n" + lines)
     assert [len(part) for part in hub.hub_labelled_texts(f"hf:{folder}")] == [18, 2, 6]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
+    films = [{"sentence": f"film, {i}", "category": i % 2, "stars": i} for i in range(30)]
+    pairs = [{"de": f"der; {i}", "en": f"the {i}"} for i in range(30)]
+    for name, rows in (("films", films), ("pairs", pairs)):
+        folder = tmp_path / name
+        folder.mkdir()
+        if ending == "csv":
+            pandas.DataFrame(rows).to_csv(folder / "train.csv", index=False)
+        else:
+            rows = rows if name == "films" else [{"translation": row} for row in rows]
+            pandas.DataFrame(rows).to_json(folder / "train.jsonl", orient="records", lines=True)
+    theirs = hub.hub_labelled_texts(f"hf:{tmp_path / 'films'}")
+    for part, other in zip(load_splits(tmp_path / "films"), theirs, strict=True):
+        assert (part.texts, part.labels) == (other.texts, other.labels)
+    parts = hub.pairs_of(hub.fetch(f"hf:{tmp_path / 'pairs'}"), "hf:mt")
+    assert load_parallel(tmp_path / "pairs") == parts
+    assert parts[0].languages == load_parallel(tmp_path / "pairs")[0].languages == ("en", "de")
 
 
 def test_name_and_configuration_are_told_apart(monkeypatch):

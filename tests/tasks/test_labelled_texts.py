@@ -1,6 +1,8 @@
 """Local data files: every layout is read, every fault is named with file and line."""
 
+import csv
 import gzip
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -36,12 +38,48 @@ def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
         ("quoted.csv", '"a ""fine"" film",good\n"a dull film",bad\n'),
         ("swapped.csv", 'Label,Text\ngood,"a ""fine"" film"\nbad,a dull film\n'),
         ("no_newline.csv", '"a ""fine"" film",good\na dull film,bad'),
+        ("semicolons.csv", '"a ""fine"" film";good\na dull film;bad\n'),
+        ("tabs.csv", '"a ""fine"" film"\tgood\na dull film\tbad\n'),
+        ("excel.csv", '\ufeffsep=,\r\n"a ""fine"" film",good\r\na dull film,bad\r\n'),
+        ("german_excel.csv", 'SEP=;\ntext;label\n"a ""fine"" film";good\na dull film;bad\n'),
+        (
+            "lines.jsonl",
+            r'{"text": "a \"fine\" film", "label": "good"}' + '\n{"label": "bad", "text": "a dull film"}',
+        ),
+        (
+            "more.ndjson",
+            r'{"id": 1, "category": "good", "score": 0.5, "content": "a \"fine\" film"}' + "\n\n"
+            '{"id": 2, "category": "bad", "score": 1, "content": "a dull film"}\r\n',
+        ),
     ],
 )
 def test_layouts(tmp_path, name, content):
     found = read_labelled_texts(write(tmp_path, name, content))
     assert found.texts == ('a "fine" film', "a dull film")
     assert found.labels == ("good", "bad")
+
+
+def test_separators_in_texts_do_not_count(tmp_path):
+    rows = [("fine, long; good", "1"), ("dull", "0"), ("really\tbad, bad", "0")]
+    for separator in ",;\t":
+        path = tmp_path / "d.csv"
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=separator).writerows([("text", "label"), *rows])
+        found = read_labelled_texts(path)
+        assert list(zip(found.texts, found.labels, strict=True)) == rows
+        assert found.places[2] == f"{path}:4"
+    # Semicolons without quotes: their commas are not equally many.
+    path.write_text("a fine, good film;1\na dull film;0\n")
+    assert read_labelled_texts(path).texts == ("a fine, good film", "a dull film")
+    path.write_text("sep=;\na fine, good film;1\na dull, bad film;0\n")
+    found = read_labelled_texts(path)
+    assert (found.texts[1], found.places[1]) == ("a dull, bad film", f"{path}:3")
+
+
+def test_labels_of_json_lines_keep_their_digits(tmp_path):
+    rows = [{"sentence": f"film {i}", "labels": value} for i, value in enumerate([1, 10**20, "01", True])]
+    path = write(tmp_path, "d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert read_labelled_texts(path).labels == ("1", "1" + "0" * 20, "01", "True")
 
 
 def test_quoted_line_breaks_keep_line_numbers(tmp_path):
@@ -79,11 +117,20 @@ def test_columns_by_name_and_index(tmp_path):
             {},
             r"d\.tsv:2: label '.x1b\[31m' holds a line break or",
         ),
-        ("d.tsv", b"good film\t1\nbad \xff film\t0\n", {}, r"d\.tsv:2: not UTF-8"),
+        ("d.tsv", b"good film\t1\nbad \xff film\t0\n", {}, r"d\.tsv:2: not UTF-8.*iconv -f LATIN1"),
         ("d.tsv", "", {}, "empty file"),
         ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),
         ("d.tsv", "only text\nmore text\n", {}, r"d\.tsv:1: one column only"),
         ("d.json", "{}", {}, "unknown ending '.json'"),
+        ("d.csv", "only text\nmore, text\n", {}, r"d\.csv:2: 2 columns where .*d\.csv:1 has 1"),
+        ("d.csv", "text\nonly text\n", {}, r"d\.csv:1: one column only; .* add the labels"),
+        ("d.jsonl", "", {}, r"d\.jsonl: empty file"),
+        ("d.jsonl", '{"text": "only text"}\n', {}, r"d\.jsonl:1: one column only"),
+        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r"d\.jsonl: no fields of strings or whole numbers"),
+        ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, r"d\.jsonl:2: the label is empty"),
+        ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, r"d\.jsonl:2: .*one object a line"),
+        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
+        ("d.jsonl", '{"text": "%s", "label": 1}\n' % (r"\u00e4" * 6000), {}, r"d\.jsonl:1: 6,000 characters"),
         (
             "d.tsv",
             "words\tgold\na b\t1\n",
@@ -230,6 +277,47 @@ def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path)
     assert {name for part in load_splits(path, "words", "gold") for name in part.labels} == {"0", "1"}
 
 
+LABELLED = "sentence\tlabel\n" + "".join(f"a film {i}\t{i % 2}\n" for i in range(40))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("test.tsv", "index\tsentence\n0\ta long film\n1\ta short film\n"),
+        ("test.tsv", "sentence\na long film\na short film\n"),
+        ("test.txt", "a long film\na short film\n"),
+        ("test.tsv", "sentence\tlabel\na long film\t-1\na short film\t-1\n"),
+        ("test.tsv", "a long film\t\na short film\t\n"),
+        ("test.csv", "id;Sentence\n0;a long film\n1;a short film\n"),
+        ("test.csv", "category,content\n-1,a long film\n-1,a short film\n"),
+        ("test.jsonl", '{"text": "a long film"}\n{"text": "a short film"}\n'),
+        ("test.jsonl", '{"text": "a long film", "label": null}\n{"text": "a short film", "label": -1}\n'),
+    ],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_a_test_part_without_labels_is_none(tmp_path, name, content, header):
+    write(tmp_path, "train.tsv", LABELLED if header else LABELLED.partition("\n")[2])
+    write(tmp_path, "dev.tsv", "sentence\tlabel\na good film\t1\n")
+    whole = load_splits(tmp_path)
+    write(tmp_path, name, content)
+    with pytest.warns(
+        UserWarning, match=rf"{name} has no labels, so a tenth of the training part is the test"
+    ):
+        assert load_splits(tmp_path) == whole
+    assert [len(part) for part in whole] == [36, 1, 4]
+
+
+def test_labels_that_only_look_missing_are_read(tmp_path):
+    write(tmp_path, "train.tsv", "".join(f"a film {i}\t{(-1) ** i}\n" for i in range(40)))
+    write(tmp_path, "test.tsv", "a long film\t-1\na short film\t-1\n")
+    assert load_splits(tmp_path)[2].labels == ("-1", "-1")
+    write(tmp_path, "test.tsv", "topic\tlabel\ttext\nx\t-1\ta long film\nx\t1\ta short film\n")
+    assert load_splits(tmp_path)[2].labels == ("-1", "1")
+    write(tmp_path, "test.tsv", "a long film\t1\na short film\t\n")
+    with pytest.raises(DataError, match=r"test\.tsv:2: the label is empty"):
+        load_splits(tmp_path)
+
+
 def test_equally_good_names_are_refused(tmp_path):
     for name in ("train", "dev_a", "dev_b"):
         write(tmp_path, f"{name}.tsv", "a\t0\nb\t1\n")
@@ -238,7 +326,9 @@ def test_equally_good_names_are_refused(tmp_path):
 
 
 def test_missing_paths(tmp_path):
-    with pytest.raises(DataError, match=r"no train\.tsv or train\.csv in this folder, and 0 tables"):
+    with pytest.raises(
+        DataError, match=r"no train\.tsv, train\.csv or train\.jsonl in this folder, and 0 tables"
+    ):
         load_splits(tmp_path)
     for name in ("a.tsv", "b.tsv"):
         write(tmp_path, name, "a\t0\nb\t1\n")
@@ -327,6 +417,25 @@ def test_real_sets_with_parts(name, sizes, counts):
     parts = load_splits(DATA / "cls" / name)
     assert [len(part) for part in parts] == sizes
     assert Counter(parts[0].labels) == counts
+
+
+@needs_data
+def test_sst2_as_glue_publishes_it(tmp_path):
+    for part in ("train", "dev"):
+        write(
+            tmp_path, f"{part}.tsv", "sentence\tlabel\n" + (DATA / "cls" / "sst2" / f"{part}.tsv").read_text()
+        )
+    texts = [line.split("\t")[0] for line in (DATA / "cls" / "sst2" / "test.tsv").read_text().splitlines()]
+    write(
+        tmp_path, "test.tsv", "index\tsentence\n" + "".join(f"{i}\t{text}\n" for i, text in enumerate(texts))
+    )
+    with pytest.warns(UserWarning, match=r"test\.tsv has no labels"):
+        train, dev, test = load_splits(tmp_path)
+    assert [len(part) for part in (train, dev, test)] == [6920 - 692, 872, 692]
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.read_csv(tmp_path / "train.tsv", sep="\t", quoting=csv.QUOTE_NONE, dtype=str)
+    found = zip(train.texts + test.texts, train.labels + test.labels, strict=True)
+    assert sorted(found) == sorted(zip(rows["sentence"].str.strip(), rows["label"], strict=True))
 
 
 @needs_data

@@ -1,13 +1,17 @@
 """Parallel text: what is read, what is carved out, and what is refused in which words."""
 
+import csv
 import gzip
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from collapipe_env.errors import DataError
-from collapipe_env.tasks.parallel_text import Pairs, load_parallel, read_files, read_table
+from collapipe_env.tasks.data_parts import PARTS
+from collapipe_env.tasks.parallel_text import Pairs, load_parallel, pairs_of_tables, read_files
+from collapipe_env.tasks.table_files import read_table
 
 SHARED = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
 MULTI30K = SHARED / "mt" / "multi30k_en_de"
@@ -21,6 +25,10 @@ def write(path, content):
 def part(folder, name, count, languages=("en", "de"), gz=""):
     for language in languages:
         write(folder / f"{name}.{language}{gz}", "".join(f"{name} {language} {i}\n" for i in range(count)))
+
+
+def read_pairs(path, languages=None):
+    return pairs_of_tables(dict.fromkeys(PARTS, read_table(path)), "d", languages)[0]
 
 
 def expect(path, *words, languages=None):
@@ -52,6 +60,73 @@ def test_languages_turn_the_direction_round(tmp_path):
 def test_detected_languages_are_in_a_fixed_order(tmp_path, endings, source):
     part(tmp_path, "train", 20, languages=endings)
     assert load_parallel(tmp_path)[0].sources[0].split()[1] == source
+
+
+@pytest.mark.parametrize(
+    "endings",
+    [
+        ("eng", "deu"),
+        ("english", "german"),
+        ("tok.en", "tok.de"),
+        ("tags.en-de.en", "tags.en-de.de"),
+        ("en_US", "de_DE"),
+        ("EN", "DE"),
+        ("en.txt", "de.txt"),
+        ("eng_Latn", "deu_Latn"),
+        ("English", "ger"),
+    ],
+)
+def test_endings_name_languages_in_many_ways(tmp_path, endings):
+    for name in ("train", "dev", "test"):
+        part(tmp_path, name, 5, languages=endings)
+    for turned, (one, other) in (
+        ((), endings),
+        (("de", "en"), endings[::-1]),
+        (endings[::-1], endings[::-1]),
+    ):
+        train, dev, _ = load_parallel(tmp_path, turned or None)
+        assert train.sources[4] == f"train {one} 4"
+        assert dev.targets[3] == f"dev {other} 3"
+        assert train.languages == dev.languages == (("de", "en") if turned else ("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("header", "sides", "languages"),
+    [
+        (["en", "de"], (0, 1), ("en", "de")),
+        (["de", "en"], (1, 0), ("en", "de")),
+        (["German", "English"], (1, 0), ("en", "de")),
+        (["fra", "deu"], (1, 0), ("de", "fr")),
+        (["target", "source"], (1, 0), ("source", "target")),
+        (["id", "de_DE", "en_US"], (2, 1), ("en", "de")),
+        (["source", "de", "en"], (2, 1), ("en", "de")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "nested.jsonl"])
+def test_columns_are_known_by_languages(tmp_path, header, sides, languages, kind):
+    rows = [[f'{name}; "{i}", said' for name in header] for i in range(4)]
+    path = tmp_path / f"train.{kind}"
+    with path.open("w", newline="") as file:
+        if kind == "csv":
+            csv.writer(file).writerows([header, *rows])
+        elif kind == "tsv":
+            file.writelines("\t".join(row) + "\n" for row in [header, *rows])
+        else:
+            objects = [dict(zip(header, row, strict=True)) for row in rows]
+            nested = [{"id": i, "translation": one} for i, one in enumerate(objects)]
+            file.writelines(json.dumps(one) + "\n" for one in (nested if "nested" in kind else objects))
+    pairs = read_pairs(path)
+    assert pairs == Pairs(*(tuple(row[side] for row in rows) for side in sides))
+    assert pairs.languages == languages
+    assert read_pairs(path, languages[::-1]) == Pairs(pairs.targets, pairs.sources)
+
+
+def test_first_pairs_that_look_like_no_header_are_read(tmp_path):
+    for first in ("English\tEnglisch", "I speak English\tIch spreche en", "German\tDeutsch"):
+        write(tmp_path / "t.tsv", first + "\nyes\tja\n")
+        assert read_pairs(tmp_path / "t.tsv").targets == (first.split("\t")[1], "ja")
+        assert read_pairs(tmp_path / "t.tsv").languages is None
+    expect(tmp_path / "t.tsv", "t.tsv:1: no columns named en and de", "first line", languages=("en", "de"))
 
 
 def test_which_files_are_the_held_out_parts(tmp_path):
@@ -99,14 +174,14 @@ def test_a_table_of_two_columns(tmp_path, header, flip, name):
     rows = [(f'say "{i}', f"sage {i}") for i in range(30)]
     lines = ["\t".join(reversed(row) if flip else row) for row in rows]
     write(tmp_path / name, header + "\n\n".join(lines) + "\n")
-    assert read_table(tmp_path / name) == Pairs(*zip(*rows, strict=True))
+    assert read_pairs(tmp_path / name) == Pairs(*zip(*rows, strict=True))
     train, dev, test = load_parallel(tmp_path / name)
     assert [len(p) for p in (train, dev, test)] == [24, 3, 3]
 
 
 def test_a_table_with_named_languages_may_have_more_columns(tmp_path):
     write(tmp_path / "t.tsv", "id\tde\ten\n1\teins\tone\n2\tzwei\ttwo\n")
-    assert read_table(tmp_path / "t.tsv", ("en", "de")) == Pairs(("one", "two"), ("eins", "zwei"))
+    assert read_pairs(tmp_path / "t.tsv", ("en", "de")) == Pairs(("one", "two"), ("eins", "zwei"))
 
 
 def test_lines_that_do_not_pair_are_named(tmp_path):
@@ -148,7 +223,7 @@ def test_missing_and_surplus_files_are_named(tmp_path):
     part(tmp_path, "train", 3, languages=["de"])
     expect(tmp_path, "3 files", "de, en, fr", "set languages")
     load_parallel(tmp_path, ("en", "fr"))
-    expect(tmp_path, "no train.it", languages=("en", "it"))
+    expect(tmp_path, "no files train.LANGUAGE for 'it'", "de, en, fr", languages=("en", "it"))
     (tmp_path / "train.fr").unlink()
     part(tmp_path, "dev", 3, languages=["de"])
     expect(tmp_path, "no dev.en")
@@ -170,16 +245,22 @@ def test_too_little_is_named(tmp_path):
 
 
 def test_tables_that_do_not_fit_are_named(tmp_path):
-    write(tmp_path / "t.csv", "a,b\n")
-    expect(tmp_path / "t.csv", "t.csv", ".tsv")
+    write(tmp_path / "t.xlsx", "a,b\n")
+    expect(tmp_path / "t.xlsx", "t.xlsx", ".tsv, .csv, .jsonl")
+    write(tmp_path / "t.tsv", "one, eins\ntwo, zwei\n")
+    expect(tmp_path / "t.tsv", "t.tsv:1: 1 columns where 2 are expected")
+    write(tmp_path / "t.tsv", "en\tde\n")
+    expect(tmp_path / "t.tsv", "t.tsv: no pair")
+    write(tmp_path / "t.jsonl", '{"en": "one", "de": "eins"}\n{"en": "two"}\n')
+    expect(tmp_path / "t.jsonl", "t.jsonl:2: the text in 'de' is empty")
     write(tmp_path / "t.tsv", "a\tb\n\nc\td\te\n")
     expect(tmp_path / "t.tsv", "t.tsv:3:", "3 columns")
     write(tmp_path / "t.tsv", "a\tb\nc\t \n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "translation is blank")
+    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'translation' is empty")
     write(tmp_path / "t.tsv", "a\tb\n\tc\n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "sentence is blank")
+    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'sentence' is empty")
     write(tmp_path / "t.tsv", "")
-    expect(tmp_path / "t.tsv", "no pair")
+    expect(tmp_path / "t.tsv", "empty file")
 
 
 def pairs_table(folder, name, count, header="", flip=False):
@@ -235,5 +316,6 @@ def test_folders_of_tables_that_do_not_do(tmp_path):
 def test_multi30k():
     train, dev, test = load_parallel(MULTI30K)
     assert [len(p) for p in (train, dev, test)] == [29_000, 1_014, 1_000]
+    assert train.languages == ("en", "de")
     assert train.sources[0] == "Two young, White males are outside near many bushes."
     assert train.targets[0] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."

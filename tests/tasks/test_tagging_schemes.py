@@ -88,6 +88,9 @@ def test_any_sequence_is_read_as_conlleval_reads_it(tags):
         (["I-x B-x O I-x", "I-y", "O B-x"], "BIO1"),
         (["O B-x I-x", "S-y"], "BIOES"),
         (["B-x L-x O U-y"], "BIOES"),
+        (["B-x M-x E-x", "S-y"], "BIOES"),
+        (["O B-x", "W-y"], "BIOES"),
+        (["O B_x I_x", "B_y"], "BIO2"),
         (["O O", "O"], "BIO2"),
     ],
 )
@@ -105,6 +108,9 @@ def test_detection(data, scheme):
         (["B-x E-x", "O B-x O"], "O B-x O", 1),
         (["S-x", "I-x I-x"], "B-x I-x", 2),
         (["B-x L-x", "U-y B-x I-x L-x"], "B-y B-x I-x I-x", 0),
+        (["B-x M-x M-x E-x S-y B-y E-y O"], "B-x I-x I-x I-x B-y B-y I-y O", 0),
+        (["B-x M-x E-x W-x W-y"], "B-x I-x I-x B-x B-y", 0),
+        (["O B_x-z I_x-z B_x_y"], "O B-x-z I-x-z B-x_y", 0),
         (["I-x", "I-x I-y I-x"], "B-x B-y B-x", 0),
     ],
 )
