@@ -46,7 +46,9 @@ def test_a_bit_on_a_hop_is_repeated_until_it_arrives_or_is_given_up():
 
 
 def test_numbers_for_loops_are_the_parameters():
-    scenario = load_scenario({"base": "small", "radio": {"link_errors": "arq", "max_transmissions": 5, "d2d_duplex": "half"}})
+    scenario = load_scenario(
+        {"base": "small", "radio": {"link_errors": "arq", "max_transmissions": 5, "d2d_duplex": "half"}}
+    )
     p = system_parameters(scenario)
     c, numbers = p.costs, p.numbers
     assert numbers is p.numbers

@@ -91,7 +91,10 @@ def test_modes_differ_as_they_should():
 
 def test_one_transmission_is_drop_and_more_cost_at_most_as_many_times():
     p, s, a = make_case(1, link_errors="drop")
-    once, drop = round_costs(dataclasses.replace(p, link_errors="arq", max_transmissions=1), s, a), round_costs(p, s, a)
+    once, drop = (
+        round_costs(dataclasses.replace(p, link_errors="arq", max_transmissions=1), s, a),
+        round_costs(p, s, a),
+    )
     ideal = round_costs(dataclasses.replace(p, link_errors="none"), s, a)
     for name in ("delay", "energy", "survival"):
         np.testing.assert_array_equal(getattr(once, name), getattr(drop, name))
