@@ -7,8 +7,8 @@ powers and shares are optimised by SciPy's SLSQP on the physics of the simulator
 nothing with DSSRA, so each can check the other.
 
 For fixed segments the rest is convex in the logarithms of powers and shares (see :mod:`.oracle_powers`), so a
-local minimum is the global one. Restarts from random points do not look for other minima, as there are none:
-they guard against an optimiser that stops early.
+local minimum is the global one, unless ``arq`` often gives up packets. Restarts from random points do not
+look for other minima: they guard against an optimiser that stops early.
 """
 
 from __future__ import annotations

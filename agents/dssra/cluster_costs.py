@@ -31,6 +31,7 @@ from collapipe_env.physics.queues import update_backlog
 from collapipe_env.physics.radio import (
     expected_transmissions,
     failure_exponent,
+    loss_exponent,
     shannon_rate,
     usable_snr,
 )
@@ -64,7 +65,7 @@ UPLINK_SNR = 6  # signal to noise ratio of the uplink if it had the whole band
 DOWNLINK_RATE = 7  # downlink rate with the whole band [bit/s]
 UPLINK_PRICE = 8  # price of a second of sending on the uplink [1/s]
 MICRO_BATCHES = 9  # M
-LOSS_PRICE = 10  # price of a unit of the failure exponent
+LOSS_PRICE = 10  # price of a unit of the loss exponent
 UPLINK_W = 11  # power that sending on the uplink draws [W]
 DELAY_PRICE = 12  # price of a second of the slowest cluster's delay [1/s], the same for all clusters
 UPDATE_BITS = 13  # the cluster's update [bit]
@@ -200,19 +201,19 @@ def delay_of(
 def uplink_times(
     share: float, summary: FloatArray, parameters: Parameters
 ) -> tuple[float, float, float, float]:
-    """Times of a mini-batch up, of the update and of a mini-batch back [s], and the failure exponent."""
+    """Times of a mini-batch up, of the update and of a mini-batch back [s], and the loss exponent."""
     B, snr = parameters.batch_size, summary[UPLINK_SNR] / share
     # The whole power in the share: `physics.radio.uplink_rate`.
     rate = shannon_rate(snr, share * parameters.uplink_bandwidth_hz)
     exponent = failure_exponent(snr, parameters.waterfall_threshold)
     uplink = edge_time(B, parameters.activation_bits, rate)
-    if parameters.repeat:
-        uplink *= expected_transmissions(exponent)
+    if parameters.transmissions > 1.0:
+        uplink *= expected_transmissions(exponent, parameters.transmissions)
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
     upload = upload_time(summary[UPDATE_BITS], rate)
     downlink = edge_time(B, parameters.gradient_bits, share * summary[DOWNLINK_RATE]) + messages
-    return uplink, upload, downlink, exponent
+    return uplink, upload, downlink, loss_exponent(exponent, parameters.transmissions)
 
 
 @compiled_leaf

@@ -61,7 +61,7 @@ class DSSRA(StateScheduler):
         convergence_weight: Weight ``c >= 0`` of an additional term ``c sum_n -ln(survival_n)`` that steers
             away from lossy links: the part of the convergence bound that the decisions change, to first
             order (``eps`` of ``system_model.md`` section 8 is ``1 - survival``). The default of 0 leaves
-            it out. No effect unless ``link_errors`` is ``drop``.
+            it out. No effect if links do not fail.
         drift: ``"exact"`` minimises the drift plus penalty itself, ``V T + L(t+1) - L(t)``, whose price of
             energy is the queue after the round [X]; ``"bound"`` minimises ``V T + sum z e``, the bound of the
             paper. Where a round changes a queue by its whole size, as in large systems, the exact form gives

@@ -14,6 +14,9 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf, inlined
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import expected_transmissions, loss_exponent
+
+from .hops import loss_slope
 
 # Columns of a cluster's chain of active nodes, the CU first.
 FORWARD_SNR, BACKWARD_SNR, COLLECT_SNR = 0, 1, 2  # per watt
@@ -33,7 +36,7 @@ class ChainConstants(NamedTuple):
     and of the downlink, latencies and the update; ``least_*`` the slowest elements among them; ``uplink_snr``
     is per watt and for the share; ``uplink_s`` to ``backward_s`` are times at ``ln(1 + SNR) = 1``;
     ``message`` and ``edge_message`` are overheads of a mini-batch's messages on a hop and on the uplink [s];
-    ``waterfall`` is the threshold of repeats, 0 without them.
+    ``transmissions`` is the largest number of a packet's transmissions.
     """
 
     delay_weight: float
@@ -50,7 +53,7 @@ class ChainConstants(NamedTuple):
     backward_s: float
     message: float
     edge_message: float
-    waterfall: float
+    transmissions: float
 
 
 class Others(NamedTuple):
@@ -62,23 +65,41 @@ class Others(NamedTuple):
 
 
 @inlined
-def link_time(snr: float, seconds: float, waterfall: float, cap: float) -> tuple[float, float]:
+def link_time(
+    snr: float, seconds: float, transmissions: float, threshold: float, cap: float
+) -> tuple[float, float]:
     """Time on a link [s], and its slope in the power's logarithm.
 
     Args:
         snr: Signal to noise ratio, > 0.
         seconds: Time at ``ln(1 + SNR) = 1`` [s].
-        waterfall: Threshold of the repeats, 0 without repeats.
+        transmissions: Most transmissions of a packet; 1 on a reliable link.
+        threshold: Waterfall threshold ``m``.
         cap: Largest SNR that the rate can use.
     """
     log = math.log1p(min(snr, cap))
     time, fall = seconds / log, 0.0
     if snr < cap:
         fall = snr / ((1.0 + snr) * log)
-    if waterfall > 0.0:
-        time *= math.exp(waterfall / snr)
-        fall += waterfall / snr
+    if transmissions > 1.0:
+        exponent = threshold / snr
+        time *= expected_transmissions(exponent, transmissions)
+        fall += exponent * (1.0 - loss_slope(exponent, transmissions))
     return time, -time * fall
+
+
+@inlined
+def link_loss(snr: float, transmissions: float, threshold: float) -> tuple[float, float]:
+    """Loss exponent of a link, and its slope in the power's logarithm.
+
+    Args:
+        snr: Signal to noise ratio, > 0.
+        transmissions: Most transmissions of a packet.
+        threshold: Waterfall threshold ``m``.
+    """
+    exponent = threshold / snr
+    slope = -exponent * loss_slope(exponent, transmissions)
+    return loss_exponent(exponent, transmissions), slope
 
 
 @compiled_leaf
@@ -91,13 +112,17 @@ def node_cost(
     parameters: Parameters,
 ) -> tuple[float, float]:
     """The part of a cluster's cost that one node's power decides, and its slope in the power's logarithm."""
-    power, waterfall, cap = math.exp(log_power), cluster.waterfall, parameters.d2d_snr_cap
-    radio = parameters.radio_power
+    power, R, cap = math.exp(log_power), cluster.transmissions, parameters.d2d_snr_cap
+    radio, m = parameters.radio_power, parameters.waterfall_threshold
     forward_snr, backward_snr = chain[position, FORWARD_SNR], chain[position, BACKWARD_SNR]
-    forward, forward_slope = link_time(power * forward_snr, cluster.forward_s, waterfall, cap)
-    backward, backward_slope = link_time(power * backward_snr, cluster.backward_s, waterfall, cap)
+    forward, forward_slope = link_time(power * forward_snr, cluster.forward_s, R, m, cap)
+    backward, backward_slope = link_time(power * backward_snr, cluster.backward_s, R, m, cap)
     forward, backward = forward + cluster.message, backward + cluster.message
-    exponent = (1.0 / forward_snr + 1.0 / backward_snr) / power
+    lost = lost_slope = 0.0
+    if cluster.loss_price > 0.0:
+        lost, lost_slope = link_loss(power * forward_snr, R, m)
+        lost_back, lost_back_slope = link_loss(power * backward_snr, R, m)
+        lost, lost_slope = lost + lost_back, lost_slope + lost_back_slope
     sums, sums_slope = forward + backward, forward_slope + backward_slope
     slowest, slowest_slope = others.forward, 0.0
     if forward > slowest:
@@ -113,12 +138,12 @@ def node_cost(
     circuits, circuits_slope = radio.d2d_circuit_w * air, radio.d2d_circuit_w * air_slope
     if position == 0:
         snr = power * cluster.uplink_snr
-        uplink, uplink_slope = link_time(snr, cluster.uplink_s, waterfall, math.inf)
+        uplink, uplink_slope = link_time(snr, cluster.uplink_s, R, m, math.inf)
         uplink += cluster.edge_message
         if uplink > slowest:
             slowest, slowest_slope = uplink, uplink_slope
         sums, sums_slope = sums + uplink, sums_slope + uplink_slope
-        upload, upload_slope = link_time(snr, cluster.upload_s, 0.0, math.inf)
+        upload, upload_slope = link_time(snr, cluster.upload_s, 1.0, 0.0, math.inf)
         once, once_slope = once + upload, upload_slope
         edge, edge_slope = steps * uplink + upload, steps * uplink_slope + upload_slope
         air, air_slope = air + edge, air_slope + edge_slope
@@ -126,10 +151,12 @@ def node_cost(
             circuits + radio.edge_circuit_w * edge,
             circuits_slope + radio.edge_circuit_w * edge_slope,
         )
-        exponent += 1.0 / snr
+        if cluster.loss_price > 0.0:
+            lost_edge, lost_edge_slope = link_loss(snr, R, m)
+            lost, lost_slope = lost + lost_edge, lost_slope + lost_edge_slope
         if parameters.relay_bits > 0.0:
             for i in range(1, chain.shape[0]):
-                sent, sent_slope = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 0.0, cap)
+                sent, sent_slope = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 1.0, 0.0, cap)
                 once, once_slope = once + sent, once_slope + sent_slope
                 air, air_slope = air + sent, air_slope + sent_slope
                 circuits += radio.d2d_circuit_w * sent
@@ -138,7 +165,7 @@ def node_cost(
                 heard_slope += chain[i, RELAY_HEARD] * sent_slope
     else:
         snr = power * chain[position, COLLECT_SNR]
-        sent, sent_slope = link_time(snr, chain[position, COLLECT_BITS], 0.0, cap)
+        sent, sent_slope = link_time(snr, chain[position, COLLECT_BITS], 1.0, 0.0, cap)
         air, air_slope = air + sent, air_slope + sent_slope
         circuits += radio.d2d_circuit_w * sent
         circuits_slope += radio.d2d_circuit_w * sent_slope
@@ -151,21 +178,20 @@ def node_cost(
     else:
         slowest += others.backward
     price, emitted = chain[position, PRICE], power / radio.efficiency
-    loss = cluster.loss_price * parameters.waterfall_threshold * exponent
     spent = cluster.power_price * power
     value = (
         cluster.delay_weight * (fill * sums + (steps - fill) * slowest + once)
         + price * (emitted * air + circuits)
         + heard
         + spent
-        + loss
+        + cluster.loss_price * lost
     )
     slope = (
         cluster.delay_weight * (fill * sums_slope + (steps - fill) * slowest_slope + once_slope)
         + price * (emitted * (air + air_slope) + circuits_slope)
         + heard_slope
         + spent
-        - loss
+        + cluster.loss_price * lost_slope
     )
     return value, slope
 
@@ -177,30 +203,34 @@ def set_power(
     """Write a node's power and the times that it decides into the chain (except the CU's uplink)."""
     forward_snr, backward_snr = power * chain[position, FORWARD_SNR], power * chain[position, BACKWARD_SNR]
     chain[position, POWER], cap = power, parameters.d2d_snr_cap
-    forward, _ = link_time(forward_snr, cluster.forward_s, cluster.waterfall, cap)
-    backward, _ = link_time(backward_snr, cluster.backward_s, cluster.waterfall, cap)
+    R, m = cluster.transmissions, parameters.waterfall_threshold
+    forward, _ = link_time(forward_snr, cluster.forward_s, R, m, cap)
+    backward, _ = link_time(backward_snr, cluster.backward_s, R, m, cap)
     chain[position, FORWARD], chain[position, BACKWARD] = (
         forward + cluster.message,
         backward + cluster.message,
     )
     if position > 0:
         snr, seconds = power * chain[position, COLLECT_SNR], chain[position, COLLECT_BITS]
-        chain[position, COLLECT], _ = link_time(snr, seconds, 0.0, cap)
+        chain[position, COLLECT], _ = link_time(snr, seconds, 1.0, 0.0, cap)
     elif parameters.relay_bits > 0.0:
         for i in range(1, chain.shape[0]):
-            chain[i, RELAY], _ = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 0.0, cap)
+            chain[i, RELAY], _ = link_time(power * chain[i, RELAY_SNR], chain[i, RELAY_BITS], 1.0, 0.0, cap)
 
 
 @compiled_leaf
 def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters) -> float:
     """``w T_n + C_n + interference price x mean active power`` from the times in the chain."""
     radio, steps = parameters.radio_power, parameters.local_steps
+    R, m = cluster.transmissions, parameters.waterfall_threshold
     snr = chain[0, POWER] * cluster.uplink_snr
-    uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall, math.inf)
+    uplink, _ = link_time(snr, cluster.uplink_s, R, m, math.inf)
     uplink += cluster.edge_message
-    upload, _ = link_time(snr, cluster.upload_s, 0.0, math.inf)
+    upload, _ = link_time(snr, cluster.upload_s, 1.0, 0.0, math.inf)
     forward, backward = max(cluster.least_forward, uplink), cluster.least_backward
-    sums, collect, exponent = uplink, 0.0, 1.0 / snr
+    sums, collect, lost = uplink, 0.0, 0.0
+    if cluster.loss_price > 0.0:
+        lost, _ = link_loss(snr, R, m)
     drawn = radio_power(chain[0, POWER], radio.edge_circuit_w, radio.efficiency)
     cost = chain[0, PRICE] * drawn * (steps * uplink + upload)
     relay, relay_price = (
@@ -221,21 +251,26 @@ def chain_cost(chain: FloatArray, count: int, cluster: ChainConstants, parameter
         cost += chain[i, COLLECT_HEARD] * chain[i, COLLECT]
         relay += chain[i, RELAY]
         cost += (relay_price + chain[i, RELAY_HEARD]) * chain[i, RELAY]
-        exponent += (1.0 / chain[i, FORWARD_SNR] + 1.0 / chain[i, BACKWARD_SNR]) / power
+        if cluster.loss_price > 0.0:
+            lost += link_loss(power * chain[i, FORWARD_SNR], R, m)[0]
+            lost += link_loss(power * chain[i, BACKWARD_SNR], R, m)[0]
     fill = cluster.fill
     delay = fill * sums + (steps - fill) * (forward + backward) + collect + upload + relay
     total: float = cluster.fixed + cluster.delay_weight * delay + cost
-    total += cluster.loss_price * parameters.waterfall_threshold * exponent
+    total += cluster.loss_price * lost
     return total
 
 
 @compiled_leaf
-def others_of(position: int, chain: FloatArray, count: int, cluster: ChainConstants) -> Others:
+def others_of(
+    position: int, chain: FloatArray, count: int, cluster: ChainConstants, parameters: Parameters
+) -> Others:
     """Slowest forward and backward elements and longest collection, except those that one node decides."""
     forward, backward, collect = cluster.least_forward, cluster.least_backward, 0.0
     if position > 0:
         snr = chain[0, POWER] * cluster.uplink_snr
-        uplink, _ = link_time(snr, cluster.uplink_s, cluster.waterfall, math.inf)
+        threshold = parameters.waterfall_threshold
+        uplink, _ = link_time(snr, cluster.uplink_s, cluster.transmissions, threshold, math.inf)
         forward = max(forward, uplink + cluster.edge_message)
     for i in range(count):
         if i != position:

@@ -266,7 +266,7 @@ def search_powers(
         (B * parameters.gradient_bits + header) * LN2 / parameters.d2d_bandwidth_hz,
         M * extra.message_s,
         edge_message,
-        parameters.waterfall_threshold if parameters.repeat else 0.0,
+        parameters.transmissions,
     )
     chain, trial = np.empty((count, COLUMNS)), np.empty((count, COLUMNS))
     for i in range(count):
@@ -297,7 +297,7 @@ def search_powers(
     for _ in range(passes):
         start = cost
         for i in range(count):
-            others = others_of(i, chain, count, cluster)
+            others = others_of(i, chain, count, cluster, parameters)
             here = math.log(chain[i, POWER])
             found = _best_log_power(i, here, low, high, chain, others, cluster, parameters)
             if found != here:

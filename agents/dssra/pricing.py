@@ -135,7 +135,7 @@ def round_objective(
         costs: Costs of the plan (...).
         state: The system before the round (...).
         tradeoff_v: ``V`` [1/s].
-        convergence_weight: ``c``; has no effect unless ``link_errors`` is ``drop``.
+        convergence_weight: ``c``; has no effect if links do not fail.
         exact_drift: ``L(t+1) - L(t)`` in place of its bound ``sum z e``.
         participation_min: ``rho_min``, the least share of rounds in which a cluster is to take part.
     """

@@ -41,7 +41,7 @@ class RoundInput(NamedTuple):
         option: Options to begin with (N,) (see :mod:`.options`).
         choices: Options to choose from, ascending (C,); only one where ``M`` is given or the largest is
             always best. Negative ones use the other setting of recomputation.
-        loss_price: Price of a unit of a cluster's failure exponent (N,), 0 unless ``drop``.
+        loss_price: Price of a unit of a cluster's loss exponent (N,), 0 if links do not fail.
         held: 1 where a present device held a block in the previous round (N, L, K); no blocks (N, 0, K) where
             a change of plan costs nothing.
         lead: Device that sends a block's moments (N, L), the first of those that held it; -1 for none.
@@ -148,7 +148,7 @@ def round_input(
         state: The system (..., ).
         micro_batches: Options, broadcastable to (..., N): ``M``, or ``-M`` for the other setting of
             recomputation; by default the search chooses.
-        convergence_weight: Price of a unit of failure exponent; no effect unless ``link_errors`` is ``drop``.
+        convergence_weight: Price of a unit of loss exponent; no effect if links do not fail.
         exact_drift: Whether the drift is ``L(t+1) - L(t)`` rather than its bound.
         choose_recompute: Whether the search also chooses recomputation, where the scenario leaves it open.
         most_server: Most blocks that the search may leave to the server in each cluster.
@@ -164,7 +164,7 @@ def round_input(
     M = choices[-1] if micro_batches is None else micro_batches
     if choose_recompute and parameters.other_costs is not None and micro_batches is None:
         choices = np.concatenate((-choices[::-1], choices))
-    loss_price = convergence_weight if parameters.link_errors == "drop" else 0.0
+    loss_price = convergence_weight if parameters.lossy else 0.0
     backlog = np.ascontiguousarray(state.live_backlog, dtype=np.float64)
     price = np.array(backlog / state.budget, dtype=np.float64)
     extra = np.zeros_like(price) if extra_price is None else np.ascontiguousarray(extra_price)

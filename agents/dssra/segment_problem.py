@@ -15,7 +15,7 @@ from collapipe_env.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
-from collapipe_env.physics.radio import uplink_rate
+from collapipe_env.physics.radio import failure_exponent, loss_exponent, uplink_rate
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 from .cluster_costs import node_drift
@@ -81,17 +81,17 @@ def segment_problem(
             forward, backward = times.hop_forward[i, j], times.hop_backward[i, j]
             if forward == 0.0:
                 continue
-            snr = inputs.gain[n, i, j] / noise_w
             hop_cost[i, j] = (
                 fill * (forward + backward)
                 + latency
                 + steps * (sender[i] + price[j] * radio.receive_w) * forward
                 + steps * (sender[j] + price[i] * radio.receive_w) * backward
-                + inputs.loss_price[n]
-                * parameters.waterfall_threshold
-                / snr
-                * (1.0 / power[i] + 1.0 / power[j])
             )
+            if inputs.loss_price[n] > 0.0:
+                snr = inputs.gain[n, i, j] / noise_w
+                for watts in (power[i], power[j]):
+                    exponent = failure_exponent(snr * watts, parameters.waterfall_threshold)
+                    hop_cost[i, j] += inputs.loss_price[n] * loss_exponent(exponent, parameters.transmissions)
     total = parameters.blocks - server_blocks_of(option)
     block_cost = np.zeros((devices, total + 1))
     exact = inputs.exact[0] > 0.0

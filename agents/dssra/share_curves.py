@@ -12,6 +12,7 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.compiled import compiled_leaf
 from collapipe_env.physics.delay import edge_time
 from collapipe_env.physics.parameters import Parameters
+from collapipe_env.physics.radio import expected_transmissions
 
 from .cluster_costs import (
     BACKWARD_MAX,
@@ -25,6 +26,12 @@ from .cluster_costs import (
     UPLINK_SNR,
     delay_of,
 )
+from .hops import loss_slope
+
+_STEEPEST = 0.75
+"""Failure exponent up to which ``x (1 - dy/dx)``, the rise of the repeats, grows for any ``R``."""
+_TRIES = 24
+"""Shares tried in search of one from which on the delay rises."""
 
 
 @compiled_leaf
@@ -43,10 +50,12 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
     per_bit_slope = -per_bit * (1.0 - x / ((1.0 + x) * log)) / share
     uplink = parameters.batch_size * parameters.activation_bits * per_bit
     uplink_slope = parameters.batch_size * parameters.activation_bits * per_bit_slope
-    if parameters.repeat:
-        repeats = math.exp(parameters.waterfall_threshold / x)
+    R, exponent = parameters.transmissions, parameters.waterfall_threshold / x
+    lost_slope = loss_slope(exponent, R)
+    if R > 1.0:
+        repeats = expected_transmissions(exponent, R)
         uplink *= repeats
-        uplink_slope = uplink_slope * repeats + uplink * parameters.waterfall_threshold / snr
+        uplink_slope = uplink_slope * repeats + uplink * (1.0 - lost_slope) * exponent / share
     messages = summary[MICRO_BATCHES] * parameters.overheads.edge_message_s
     uplink += messages
     upload, upload_slope = summary[UPDATE_BITS] * per_bit, summary[UPDATE_BITS] * per_bit_slope
@@ -63,7 +72,7 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
     delay_slope = parameters.local_steps * step_slope / M + upload_slope
     cost_slope = (
         summary[UPLINK_PRICE] * (parameters.local_steps * uplink_slope + upload_slope)
-        + summary[LOSS_PRICE] * parameters.waterfall_threshold / snr
+        + summary[LOSS_PRICE] * lost_slope * exponent / share
     )
     return delay, delay_slope, cost_slope
 
@@ -158,23 +167,32 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
     """Share, at most ``most``, beyond which more band prolongs a cluster's delay.
 
     Without repeats more band always helps. With repeats it lowers the SNR, and in deep fades the repeats
-    outgrow the rate.
+    outgrow the rate, until nearly all are made. The delay may then fall again, by little.
 
     Args:
         most: Largest share.
         summary: The cluster's summary (SUMMARY + K + 1,).
         parameters: The scenario.
     """
-    if not parameters.repeat or delay_and_slopes(most, summary, parameters)[1] <= 0.0:
+    if parameters.transmissions == 1.0:
         return most
     low, high = parameters.bandwidth_floor, most
+    tries = 0
+    while delay_and_slopes(high, summary, parameters)[1] <= 0.0:
+        # The delay rises from a lower share on, if at all; below this exponent the repeats grow ever faster.
+        exponent = parameters.waterfall_threshold * high / summary[UPLINK_SNR]
+        if tries == _TRIES or exponent < _STEEPEST:
+            return most
+        tries += 1
+        high = most * (low / most) ** (tries / (_TRIES + 1.0))
     while high > low * (1.0 + 1e-6):
         share = math.sqrt(low * high)
         if delay_and_slopes(share, summary, parameters)[1] < 0.0:
             low = share
         else:
             high = share
-    return low
+    longest = delay_and_slopes(most, summary, parameters)[0]
+    return low if delay_and_slopes(low, summary, parameters)[0] <= longest else most
 
 
 @compiled_leaf

@@ -2,14 +2,16 @@
 
 Once powers and shares are replaced by their logarithms the problem is *convex* (our own observation, [R]):
 ``1 / log(1 + SNR)`` is log-convex and falls with ``log SNR``, which is concave in the logarithms of powers
-and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers or
-with the repeats of ``arq`` stay log-convex; sums and maxima of convex functions are convex, and so is the
-constraint ``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers
-add constants and positive multiples of such times, as does the relay of new weights; a cap on the SNR is a
-maximum of them. A local minimum is therefore a global one. The exact drift is convex in the energies and
-rises with each, so with it the problem stays convex. The maxima (slowest element, longest collection, longest
-sender or receiver of moments, slowest cluster) become variables with one smooth constraint for each element,
-and SciPy's SLSQP solves the result with central differences of the simulator's own ``round_costs``.
+and shares (the logarithm of a sum of exponentials, the interference, is subtracted); products with powers
+stay log-convex; sums and maxima of convex functions are convex, and so is the constraint
+``sum exp(log beta) <= 1``. Overheads, latencies, updates and the power of circuits and receivers add
+constants and positive multiples of such times, as does the relay of new weights; a cap on the SNR is a
+maximum of them. A local minimum is therefore a global one. Under ``arq`` this holds as long as hardly any
+packet is given up: the repeats are log-convex up to their limit, and only a local minimum is found near it.
+The exact drift is convex in the energies and rises with each, so with it the problem stays convex. The maxima
+(slowest element, longest collection, longest sender or receiver of moments, slowest cluster) become variables
+with one smooth constraint for each element, and SciPy's SLSQP solves the result with central differences of
+the simulator's own ``round_costs``.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ class TraceBank:
         self.names = tuple(trace.name for trace in traces)
         self.lengths_s = np.array([trace.duration_s for trace in traces])
         self.means = np.array([trace.mean for trace in traces])
+        self.greatest = np.array([trace.values.max() for trace in traces])
         sizes = np.array([len(trace.values) for trace in traces])
         # One clock for all, with a second between two traces, so that one search finds the samples of all.
         begins = np.cumsum(self.lengths_s + 1.0) - (self.lengths_s + 1.0)

@@ -9,6 +9,7 @@ from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.system import System
 from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
+from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
@@ -38,6 +39,9 @@ class Traces(Process):
     Args:
         scenario: The scenario.
         spec: Source and mode of the traces.
+
+    Raises:
+        ScenarioError: A trace reaches a path gain above 1.
     """
 
     name = "traces"
@@ -67,6 +71,21 @@ class Traces(Process):
         self.bank = bank_of(spec, scenario.clusters)
         self._epre_dbm = resource_element_power_dbm(spec.bs_power_dbm, spec.resource_blocks)
         self.numbers = len(self.bank) + scenario.clusters
+        if spec.level == "absolute":
+            self._require_attenuation()
+
+    def _require_attenuation(self) -> None:
+        """Refuse traces that play path gains above 1: a receiver would have got more than was sent."""
+        gains = self._gain(self.bank.greatest)
+        worst = int(gains.argmax())
+        if gains[worst] > 1.0:
+            powers = self.spec.quantity == "rsrp"
+            raise ScenarioError(
+                f"dynamics.processes.traces: {shown(self.bank.names[worst])} reaches "
+                f"{self.bank.greatest[worst]:g} {'dBm' if powers else 'bit/s'}, a path gain of "
+                f"{gains[worst]:.3g}, above 1: more would be received than was sent; correct "
+                f"{', '.join(_OF_POWERS if powers else _OF_RATES)}, or the file, or set level: layout"
+            )
 
     def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
         """Choose a trace and a time for each cluster."""

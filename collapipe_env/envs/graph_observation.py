@@ -279,8 +279,8 @@ class GraphObserver:
             "log_snr_cap": math.log(min(p.d2d_snr_cap, LARGEST_SNR)),
             "floor": p.bandwidth_floor * p.clusters,
             "through_cu": float(numbers.through_cu),
-            "repeat": float(numbers.repeat),
-            "drop": float(numbers.drop),
+            "repeat": float(p.link_errors == "arq"),
+            "drop": float(p.link_errors == "drop"),
             "common_head": float(numbers.barrier),
         }
         return np.array([min(max(values[f.name], -LOG_BOUND), LOG_BOUND) for f in CONTEXT_FEATURES])

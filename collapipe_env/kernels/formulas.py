@@ -138,6 +138,7 @@ for _formula in (
     radio.committed_rate,
     radio.failure_exponent,
     radio.uplink_failure_exponent,
+    radio.loss_exponent,
     radio.expected_transmissions,
     radio.seconds_per_bit,
     radio.survival,

@@ -12,7 +12,7 @@ from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per
 @compiled
 def phase_rows(
     radio: tuple[float, float, float, float],
-    repeat_until_success: bool,
+    transmissions: float,
     block_bits: float,
     through_cu: bool,
     power: FloatArray,
@@ -29,7 +29,7 @@ def phase_rows(
 
     Args:
         radio: Noise density [W/Hz], bandwidth of a hop [Hz], largest usable SNR and waterfall threshold.
-        repeat_until_success: Whether lost packets are sent again.
+        transmissions: Most transmissions of a packet ``R``.
         block_bits: Both moments of one block [bit].
         through_cu: Whether all moments go over the CU.
         power: Transmit powers (E, N, K+1) [W].
@@ -76,7 +76,7 @@ def phase_rows(
                         snr = power[e, n, i] / noise * gain[e, n, i, j]
                         rate = shannon_rate(usable_snr(snr, snr_cap), bandwidth_hz)
                         exponent = failure_exponent(snr, threshold)
-                        bit_s = seconds_per_bit(rate, exponent, repeat_until_success)
+                        bit_s = seconds_per_bit(rate, exponent, transmissions)
                         airtime = blocks * (block_bits * bit_s)
                         sent[e, n, i] += airtime
                         received[e, n, j] += airtime

@@ -47,6 +47,7 @@ from collapipe_env.physics.radio import (
     expected_transmissions,
     failure_exponent,
     full_band_rate,
+    loss_exponent,
     seconds_per_bit,
     shannon_rate,
     survival,
@@ -402,8 +403,8 @@ def _cluster(
         down = committed_rate(down, chosen)
     failed = uplink_failure_exponent(beta, cu_power, uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
     uplink = edge_time(samples, c.activation_bits, rate)
-    if c.repeat:
-        uplink = uplink * expected_transmissions(failed)
+    if c.transmissions > 1.0:
+        uplink = uplink * expected_transmissions(failed, c.transmissions)
     uplink += extra.edge_message_s
     downlink = edge_time(samples, c.gradient_bits, down) + extra.edge_message_s
     server_forward = samples * c.server_seconds / system.server_share[e] + extra.server_s
@@ -459,7 +460,8 @@ def _cluster(
     clusters[CLUSTER.latency, e, n] = latency
     clusters[CLUSTER.collect, e, n] = collect
     clusters[CLUSTER.upload, e, n] = upload
-    clusters[CLUSTER.survival, e, n] = survival(exponent + failed) if c.drop else 1.0
+    lost = exponent + loss_exponent(failed, c.transmissions)
+    clusters[CLUSTER.survival, e, n] = survival(lost) if c.lossy else 1.0
     clusters[CLUSTER.uplink, e, n] = uplink
     clusters[CLUSTER.downlink, e, n] = downlink
     clusters[CLUSTER.server_forward, e, n] = server_forward
@@ -468,9 +470,9 @@ def _cluster(
 
 @inlined
 def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
-    """Return a device-to-device link's seconds per bit, repeats included, and its failure exponent."""
+    """Return a device-to-device link's seconds per bit, repeats included, and its loss exponent."""
     exponent = failure_exponent(snr, c.waterfall_threshold)
-    return seconds_per_bit(rate, exponent, c.repeat), exponent
+    return seconds_per_bit(rate, exponent, c.transmissions), loss_exponent(exponent, c.transmissions)
 
 
 @inlined

@@ -181,7 +181,7 @@ def _seconds_per_bit(parameters: SystemParameters, d2d_gain: Array, cross_gain: 
     snr = xp.where(snr > 0.0, snr, xp.inf)  # of pairs without a link
     rates = shannon_rate(usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
     exponents = failure_exponent(snr, p.waterfall_threshold)
-    return seconds_per_bit(rates, exponents, p.link_errors == "arq")
+    return seconds_per_bit(rates, exponents, p.transmissions)
 
 
 def energy_caps(charge: Array, demand: Demand, idle_j: float, blocks: int) -> Array:

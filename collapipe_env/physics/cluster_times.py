@@ -118,7 +118,7 @@ def cluster_times(
                 continue
             snr = power[i] * gain[i, j] / noise_w
             rate = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-            bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.repeat)
+            bit = seconds_per_bit(rate, failure_exponent(snr, c.waterfall_threshold), c.transmissions)
             link_bit[i, j] = 1.0 / rate
             message = extra.message_s + extra.header_bits * bit
             over_forward[i, j] = over_backward[j, i] = message
@@ -134,9 +134,10 @@ def cluster_times(
         weight[k] = stage_time(B, 1.0, c.block_weight_flops, speed[k]) + M * launch[k]
     rate = uplink_rate(share, power[0], uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     uplink = edge_time(B, c.activation_bits, rate)
-    if c.repeat:
+    if c.transmissions > 1.0:
         uplink *= expected_transmissions(
-            uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
+            uplink_failure_exponent(share, power[0], uplink_gain, c.uplink_noise_w, c.waterfall_threshold),
+            c.transmissions,
         )
     uplink += M * extra.edge_message_s
     down = downlink_rate(share, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)

@@ -15,7 +15,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.physics.delay import hop_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
-from collapipe_env.physics.radio import failure_exponent, seconds_per_bit
+from collapipe_env.physics.radio import failure_exponent, loss_exponent, seconds_per_bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,8 @@ class HopTimes:
     Attributes:
         forward: Time node ``i`` sends activations (..., N, K+1) [s].
         backward: Time node ``i`` sends gradients back (..., N, K+1) [s].
-        failure_exponent: Sum over all links, both directions, of ``m (N0 W + I) / (p G)`` (..., N):
-            all of them succeed with probability ``exp(-failure_exponent)``.
+        loss_exponent: Sum over all links, both directions (..., N): a micro-batch crosses all of them with
+            probability ``exp(-loss_exponent)``.
         received_forward: Time of the activations that node ``j`` receives (..., N, K+1) [s]; ``None`` where
             receivers draw no power.
         received_backward: The same for gradients.
@@ -115,7 +115,7 @@ class HopTimes:
 
     forward: Array
     backward: Array
-    failure_exponent: Array
+    loss_exponent: Array
     received_forward: Array | None = None
     received_backward: Array | None = None
 
@@ -128,7 +128,7 @@ def hop_times(
     gradient_bits: Array,
     *,
     waterfall_threshold: float,
-    repeat_until_success: bool,
+    transmissions: float,
     overheads: Overheads = NO_OVERHEADS,
     receivers: bool = False,
     crossings_between_devices: Array | None = None,
@@ -147,7 +147,7 @@ def hop_times(
         activation_bits: Boundary activations of one micro-batch, ``b A`` (..., N) [bit].
         gradient_bits: The same for gradients (..., N) [bit].
         waterfall_threshold: ``m`` of the packet error.
-        repeat_until_success: True for the ``arq`` mode: times are divided by ``1 - q``.
+        transmissions: Most transmissions of a packet ``R``, 1 unless lost ones are sent again (``arq``).
         overheads: Overheads of the scenario: a sender pays for each of its receivers.
         receivers: Whether to return the times of received messages too.
         crossings_between_devices: Number of times that a micro-batch passes the hops between devices
@@ -160,7 +160,8 @@ def hop_times(
     used = forward_links | backward_links
     # Links that carry nothing get an infinite rate and SNR, hence times and exponents of exactly zero.
     exponents = failure_exponent(xp.where(used, snr, xp.inf), waterfall_threshold)
-    seconds = seconds_per_bit(xp.where(used, rates, xp.inf), exponents, repeat_until_success)
+    seconds = seconds_per_bit(xp.where(used, rates, xp.inf), exponents, transmissions)
+    exponents = loss_exponent(exponents, transmissions)
     forward, backward = xp.where(forward_links, seconds, 0.0), xp.where(backward_links, seconds, 0.0)
     if graph.share is not None:
         parts = graph.share[..., :, None] * graph.share[..., None, :]
@@ -184,7 +185,7 @@ def hop_times(
     return HopTimes(
         forward=summed(*ahead, -1),
         backward=summed(*back, -1),
-        failure_exponent=xp.sum(exponents * crossings, axis=(-2, -1)),
+        loss_exponent=xp.sum(exponents * crossings, axis=(-2, -1)),
         received_forward=summed(*ahead, -2) if receivers else None,
         received_backward=summed(*back, -2) if receivers else None,
     )

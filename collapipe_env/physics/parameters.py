@@ -35,8 +35,8 @@ class Parameters(NamedTuple):
         downlink_noise_w: ``N0 W_dl + I_ext`` [W].
         downlink_bandwidth_hz: ``W_dl`` [Hz].
         bs_power_w: ``P_bs`` [W].
-        drop: Whether lost packets stay lost (``drop``).
-        repeat: Whether lost packets are sent again (``arq``).
+        lossy: Whether packets may be lost (``drop``, ``arq``).
+        transmissions: Most transmissions of a packet ``R``, 1 unless lost ones are sent again (``arq``).
         half_duplex: Whether a device-to-device hop serves one direction at a time.
         waterfall_threshold: ``m`` of the packet error.
         block_forward_flops: ``Phi_F`` per sample and block [FLOP].
@@ -86,8 +86,8 @@ class Parameters(NamedTuple):
     downlink_noise_w: float
     downlink_bandwidth_hz: float
     bs_power_w: float
-    drop: bool
-    repeat: bool
+    lossy: bool
+    transmissions: float
     half_duplex: bool
     waterfall_threshold: float
     block_forward_flops: float
@@ -137,6 +137,7 @@ class SystemParameters:
         bs_power_w: ``P_bs``.
         external_interference_w: ``I_ext`` over the whole band.
         link_errors: ``drop``, ``arq`` or ``none``.
+        max_transmissions: Most transmissions of a packet under ``arq``.
         waterfall_threshold: ``m`` of the packet error.
         server_flops: ``v_BS`` [FLOP/s], shared by the clusters and other tenants.
         clusters: ``N``.
@@ -203,6 +204,7 @@ class SystemParameters:
     local_steps_choices: tuple[int, ...] | None = None
     committed: bool = False
     clock_cap_min: float | None = None
+    max_transmissions: int = 16
     replication: Replication | None = None
 
     @property
@@ -214,6 +216,16 @@ class SystemParameters:
     def downlink_noise_w(self) -> float:
         """Noise plus external interference over the whole downlink [W]."""
         return self.noise_density * self.downlink_bandwidth_hz + self.external_interference_w
+
+    @property
+    def lossy(self) -> bool:
+        """Whether links lose packets, so that micro-batches may not arrive."""
+        return self.link_errors != "none"
+
+    @property
+    def transmissions(self) -> float:
+        """Most transmissions of a packet on a link, ``R``: 1 unless lost ones are sent again (``arq``)."""
+        return float(self.max_transmissions) if self.link_errors == "arq" else 1.0
 
     @property
     def server_share_flops(self) -> float:
@@ -257,8 +269,8 @@ class SystemParameters:
             downlink_noise_w=self.downlink_noise_w,
             downlink_bandwidth_hz=self.downlink_bandwidth_hz,
             bs_power_w=self.bs_power_w,
-            drop=self.link_errors == "drop",
-            repeat=self.link_errors == "arq",
+            lossy=self.lossy,
+            transmissions=self.transmissions,
             half_duplex=self.half_duplex,
             waterfall_threshold=self.waterfall_threshold,
             block_forward_flops=costs.block_forward_flops,

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, at_most, exp, log1p, namespace, where
+from collapipe_env.arrays import Array, at_least, at_most, exp, expm1, log, log1p, namespace, where
 
 LN2 = math.log(2.0)
+
+LEAST_EXPONENT, MOST_EXPONENT = 1e-7, 80.0
+"""Exponents up to which two transmissions never fail, and beyond which nothing ever arrives.
+
+To fourteen digits; between them logarithms and exponentials are finite, also in single precision.
+"""
 
 
 def db_to_linear(decibel: float) -> float:
@@ -248,35 +254,53 @@ def uplink_failure_exponent(
     return threshold * noise_w * bandwidth_share / (power * gain)
 
 
-def expected_transmissions(failure_exponent: Array) -> Array:
-    """Mean number of transmissions until one succeeds, ``1 / (1 - q) = exp(exponent)`` (mode ``arq``).
+def loss_exponent(failure_exponent: Array, transmissions: float) -> Array:
+    """Exponent ``y`` of the probability that a packet arrives, ``1 - q^R = exp(-y)``.
 
-    It is bounded by ``exp(100)``, far beyond any useful link, to keep delays and energies finite.
+    A link sends a packet until it arrives, at most ``R`` times; ``y = m / SNR`` where it is sent once.
 
     Args:
-        failure_exponent: ``m / SNR`` of any shape, >= 0.
+        failure_exponent: ``x = m / SNR`` of any shape, >= 0, with ``q = 1 - exp(-x)``.
+        transmissions: ``R``, >= 1.
     """
-    return exp(where(failure_exponent < 100.0, failure_exponent, 100.0))
+    if transmissions == 1.0:
+        return failure_exponent
+    x = at_least(at_most(failure_exponent, MOST_EXPONENT), LEAST_EXPONENT)
+    y = -log(-expm1(transmissions * log1p(-exp(-x))))
+    return where(failure_exponent > LEAST_EXPONENT, y, 0.0)
 
 
-def seconds_per_bit(rate: Array, failure_exponent: Array, repeat_until_success: bool) -> Array:
-    """Airtime of a bit on a hop [s]: ``1 / r``, under ``arq`` divided by ``1 - q``.
+def expected_transmissions(failure_exponent: Array, transmissions: float) -> Array:
+    """Mean number of transmissions of a packet, ``(1 - q^R) / (1 - q) = exp(x - y)`` (mode ``arq``).
+
+    It is at most ``R``.
+
+    Args:
+        failure_exponent: ``x = m / SNR`` of any shape, >= 0.
+        transmissions: ``R``, >= 1.
+    """
+    x = at_most(failure_exponent, MOST_EXPONENT)
+    return exp(x - loss_exponent(x, transmissions))
+
+
+def seconds_per_bit(rate: Array, failure_exponent: Array, transmissions: float) -> Array:
+    """Mean airtime of a bit on a hop [s]: ``1 / r`` times the expected transmissions.
 
     Args:
         rate: Rate [bit/s], > 0; infinite where nothing is sent.
         failure_exponent: ``m / SNR``, >= 0, of that shape.
-        repeat_until_success: Whether lost packets are sent again (``arq``).
+        transmissions: Most transmissions of a packet ``R``, 1 unless lost ones are sent again (``arq``).
     """
     seconds = 1.0 / rate
-    if repeat_until_success:
-        seconds = seconds * expected_transmissions(failure_exponent)
+    if transmissions > 1.0:
+        seconds = seconds * expected_transmissions(failure_exponent, transmissions)
     return seconds
 
 
-def survival(failure_exponent: Array) -> Array:
-    """Probability that a micro-batch survives a local step, ``prod (1 - q) = exp(-sum m / SNR)`` (``drop``).
+def survival(loss_exponent: Array) -> Array:
+    """Probability that a micro-batch survives a local step, ``prod (1 - q^R) = exp(-sum y)``.
 
     Args:
-        failure_exponent: Sum over the links that the micro-batch crosses, any shape, >= 0.
+        loss_exponent: Sum over the links that the micro-batch crosses, any shape, >= 0.
     """
-    return exp(-failure_exponent)
+    return exp(-loss_exponent)

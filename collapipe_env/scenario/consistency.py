@@ -1,8 +1,9 @@
-"""Consistency of a scenario's sections: room for the clusters, and memory for the blocks."""
+"""Consistency of a scenario's sections: distances, room for the clusters, and memory for the blocks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.layout import fixed_layout
 
@@ -53,6 +55,38 @@ def require_placement(scenario: Scenario) -> None:
         )
     _require_area(cluster)
     fixed_layout(scenario)
+
+
+def require_attenuation(scenario: Scenario) -> None:
+    """Refuse a smallest distance with a mean path gain above 1: a receiver would get more than was sent.
+
+    Shadowing and fading are factors around that mean and may exceed 1. CUs are at least 1 m from the base
+    station and from each other, where both laws attenuate.
+
+    Args:
+        scenario: The scenario to check.
+
+    Raises:
+        ScenarioError: Names the field, its value, the gain, and the least distance allowed.
+    """
+    laws = {"hops between devices": path_gain_d2d}
+    if scenario.workload.distribution == "devices":
+        laws["links from the base station to devices"] = path_gain_d2e
+    metres = scenario.cluster.hop_min_m
+    links, law = max(laws.items(), key=lambda each: _unit_distance(each[1]))
+    gain = float(law(np.array(metres)))
+    if gain > 1.0:
+        least = math.ceil(1e3 * _unit_distance(law)) / 1e3
+        raise ScenarioError(
+            f"cluster.hop_min_m = {metres:g} m gives {links} a mean path gain of {gain:.3g}, above 1: a "
+            f"receiver would get more than was sent; give at least {least:g} m"
+        )
+
+
+def _unit_distance(law: Callable[[FloatArray], FloatArray]) -> float:
+    """Distance at which a power law's gain is 1 [m]."""
+    one, ten = law(np.array([1.0, 10.0]))
+    return float(one ** (1.0 / math.log10(one / ten)))
 
 
 def _require_area(cluster: ClusterSpec) -> None:

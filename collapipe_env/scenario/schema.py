@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.scenario.consistency import require_memory, require_placement
+from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
 from collapipe_env.scenario.decisions import (
     COLLAPIPE,
     Decision,
@@ -115,6 +115,7 @@ class Scenario:
         require_own_steps(self)
         require_recoveries(self)
         require_adam(self)
+        require_attenuation(self)
         require_placement(self)
         require_memory(self)
         return self

@@ -222,6 +222,9 @@ class RadioSpec:
         Literal["drop", "arq", "none"],
         described("effect of a packet error: micro-batch dropped, sent again, none; one of drop, arq, none"),
     ] = "drop"
+    max_transmissions: Annotated[
+        int, whole("transmissions after which arq drops a micro-batch", 1, 1_000_000)
+    ] = 16
     waterfall_threshold: Annotated[
         float, real("waterfall threshold of the packet error rate, linear", "1", ge=0.0, le=1e3)
     ] = 0.023

@@ -100,6 +100,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         bs_power_w=radio.bs_power_w,
         external_interference_w=radio.external_interference_w,
         link_errors=radio.link_errors,
+        max_transmissions=radio.max_transmissions,
         waterfall_threshold=radio.waterfall_threshold,
         server_flops=term_values(scenario.server).flops or scenario.cluster.server_flops,
         clusters=scenario.clusters,

@@ -58,7 +58,7 @@ class RoundCosts:
         energy: Energy of each node (..., N, K+1) [J].
         energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
         memory: Memory that each device needs (..., N, K) [byte].
-        survival: Probability that a micro-batch survives a local step (..., N); 1 unless ``drop``.
+        survival: Probability that a micro-batch survives a local step (..., N).
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
         allocation: The plan.
@@ -239,7 +239,7 @@ class _Traffic(NamedTuple):
     crossings: Crossings | None
     airtime: Array
     received: Array | None
-    failure_exponent: Array
+    loss_exponent: Array
 
 
 def general_round_costs(
@@ -341,8 +341,9 @@ def general_round_costs(
     )
 
     survival = xp.ones_like(cluster_delay)
-    if parameters.link_errors == "drop":
-        survival = radio.survival(traffic.failure_exponent + links.uplink_exponent)
+    if parameters.lossy:
+        uplink_loss = radio.loss_exponent(links.uplink_exponent, parameters.transmissions)
+        survival = radio.survival(traffic.loss_exponent + uplink_loss)
     in_flight, state_bytes, working = storage.memory_terms(costs, allocation, terms)
     found = RoundCosts(
         delay=delay.round_delay(xp.max(cluster_delay, axis=-1), broadcast),
@@ -458,7 +459,7 @@ def _traffic(
             samples * costs.activation_bits,
             samples * costs.gradient_bits,
             waterfall_threshold=parameters.waterfall_threshold,
-            repeat_until_success=parameters.link_errors == "arq",
+            transmissions=parameters.transmissions,
             overheads=parameters.overheads,
             receivers=parameters.radio_power.receive_w > 0.0,
             crossings_between_devices=often,
@@ -467,12 +468,12 @@ def _traffic(
     if chunks is not None and namespace(samples).any(chunks > 1):
         hops = times(graph, chunks)
         crossings = interleaved_crossings(graph, hops, times(graph.wrap_around()), chunks)
-        return _Traffic(hops, crossings, crossings.airtime, crossings.received, crossings.failure_exponent)
+        return _Traffic(hops, crossings, crossings.airtime, crossings.received, crossings.loss_exponent)
     hops = times(graph)
     received = None
     if hops.received_forward is not None:
         received = hops.received_forward + hops.received_backward
-    return _Traffic(hops, None, hops.forward + hops.backward, received, hops.failure_exponent)
+    return _Traffic(hops, None, hops.forward + hops.backward, received, hops.loss_exponent)
 
 
 def _elements(
@@ -489,8 +490,8 @@ def _elements(
     xp, extra = namespace(samples), parameters.overheads
     stages = xp.sum(xp.astype(graph.leader, samples.dtype), axis=-1)
     uplink = delay.edge_time(samples, costs.activation_bits, links.uplink_rate)
-    if parameters.link_errors == "arq":
-        uplink = uplink * radio.expected_transmissions(links.uplink_exponent)
+    if parameters.transmissions > 1.0:
+        uplink = uplink * radio.expected_transmissions(links.uplink_exponent, parameters.transmissions)
     return PipelineElements(
         hop_forward=hop_forward,
         hop_backward=hop_backward,

@@ -67,7 +67,7 @@ class EnergySearch:
         # Less power means less energy per bit, for the sender and for the nodes it disturbs. The exceptions
         # are repeats, and radios that draw more than they emit.
         ideal = parameters.radio_power == IDEAL_RADIO and parameters.d2d_snr_cap == np.inf
-        levels = POWER_LEVELS if parameters.link_errors == "arq" or not ideal else 1
+        levels = POWER_LEVELS if parameters.transmissions > 1.0 or not ideal else 1
         self._powers = np.geomspace(parameters.power_min_w, parameters.power_max_w, levels)
         self._samples = float(costs.local_steps * costs.batch_size)
         self._relay_bits = parameters.numbers.relay_bits
@@ -147,11 +147,11 @@ class EnergySearch:
         drawn = radio_power(power, radios.edge_circuit_w, radios.efficiency)
         joules = drawn / radio.uplink_rate(share, power, gain, noise, parameters.uplink_bandwidth_hz)
         bits = self._samples * costs.activation_bits
-        if parameters.link_errors == "arq":
+        if parameters.transmissions > 1.0:
             exponent = radio.uplink_failure_exponent(
                 share, power, gain, noise, parameters.waterfall_threshold
             )
-            bits = bits * radio.expected_transmissions(exponent)
+            bits = bits * radio.expected_transmissions(exponent, parameters.transmissions)
         messages = drawn * self._passes * parameters.overheads.edge_message_s
         total: FloatArray = joules * (bits + costs.update_payload_bits) + messages
         return total
@@ -263,10 +263,10 @@ class EnergySearch:
         snr = power * np.where(gain > 0.0, gain, 1.0) / noise
         used = radio.usable_snr(snr, parameters.d2d_snr_cap)
         once: FloatArray = self._hop_power(power) / radio.shannon_rate(used, parameters.d2d_bandwidth_hz)
-        if parameters.link_errors != "arq":
+        if parameters.transmissions == 1.0:
             return once, once
         exponent = radio.failure_exponent(snr, parameters.waterfall_threshold)
-        return once * radio.expected_transmissions(exponent), once
+        return once * radio.expected_transmissions(exponent, parameters.transmissions), once
 
     def _message_joules(self, power: float) -> float:
         """Energy of a node's messages apart from their bits, one each way for every micro-batch [J]."""

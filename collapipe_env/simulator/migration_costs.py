@@ -147,7 +147,7 @@ def seconds_per_bit(
     if p.committed and state.known_d2d_gain is not None:
         rates = radio.committed_rate(rates, carried(state.known_d2d_gain)[1])
     exponent = radio.failure_exponent(snr, p.waterfall_threshold)
-    seconds: Array = radio.seconds_per_bit(rates, exponent, p.link_errors == "arq")
+    seconds: Array = radio.seconds_per_bit(rates, exponent, p.transmissions)
     return seconds
 
 
@@ -163,7 +163,7 @@ def _looped_phase(
     powers, gain, cross_gain, moved, leaving, involved = map(np.ascontiguousarray, arrays)
     phase_rows(
         law,
-        p.link_errors == "arq",
+        p.transmissions,
         rules.block_bits,
         rules.through_cu,
         powers,

@@ -111,7 +111,7 @@ class World:
             self.parameters.most_local_steps,
             work.micro_batch_choices[-1],
             backend,
-            lossy=scenario.radio.link_errors == "drop",
+            lossy=self.parameters.lossy,
         )
         self._seeds = backend.array(np.zeros(E, dtype=np.uint64))
         # Schedules are simulated on the host, so PyTorch cannot fuse them into kernels.

@@ -115,13 +115,16 @@ def test_shares_are_the_optimum_of_the_convex_problem(mean, tradeoff_v):
         assert value <= reference * (1.0 + 1e-4)
 
 
-def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it():
+@pytest.mark.parametrize(("most", "wide"), [(1e6, 0.9), (16.0, 0.3)])
+def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide):
+    # With 16 transmissions the delay falls, rises, and falls again when nearly all of them are made.
     parameters, _, allocation, inputs = random_case(support.ARQ, 0)
-    constants = parameters.numbers._replace(tradeoff_v=1.0, waterfall_threshold=2.0, bandwidth_floor=0.01)
+    changes = {"tradeoff_v": 1.0, "waterfall_threshold": 2.0, "bandwidth_floor": 0.01, "transmissions": most}
+    constants = parameters.numbers._replace(**changes)
     _, _, summary = summaries(allocation, inputs, constants)
     summary = np.ascontiguousarray(summary[:2])
     summary[:, UPLINK_SNR] = 0.3, 5.0
-    wide, narrow = (delay_and_slopes(share, summary[0], constants)[1] for share in (0.9, 0.01))
+    wide, narrow = (delay_and_slopes(share, summary[0], constants)[1] for share in (wide, 0.01))
     assert wide > 0.0 > narrow
     share, weight, delay = np.full(2, 0.5), np.empty(2), np.empty(2)
     value = share_band(summary, constants, share, weight, delay)

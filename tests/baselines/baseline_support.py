@@ -84,9 +84,9 @@ def full_power_rates(parameters, state):
     noise = parameters.noise_density * parameters.d2d_bandwidth_hz + disturbance
     snr = power[..., None] * state.d2d_gain / noise[..., None, None]
     with np.errstate(divide="ignore"):
-        repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr)
+        repeats = radio.expected_transmissions(parameters.waterfall_threshold / snr, parameters.transmissions)
     rates = parameters.d2d_bandwidth_hz * np.log2(1.0 + np.minimum(snr, parameters.d2d_snr_cap))
-    return rates, repeats if parameters.link_errors == "arq" else np.ones_like(repeats)
+    return rates, repeats
 
 
 def changed(problem, **values):

@@ -150,11 +150,19 @@ def test_fading_with_memory_follows_its_recurrence():
         np.testing.assert_allclose(gains[t], (np.abs(branches) ** 2).mean(axis=-1), rtol=1e-12)
 
 
-def test_survival_has_the_probability_of_the_round():
+@pytest.mark.parametrize(
+    "radio",
+    [
+        {"waterfall_threshold": 2.0},
+        {"waterfall_threshold": 4.0, "link_errors": "arq", "max_transmissions": 2},
+    ],
+    ids=["drop", "arq"],
+)
+def test_survival_has_the_probability_of_the_round(radio):
     scenario = load_scenario(
         {
             "base": "small",
-            "radio": {"waterfall_threshold": 2.0},
+            "radio": radio,
             "workload": {"local_steps": 2},
             "budgets": {"device_energy_j": 100, "cu_energy_j": 100},
         }

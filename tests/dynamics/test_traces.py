@@ -17,7 +17,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
+from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.evaluation.declared_sight import hides_truth
 from collapipe_env.evaluation.tuning_space import tunable
 from collapipe_env.physics.trace_gains import rsrp_of_gain
@@ -93,6 +93,17 @@ def test_a_constant_trace_is_a_constant_link(tmp_path):
         np.testing.assert_allclose(env_costs.energy, costs.energy, rtol=1e-12)
         env.step(action)
         plain.step(action)
+
+
+def test_more_power_than_was_sent_is_refused(tmp_path):
+    sent = -10.0 + (EPRE - 46.0) + 15.0
+    levels = np.append(np.full(39, -90.0), sent + 3.0)
+    traces = files(tmp_path, np.full(40, -90.0), levels, bs_power_dbm=-10.0)
+    pattern = r"t01.csv.* reaches -22\.\d+ dBm, a path gain of (1\.99|2), above 1: .*bs_power_dbm"
+    with pytest.raises(ScenarioError, match=pattern):
+        vector(tracing(traces))
+    vector(tracing({"antenna_gain_db": 18.1, **traces}))
+    vector(tracing({"level": "layout", **traces}))
 
 
 def test_received_power_made_from_path_loss_is_the_path_loss_channel(tmp_path):

@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from env_support import make_env
+from env_support import make_actions, make_env, play
 from test_snapshot import assert_same
 
 from collapipe_env.allocation import SCHEDULES, with_schedule
+from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
@@ -22,9 +23,9 @@ def ready():
 
 def assert_refused(env, plan, message):
     before = env.get_state()
-    for play in (env.step_allocation, env.simulate):
+    for way in (env.step_allocation, env.simulate):
         with pytest.raises(AllocationError, match=message):
-            play(plan)
+            way(plan)
     assert_same(env.get_state(), before)
 
 
@@ -118,6 +119,24 @@ def test_a_round_without_end_is_refused_before_anything_changes():
     env.state.uplink_gain[0, 1] = 0.0  # nothing ever arrives
     with np.errstate(divide="ignore"):
         assert_refused(env, plan, "delay of the round of environment 0 is inf")
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.parametrize(("base", "shadowing_db"), [("small", 8.0), ("medium", 12.0)])
+def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
+    """Rayleigh fading and strong shadowing under random actions, beside links that never fail."""
+    radio = {"diversity": 1, "d2e_shadowing_db": shadowing_db, "d2d_shadowing_db": shadowing_db}
+    played = {}
+    for mode in ("none", "arq"):
+        scenario = {"base": base, "radio": {**radio, "link_errors": mode, "waterfall_threshold": 1.0}}
+        env = CollaPipeEnv(load_scenario(scenario), "surrogate")
+        played[mode] = play(env, make_actions(env, 20), seed=3)
+    (_, rewards, _, infos), (seen, repeated, _, longer) = played.values()
+    assert np.isfinite(seen).all()
+    delays, least = (np.array([info["delay"] for info in each]) for each in (longer, infos))
+    assert (delays > least).all()
+    assert (delays <= 16.0 * least * (1.0 + 1e-12)).all()
+    assert np.abs(repeated).max() < 16.0**2 * np.abs(rewards).max()
 
 
 @pytest.mark.parametrize("name", ["blocks", "micro_batches", "bandwidth", "device_power", "cu_power"])

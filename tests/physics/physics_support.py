@@ -198,8 +198,12 @@ def scalar_round(p, s, a):
         def drawn(i, circuit_w, power=power):
             return circuit_w + power[i] / radio.efficiency
 
-        def arrives(ratio):
-            return math.exp(-p.waterfall_threshold / ratio)
+        def transmissions(ratio):
+            """Expected transmissions of a packet, and the probability that one of them succeeds."""
+            success = math.exp(-p.waterfall_threshold / ratio)
+            most = p.max_transmissions if p.link_errors == "arq" else 1
+            tries = sum((1.0 - success) ** k for k in range(most))
+            return tries, tries * success
 
         M = int(a.micro_batches[n])
         b = c.batch_size / M
@@ -212,12 +216,10 @@ def scalar_round(p, s, a):
         chain = [0, *(k + 1 for k in range(K) if a.blocks[n, k] > 0), 0]
         forward, backward, updates, energy, success = [], [], [], [0.0] * (K + 1), 1.0
         for i, j in pairwise(chain):
-            ok_f, ok_b = arrives(snr(i, j)), arrives(snr(j, i))
+            (tries_f, ok_f), (tries_b, ok_b) = transmissions(snr(i, j)), transmissions(snr(j, i))
             success *= ok_f * ok_b
             t_f, t_b = b * c.activation_bits + o.header_bits, b * c.gradient_bits + o.header_bits
-            t_f, t_b = t_f / rate(i, j), t_b / rate(j, i)
-            if p.link_errors == "arq":
-                t_f, t_b = t_f / ok_f, t_b / ok_b
+            t_f, t_b = tries_f * t_f / rate(i, j), tries_b * t_b / rate(j, i)
             t_f, t_b = t_f + o.message_s, t_b + o.message_s
             forward.append(t_f)
             backward.append(t_b)
@@ -235,10 +237,9 @@ def scalar_round(p, s, a):
         out["memory"].append(
             [d * (c.block_state_bytes + c.batch_size * alpha) + (b * omega if d else 0.0) for d in held]
         )
-        success *= arrives(up_ratio)
-        t_up = b * c.activation_bits / up
-        if p.link_errors == "arq":
-            t_up /= arrives(up_ratio)
+        tries, ok = transmissions(up_ratio)
+        success *= ok
+        t_up = tries * b * c.activation_bits / up
         t_up += o.edge_message_s
         server = b * c.decoder_forward_flops / (p.server_flops / N) + o.server_s
         forward += [t_up, server]
@@ -267,7 +268,7 @@ def scalar_round(p, s, a):
         out["upload"].append(upload)
         out["relay"].append(relay)
         out["energy"].append(energy)
-        out["survival"].append(success if p.link_errors == "drop" else 1.0)
+        out["survival"].append(1.0 if p.link_errors == "none" else success)
     paced = out["step"]
     if p.head == "common" and c.local_steps > 1:
         paced = [max(paced)] * N

@@ -113,7 +113,8 @@ def scalar_phase(p, s, a, before):
         def seconds(i, j, n=n, noise=noise, power=power):
             snr = power[i] * s.d2d_gain[n, i, j] / noise
             rate = p.d2d_bandwidth_hz * math.log2(1.0 + min(snr, p.d2d_snr_cap))
-            again = math.exp(p.waterfall_threshold / snr) if p.link_errors == "arq" else 1.0
+            lost = 1.0 - math.exp(-p.waterfall_threshold / snr)
+            again = sum(lost**k for k in range(16 if p.link_errors == "arq" else 1))
             return bits * again / rate
 
         out, into = [0.0] * (K + 1), [0.0] * (K + 1)

@@ -38,20 +38,23 @@ def test_numbers_on_paper(module, name):
     np.testing.assert_allclose(getattr(module, name)(*arrays), np.full((2, 3), expected), rtol=1e-14)
 
 
-def test_a_bit_on_a_hop_is_repeated_until_it_arrives():
+def test_a_bit_on_a_hop_is_repeated_until_it_arrives_or_is_given_up():
     rate, exponent = np.array([1e6, np.inf]), np.array([np.log(5.0), 0.0])
-    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, False), [1e-6, 0.0])
-    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, True), [5e-6, 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1.0), [1e-6, 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 2.0), [1.8e-6, 0.0])
+    np.testing.assert_allclose(radio.seconds_per_bit(rate, exponent, 1e3), [5e-6, 0.0])
 
 
 def test_numbers_for_loops_are_the_parameters():
-    scenario = load_scenario({"base": "small", "radio": {"link_errors": "arq", "d2d_duplex": "half"}})
+    scenario = load_scenario(
+        {"base": "small", "radio": {"link_errors": "arq", "max_transmissions": 5, "d2d_duplex": "half"}}
+    )
     p = system_parameters(scenario)
     c, numbers = p.costs, p.numbers
     assert numbers is p.numbers
     nested = (*numbers.overheads, *numbers.radio_power)
     assert all(isinstance(value, int | float | tuple) for value in (*numbers, *nested))
-    assert (numbers.drop, numbers.repeat, numbers.half_duplex) == (False, True, True)
+    assert (numbers.lossy, numbers.transmissions, numbers.half_duplex) == (True, 5.0, True)
     assert numbers.blocks == scenario.workload.blocks
     assert numbers.server_seconds == pytest.approx(
         c.decoder_forward_flops * scenario.clusters / scenario.cluster.server_flops

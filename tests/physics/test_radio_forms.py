@@ -1,6 +1,7 @@
 """Radio formulas one by one, in decibels and logarithms as one would write them on paper."""
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -68,10 +69,34 @@ def test_signal_to_noise_goes_by_the_sender():
     np.testing.assert_allclose(radio.shannon_rate(snr, 1e6)[0, 1, 0], 4e6)
 
 
-def test_repeats_until_success():
-    q = np.array([0.0, 0.5, 0.999])
-    np.testing.assert_allclose(radio.expected_transmissions(-np.log(1.0 - q)), 1.0 / (1.0 - q))
-    assert np.isfinite(radio.expected_transmissions(np.array([1e5, np.inf]))).all()
+@pytest.mark.parametrize("most", [1, 2, 3, 16, 1000])
+def test_repeats_are_those_of_the_truncated_geometric_distribution(most):
+    exponent = np.array([0.0, 1e-12, 1e-3, 0.3, 1.0, 4.0, 20.0, 40.0, 79.0])
+    with localcontext(prec=80):  # where q is close to 0 or 1, doubles lose all digits
+        qs = [1 - (-Decimal(x)).exp() for x in exponent]
+        tries = [float(1 + sum(q**k for k in range(1, most))) for q in qs]
+        lost = [float(q**most) for q in qs]
+        arrives = [float(1 - q**most) for q in qs]
+    np.testing.assert_allclose(radio.expected_transmissions(exponent, most), tries, rtol=1e-13)
+    found = radio.survival(radio.loss_exponent(exponent, most))
+    np.testing.assert_allclose(found, arrives, rtol=1e-13)
+    assert (found[np.array(lost) < 1e-17] == 1.0).all()
+    hopeless = np.array([1e5, np.inf])
+    np.testing.assert_allclose(radio.expected_transmissions(hopeless, most), most, rtol=1e-13)
+    assert (radio.survival(radio.loss_exponent(hopeless, most)) < 1e-31).all()
+
+
+def test_transmissions_played_one_by_one_have_the_expected_number_and_losses():
+    rng = np.random.default_rng(0)
+    for exponent, most in ((0.5, 2), (2.0, 5), (3.0, 16)):
+        failed = rng.random((200_000, most)) < 1.0 - np.exp(-exponent)
+        lost = failed.all(axis=1)
+        tries = np.where(lost, most, failed.argmin(axis=1) + 1)
+        x = np.array([exponent])
+        error = 5.0 * tries.std() / len(tries) ** 0.5
+        assert radio.expected_transmissions(x, most)[0] == pytest.approx(tries.mean(), abs=error)
+        error = 5.0 * lost.std() / len(lost) ** 0.5
+        assert radio.survival(radio.loss_exponent(x, most))[0] == pytest.approx(1.0 - lost.mean(), abs=error)
 
 
 def test_compute_power_of_both_kinds_of_profile():

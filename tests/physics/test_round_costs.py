@@ -85,7 +85,27 @@ def test_modes_differ_as_they_should():
     assert (found["arq"].delay > found["none"].delay).all()
     assert (found["arq"].energy[..., 0] > found["none"].energy[..., 0]).all()
     assert (found["drop"].survival < 1.0).all()
-    assert (found["arq"].survival == 1.0).all()
+    assert (found["arq"].survival > found["drop"].survival).all()
+    assert (found["none"].survival == 1.0).all()
+
+
+def test_one_transmission_is_drop_and_more_cost_at_most_as_many_times():
+    p, s, a = make_case(1, link_errors="drop")
+    once, drop = (
+        round_costs(dataclasses.replace(p, link_errors="arq", max_transmissions=1), s, a),
+        round_costs(p, s, a),
+    )
+    ideal = round_costs(dataclasses.replace(p, link_errors="none"), s, a)
+    for name in ("delay", "energy", "survival"):
+        np.testing.assert_array_equal(getattr(once, name), getattr(drop, name))
+    for most in (2, 16):
+        # A threshold so high that hardly anything arrives.
+        lost = dataclasses.replace(p, link_errors="arq", max_transmissions=most, waterfall_threshold=1e12)
+        found = round_costs(lost, s, a)
+        assert (found.delay > ideal.delay).all()
+        assert (found.delay <= most * ideal.delay * (1.0 + 1e-12)).all()
+        assert (found.energy <= most * ideal.energy * (1.0 + 1e-12)).all()
+        assert (found.survival < 1e-30).all()
 
 
 @pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)

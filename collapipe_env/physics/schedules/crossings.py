@@ -18,14 +18,14 @@ class Crossings:
         airtime: Airtime of each node for one micro-batch, both directions (..., N, K+1) [s].
         received: Airtime that each node receives for one micro-batch (..., N, K+1) [s]; ``None`` where
             receivers draw no power.
-        failure_exponent: Sum of the exponents of all hops and crossings (..., N).
+        loss_exponent: Sum of the exponents of all hops and crossings (..., N).
         wrap_forward: Hop from the last stage to the first (..., N) [s].
         wrap_backward: Hop from the first stage to the last (..., N) [s].
     """
 
     airtime: Array
     received: Array | None
-    failure_exponent: Array
+    loss_exponent: Array
     wrap_forward: Array
     wrap_backward: Array
 
@@ -63,7 +63,7 @@ def interleaved_crossings(graph: PlanGraph, hops: HopTimes, wraps: HopTimes, chu
         + hops.backward * receivers
         + again[..., None] * (wraps.forward + wraps.backward),
         received=received,
-        failure_exponent=hops.failure_exponent + again * wraps.failure_exponent,
+        loss_exponent=hops.loss_exponent + again * wraps.loss_exponent,
         wrap_forward=xp.max(wraps.forward, axis=-1),
         wrap_backward=xp.max(wraps.backward, axis=-1),
     )
