@@ -102,8 +102,14 @@ def test_default_id_trains_for_real():
     env = gym.make("CollaPipe-v0")
     env.reset(seed=0)
     env.action_space.seed(0)
-    info = env.step(env.action_space.sample())[-1]
+    action = env.action_space.sample()
+    _, reward, _, _, info = env.step(action)
     assert 0.0 <= info["metric"] <= 1.0
+    twin = gym.make("CollaPipeSurrogate-v0")
+    twin.reset(seed=0)
+    _, as_rewarded, _, _, fitted = twin.step(action)
+    assert reward == as_rewarded  # the loss, which differs, is not in it
+    assert info["loss"] != fitted["loss"]
 
 
 @pytest.mark.parametrize("name", IDS)
