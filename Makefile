@@ -6,7 +6,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-DEMO_ARGS ?= --scenario medium --steps 180000 --seeds 3 --rounds 40
+DEMO_ARGS ?= --scenario medium --steps 180000 --episodes 3 --rounds 40
 BENCH_ARGS ?=
 SEARCHES := dssra zoo:graph
 PLANNERS := adaptis asteroid flexpipe greedy_dpp pipar splitfed_v2 xpipe

@@ -6,7 +6,7 @@
 
 It needs nothing but torch, Gymnasium, tyro and TensorBoard: copy the file and change what you like. All
 environments are one object (``gymnasium.make_vec``), so a step of 64 of them is one call. The run ends
-with a table that holds the policy against DSSRA on held-out seeds, and with the path of its weights.
+with a table that holds the policy against DSSRA on held-out episodes, and with the path of its weights.
 
 Three lines are the environment's rather than PPO's: energy queues are shown to the networks magnified
 (``Agent.unit``), since good schedulers keep them at a small part of the cap that the observation is
@@ -67,7 +67,7 @@ class Args:
     """Schedulers that play the same held-out episodes."""
     seed: int = 1
     """Governs weights, exploration and training episodes."""
-    eval_seeds: int = 10
+    episodes: int = 10
     """Held-out episodes at the end."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/examples/cleanrl_ppo")
     """Folder for weights and TensorBoard curves."""
@@ -221,7 +221,7 @@ def main(args: Args) -> Evaluation:
         train(args, envs, agent, writer)
     torch.save(agent.state_dict(), args.out / "agent.pt")
     trained = collapipe_env.PolicyScheduler(agent, name="PPO (one file)")
-    result = collapipe_env.evaluate([*args.against, trained], envs.scenario, seeds=args.eval_seeds)
+    result = collapipe_env.evaluate([*args.against, trained], envs.scenario, seeds=args.episodes)
     print(result)
     print(f"weights: {args.out / 'agent.pt'}   curves: tensorboard --logdir {args.out}")
     envs.close()

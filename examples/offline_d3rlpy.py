@@ -10,7 +10,7 @@
 
 Behaviour cloning (bc) copies the actions of a set. Implicit Q-learning (iql) and TD3+BC (td3_bc) also
 read its rewards, so that they can tell good rounds from bad ones in a set that holds both. The run ends
-with a table on held-out seeds that neither the sets nor any training have seen, and the path of the
+with a table on held-out episodes that neither the sets nor any training have seen, and the path of the
 weights.
 """
 
@@ -52,7 +52,7 @@ class Args:
     """Width of the two hidden layers."""
     discount: float = 0.9
     """Discount of later rewards, where they are read."""
-    seeds: int = 10
+    episodes: int = 10
     """Held-out episodes at the end."""
     rounds: int | None = None
     """Rounds of each; by default the scenario's."""
@@ -121,7 +121,7 @@ def build(args: Args) -> Any:
 
 
 def main(args: Args) -> Evaluation:
-    """Learn from the sets, and play what was learned on held-out seeds."""
+    """Learn from the sets, and play what was learned on held-out episodes."""
     import d3rlpy
     from d3rlpy.logging import NoopAdapterFactory
 
@@ -140,7 +140,7 @@ def main(args: Args) -> Evaluation:
     name = f"{args.algorithm.upper()} from {' and '.join(args.sets)}"
     learned = PolicyScheduler(algorithm, name=name)
     result = collapipe_env.evaluate(
-        [*args.against, learned], args.scenario, seeds=args.seeds, rounds=args.rounds
+        [*args.against, learned], args.scenario, seeds=args.episodes, rounds=args.rounds
     )
     print(result)
     print(f"weights: {path}")

@@ -11,8 +11,8 @@ the node uses too much, down while it uses less (the integral part alone is dual
 learns by PPO from ``A_reward - sum_i multiplier_i A_cost_i``.
 
 A limit that holds in training need not hold on new episodes, nor once the policy stops exploring. So the
-version that is kept is the fastest one whose most likely actions keep to the limit on *validation* seeds,
-by a margin; and whether it holds is then said for *held-out* seeds, which had no say in anything. The run
+version that is kept is the fastest one whose most likely actions keep to the limit on *validation* episodes,
+by a margin; and whether it holds is then said for *held-out* episodes, which had no say in anything. The run
 ends with that table, a plain yes or no, and the path of the weights.
 
 Torch, NumPy, tyro and TensorBoard only, in one file.
@@ -58,7 +58,7 @@ class Args:
     aim: float = 0.015
     """Distance below the limit that the multipliers aim at: an episode's worst node lies above its mean."""
     margin: float = 0.003
-    """Distance below the limit that a version has to keep on the validation seeds."""
+    """Distance below the limit that a version has to keep on the validation episodes."""
     steps: int = 800_000
     """Rounds of training, all environments together."""
     envs: int = 64
@@ -89,7 +89,7 @@ class Args:
     """How often the policy is validated."""
     validation_episodes: int = 64
     """Episodes of a validation."""
-    seeds: int = 50
+    episodes: int = 50
     """Held-out episodes at the end."""
     rounds: int | None = None
     """Rounds of a held-out episode; the scenario's by default."""
@@ -259,7 +259,7 @@ class Score(NamedTuple):
 
 
 def validate(policy: Policy, env: CollaPipeVectorEnv) -> Score:
-    """Play the policy's most likely actions on the validation seeds."""
+    """Play the policy's most likely actions on the validation episodes."""
     costs = played(policy, env, env.reset(seed=VALIDATION_SEED)[0])
     delays = [env.summary(row)["mean_delay"] for row in range(env.num_envs)]
     return Score(float(np.mean(delays)), estimate(costs.max(axis=-1).tolist()))
@@ -348,7 +348,7 @@ def report(args: Args, policy: Policy) -> Evaluation:
     """Play held-out episodes, print the table, and say whether the limit held."""
     player = collapipe_env.PolicyScheduler(policy, name=NAME)
     result = collapipe_env.evaluate(
-        [*args.against, player], args.scenario, seeds=args.seeds, rounds=args.rounds
+        [*args.against, player], args.scenario, seeds=args.episodes, rounds=args.rounds
     )
     print(f"\n{result.title}; limit of the worst node's mean energy: {100 * args.limit:+.1f} %\n")
     print("| scheduler | round delay (s) | worst node's energy over budget (%) | episodes within the limit |")
@@ -363,7 +363,7 @@ def report(args: Args, policy: Policy) -> Evaluation:
         )
     cost, verdict = result[NAME].energy_excess, "HELD" if holds(result, args.limit) else "did NOT hold"
     print(
-        f"\n{NAME}: the limit of {100 * args.limit:+.1f} % {verdict} on the held-out seeds: "
+        f"\n{NAME}: the limit of {100 * args.limit:+.1f} % {verdict} on the held-out episodes: "
         f"{100 * cost.mean:+.2f} %, upper end of the 95 % interval {100 * cost.high:+.2f} %"
     )
     return result
@@ -383,7 +383,9 @@ def main(args: Args) -> Evaluation:
         writer.add_text("options", "\n".join(f"* {name}: {value}" for name, value in asdict(args).items()))
         policy, best = train(args, writer)
     if best is None:
-        print("no version kept to the limit on the validation seeds, so the last one plays: try more --steps")
+        print(
+            "no version kept to the limit on the validation episodes, so the last one plays: try more --steps"
+        )
     path = args.out / "policy.pt"
     torch.save(policy.state_dict(), path)
     result = report(args, policy)

@@ -53,7 +53,7 @@ class Args:
     """Rounds in a gradient step."""
     hidden: int = 128
     """Width of the memory."""
-    seeds: int = 10
+    episodes: int = 10
     """Held-out episodes at the end."""
     against: tuple[str, ...] = ("dssra",)
     """Schedulers that play the same held-out episodes."""
@@ -119,7 +119,7 @@ def main(args: Args) -> Evaluation:
         PolicyScheduler(recurrent, name="RecurrentPPO"),
         PolicyScheduler(Forgetful(recurrent), name="RecurrentPPO, state wiped"),
     ]
-    result = collapipe_env.evaluate(schedulers, scenario, seeds=args.seeds)
+    result = collapipe_env.evaluate(schedulers, scenario, seeds=args.episodes)
     print(result)
     print(f"weights: {args.out / 'PPO.zip'}, {args.out / 'RecurrentPPO.zip'}")
     return result

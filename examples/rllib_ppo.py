@@ -55,7 +55,7 @@ class Args:
     """Rounds of a batch."""
     minibatch: int = 512
     """Rounds in a gradient step."""
-    seeds: int = 10
+    episodes: int = 10
     """Held-out episodes at the end."""
     against: tuple[str, ...] = ("dssra", "pipeline")
     """Schedulers that play the same held-out episodes."""
@@ -161,7 +161,7 @@ def main(args: Args) -> Evaluation:
         *args.against,
         PolicyScheduler(Decisions(trained(args), env), name=NAME),
     ]
-    result = collapipe_env.evaluate(schedulers, args.scenario, seeds=args.seeds)
+    result = collapipe_env.evaluate(schedulers, args.scenario, seeds=args.episodes)
     print(result)
     print(f"checkpoint: {args.out / 'checkpoint'}")
     return result

@@ -198,7 +198,7 @@ def test_installed_from_the_source_distribution_it_trains(wheel_of_sdist, tmp_pa
     (work / "tiny.yaml").write_text("name: tiny\nbase: small\ndynamics: {rounds: 4}\n")
     small = (
         "--steps 32 --envs 2 --ppo.rollout-steps 4 --ppo.minibatch 8 --ppo.epochs 1 --ppo.hidden-units 8 "
-        "--seeds 1 --rounds 3 --learner surrogate --processes 1 --no-figures"
+        "--episodes 1 --rounds 3 --learner surrogate --processes 1 --no-figures"
     )
     result = subprocess.run(
         [sys.executable, "-m", "collapipe_env", "train", "--scenario", "tiny.yaml", *small.split()],

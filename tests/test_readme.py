@@ -21,7 +21,7 @@ SHORTER = {
     "num_envs=64": "num_envs=2",
     "512": "64",
 }
-QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
+QUICK = ["--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

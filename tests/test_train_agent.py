@@ -16,7 +16,7 @@ from collapipe_env.evaluation import runner
 TINY = [
     *("--steps", "32", "--envs", "2"),
     *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
-    *("--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"),
+    *("--episodes", "2", "--rounds", "3", "--processes", "1", "--no-figures"),
     *("--schedulers", "agent", "pipeline", "random"),
 ]
 SURROGATE = ["--learner", "surrogate"]
@@ -74,10 +74,10 @@ def test_from_training_to_pictures(scenario, tmp_path: Path, capsys) -> None:
 
 
 def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_path: Path) -> None:
-    assert run(scenario, TINY, "--seeds", 1, "--rounds", 2) == 0
+    assert run(scenario, TINY, "--episodes", 1, "--rounds", 2) == 0
     folder = tmp_path / "run"
     real = json.loads((folder / "results.json").read_text())
-    assert run(scenario, TINY, SURROGATE, "--seeds", 1, "--rounds", 2) == 0
+    assert run(scenario, TINY, SURROGATE, "--episodes", 1, "--rounds", 2) == 0
     bound = json.loads((folder / "results.json").read_text())
     for name in ("agent", "pipeline", "random"):
         one, other = real["episodes"][name][0], bound["episodes"][name][0]
@@ -91,7 +91,7 @@ def test_the_real_learner_gives_the_same_system_and_another_loss(scenario, tmp_p
 
 def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
     assert (
-        run(scenario, TINY, SURROGATE, "--train-learner", "real", "--steps", 8, "--envs", 1, "--seeds", 1)
+        run(scenario, TINY, SURROGATE, "--train-learner", "real", "--steps", 8, "--envs", 1, "--episodes", 1)
         == 0
     )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["learner"] == "real"
@@ -114,13 +114,13 @@ def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Pa
         "--envs",
         1,
     ]
-    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 0
+    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 0
     asked = json.loads((tmp_path / "run" / "run.json").read_text())
     assert re.fullmatch("per_second_[0-9a-f]{8}", asked["reward"])
     assert re.fullmatch("halving_[0-9a-f]{8}", asked["learner"])
-    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 0  # nothing is left to do
+    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 0  # nothing is left to do
     file.write_text(file.read_text().replace("costs.delay", "1.0"))
-    assert run(scenario, TINY, SURROGATE, own, "--seeds", 1) == 2
+    assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 2
     assert "reward was 'per_second_" in capsys.readouterr().err
 
 
@@ -212,7 +212,7 @@ def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
 ) -> None:
     assert run(scenario, TINY, SURROGATE, "--seed", 3) == 0
     made_for = (tmp_path / "run" / "run.json").read_bytes()
-    quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
+    quick = ["--episodes", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE]
     assert run(scenario, "--evaluate-only", quick) == 0
     assert "training" not in capsys.readouterr().out.rpartition("continuing in")[2]
     assert (tmp_path / "run" / "run.json").read_bytes() == made_for
@@ -228,7 +228,7 @@ def test_an_agent_is_evaluated_alone_without_the_options_of_its_training(
 
 
 def test_agents_of_the_zoo_that_were_trained_on_the_scenario_play_beside_it(tmp_path: Path) -> None:
-    quick = ["--seeds", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE, "--evaluate-only"]
+    quick = ["--episodes", 1, "--rounds", 2, "--no-figures", "--processes", 1, *SURROGATE, "--evaluate-only"]
     own = tmp_path / "own.yaml"
     own.write_text("name: small\nbase: medium\n")  # agents of the shipped scenario do not fit it
     for scenario, agent, beside in (
@@ -300,7 +300,7 @@ def test_a_finished_training_is_lengthened(scenario, tmp_path: Path, capsys, mon
 def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
     scenario, tmp_path: Path, capsys
 ) -> None:
-    assert run(scenario, TINY, SURROGATE, "--steps", 33, "--seeds", 1, "--rounds", 1) == 0
+    assert run(scenario, TINY, SURROGATE, "--steps", 33, "--episodes", 1, "--rounds", 1) == 0
     printed = capsys.readouterr().out
     # Rollouts of 4 steps in each of 2 environments.
     assert "33 steps on 2 environments" in printed
@@ -316,14 +316,14 @@ def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys)
     assert run(scenario[:2], TINY, former) == 0
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: --eval-seeds is now called --seeds",
+        "note: --eval-seeds is now called --episodes",
         "note: --eval-rounds is now called --rounds",
         "note: --eval-learner is now called --learner",
         "note: --run-dir is now called --out",
     ]
     results = json.loads((tmp_path / "elsewhere" / "results.json").read_text())
     assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [2]
-    assert " --seeds=1 --rounds 2 --learner surrogate --out " in results["command"]
+    assert " --episodes=1 --rounds 2 --learner surrogate --out " in results["command"]
 
 
 def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:

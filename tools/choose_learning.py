@@ -185,7 +185,7 @@ def table(trials: Sequence[Trial], metric: str, options: Options) -> str:
         )
         for one in trials
     ]
-    sizes = f"`{options.scenario}`, {options.rounds} rounds, {options.seeds} seeds"
+    sizes = f"`{options.scenario}`, {options.rounds} rounds, {options.episodes} seeds"
     return (
         f"{markdown_table(heads, rows, left=2)}\n\n{sizes}; means over the last quarter of the evaluations, "
         "with 95 % bootstrap intervals over seeds. Bold values were taken."

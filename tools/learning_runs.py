@@ -45,7 +45,7 @@ PICTURES = DOCS / "images" / "learning"
 class RunOptions:
     """Options of both commands."""
 
-    seeds: int = 3
+    episodes: int = 3
     """Runs of each case."""
     processes: int = 2
     """Worker processes, with one thread each."""
@@ -60,7 +60,7 @@ class RunOptions:
         Raises:
             ScenarioError: Names the option, its value and the range.
         """
-        within(("--seeds", self.seeds, 1, 1000), ("--processes", self.processes, 1, 64))
+        within(("--episodes", self.episodes, 1, 1000), ("--processes", self.processes, 1, 64))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def planned(options: RunOptions, name: str, scenario: Scenario, scheduler: str) 
         scenario=scenario.with_overrides({"name": name}),
         schedulers=(scheduler,),
         agents=(),
-        episodes=options.seeds,
+        episodes=options.episodes,
         rounds=scenario.dynamics.rounds,
         learner="real",
         folder=options.work / "runs" / name,

@@ -7,10 +7,10 @@ node's energy over its budget. All requested rows and columns are in the table, 
 agent that does not fit a size has a dash there. Run::
 
     python tools/make_generalisation.py --agents "N up to 8=a.zip" "N up to 8=b.zip" "PPO, medium=ppo.zip"
-    python tools/make_generalisation.py --agents net=a.zip --columns small mine.yaml --seeds 2 --rounds 50
+    python tools/make_generalisation.py --agents net=a.zip --columns small mine.yaml --episodes 2 --rounds 50
 
 Several files under one label are its training runs. A scheduler's name or ``file.py:Name`` may take the place
-of a file. Finished episodes are kept: run it again after Ctrl-C, or with more rows, columns or seeds. The
+of a file. Finished episodes are kept: run it again after Ctrl-C, or with more rows, columns or episodes. The
 tables are written only when everything has been played, and never over tables that hold more.
 """
 
@@ -65,7 +65,7 @@ class Options:
     file."""
     columns: tuple[str, ...] = tuple(COLUMNS)
     """Columns: names of those above, shipped scenarios or YAML files."""
-    seeds: int = 10
+    episodes: int = 10
     """Held-out episodes of each agent in each column."""
     rounds: int = 500
     """Rounds of an episode."""
@@ -79,7 +79,7 @@ class Options:
     def check(self) -> None:
         """Refuse options that cannot be played."""
         require_within(
-            ("--seeds", self.seeds, 1, 100_000),
+            ("--episodes", self.episodes, 1, 100_000),
             ("--rounds", self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.processes, 1, 1024),
         )
@@ -163,11 +163,11 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
     run = RunDirectory(options.out)
     asked = {"kind": "comparison", "rounds": options.rounds, "learner": "surrogate", "of": "generalisation"}
     with started(run, command_line(program, given), asked, fresh=False):
-        require_no_more(run.path / "matrix.csv", rows, scenarios, options.seeds)
+        require_no_more(run.path / "matrix.csv", rows, scenarios, options.episodes)
         for name, scenario in scenarios.items():
             write_text(run.scenarios / f"{folder_name(name)}.yaml", scenario.to_yaml())
         found = cells(options, run, rows, scenarios)
-        write_text(run.path / "matrix.csv", matrix_csv(found, options.seeds))
+        write_text(run.path / "matrix.csv", matrix_csv(found, options.episodes))
         table = matrix_table(found, options, f"```bash\n{typed_command([*program.split(), *given])}\n```")
         write_text(run.path / "matrix.md", table)
         if options.page is not None:
@@ -283,7 +283,7 @@ def cells(
             scenario=scenario,
             schedulers=(row.scheduler,),
             agents=row.files,
-            episodes=options.seeds,
+            episodes=options.episodes,
             rounds=options.rounds,
             learner="surrogate",
             folder=run.episodes / folder_name(name) / folder_name(row.label),
@@ -355,7 +355,7 @@ def matrix_table(found: Sequence[Cell], options: Options, command: str) -> str:
     own_rounds = max(scenario.dynamics.rounds for scenario in scenarios_of(options).values())
     parts = [
         markdown_table(heads, lines),
-        f"{counted(options.seeds, 'held-out episode')} of {options.rounds} rounds, "
+        f"{counted(options.episodes, 'held-out episode')} of {options.rounds} rounds, "
         "surrogate learner. First row: priced delay of DSSRA (s). Others: priced delay relative to DSSRA's "
         "in the same episodes (%), with the 95 % bootstrap interval over episodes and, where there are "
         "several, training runs. After the semicolon: the worst node's energy relative to its budget (%), in "

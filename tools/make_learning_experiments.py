@@ -209,7 +209,7 @@ def table(results: Mapping[str, Trained], options: Options, scenario: Scenario) 
         )
         for name, one in results.items()
     ]
-    sizes = f"{options.rounds} rounds, {options.seeds} seeds"
+    sizes = f"{options.rounds} rounds, {options.episodes} seeds"
     return f"{markdown_table(heads, rows)}\n\n{sizes}; 95 % bootstrap intervals over seeds."
 
 

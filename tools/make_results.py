@@ -37,11 +37,11 @@ class Options:
 
     scenarios: tuple[str, ...] = ("small", "medium", "large")
     """Scenarios under the surrogate learner."""
-    seeds: int = 10
+    episodes: int = 10
     """Held-out episodes of each scheduler there."""
     rounds: int = 500
     """Rounds of an episode there."""
-    torch_seeds: tuple[int, ...] = (10, 10, 10)
+    torch_episodes: tuple[int, ...] = (10, 10, 10)
     """Held-out episodes under real training, one number for each scenario; 0 leaves the scenario out."""
     torch_rounds: int = 100
     """Rounds of an episode there."""
@@ -95,14 +95,14 @@ def agent_of(options: Options, scenario: str, seed: int = 0) -> Path:
 
 def training(options: Options, scenario: str, seed: int) -> list[str]:
     """Arguments of a training run of the scenario's agent."""
-    quick = ["--seeds", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline", "--no-figures"]
+    quick = ["--episodes", "1", "--learner", "surrogate", "--schedulers", "agent", "pipeline", "--no-figures"]
     steps = options.agent_steps[options.scenarios.index(scenario)]
     asked = ["--steps", str(steps), *(["--seed", str(seed)] if seed else [])]
     return ["--scenario", scenario, "--out", str(agent_folder(options, scenario, seed)), *asked, *quick]
 
 
 def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
-    """Folder and arguments of every comparison: the surrogate's, then one for each number of torch seeds."""
+    """Folder and arguments of every comparison: the surrogate's, then one for each number of episodes."""
 
     def arguments(folder: Path, names: list[str], seeds: int, rounds: int, learner: str) -> list[str]:
         trained = range(options.agent_runs if learner == "surrogate" else min(options.agent_runs, 1))
@@ -110,15 +110,15 @@ def comparisons(options: Options) -> list[tuple[Path, list[str]]]:
         playing = (*scheduler_names(), *options.shipped)
         return [
             *("--scenarios", *names, "--schedulers", *playing, *(["--agent", *agents] if agents else [])),
-            *("--seeds", str(seeds), "--rounds", str(rounds)),
+            *("--episodes", str(seeds), "--rounds", str(rounds)),
             *("--learner", learner, "--processes", str(options.processes), "--out", str(folder)),
         ]
 
     folder = options.work / "surrogate"
     names = list(options.scenarios)
-    runs = [(folder, arguments(folder, names, options.seeds, options.rounds, "surrogate"))]
-    for seeds in sorted({*options.torch_seeds} - {0}, reverse=True):
-        chosen = [n for n, s in zip(names, options.torch_seeds, strict=True) if s == seeds]
+    runs = [(folder, arguments(folder, names, options.episodes, options.rounds, "surrogate"))]
+    for seeds in sorted({*options.torch_episodes} - {0}, reverse=True):
+        chosen = [n for n, s in zip(names, options.torch_episodes, strict=True) if s == seeds]
         folder = options.work / f"torch-{'-'.join(chosen)}"
         runs.append((folder, arguments(folder, chosen, seeds, options.torch_rounds, "real")))
     return runs

@@ -1,4 +1,4 @@
-"""``collapipe compare``: any schedulers x scenarios x seeds."""
+"""``collapipe compare``: any schedulers x scenarios x episodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.playing import PlayOptions, play_and_report
+from collapipe_env.cli.playing import FORMER_OPTIONS, PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
@@ -46,21 +46,21 @@ DESCRIPTION = """Compare any schedulers on any scenarios: tables, raw numbers an
 In each scenario all schedulers play the same held-out episodes, with the same channels, loads and data, and
 differences are paired by episode. If a scheduler cannot play a scenario, this is reported and the rest goes
 on. After Ctrl-C or SIGTERM, finished work is kept and the same command resumes there. More scenarios,
-schedulers or seeds can be added to the same folder (name the earlier ones again).
+schedulers or episodes can be added to the same folder (name the earlier ones again).
 
 Examples:
   collapipe compare --scenarios small medium
-  collapipe compare --schedulers dssra pipeline titanic --seeds 20 --rounds 500
+  collapipe compare --schedulers dssra pipeline titanic --episodes 20 --rounds 500
   collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
-  collapipe compare --seeds 50 --executor ray    # or slurm: on other machines
+  collapipe compare --episodes 50 --executor ray    # or slurm: on other machines
 """
 
 ALL = "all"
 """Name that selects all schedulers."""
 ON_TIERS = ("dssra", "pipeline", "random")
 """Default schedulers of a scenario of the tiers, in addition to those for which it has tuned scalars."""
-RENAMED = {"--agents": "--agent"}
+RENAMED = {"--agents": "--agent", **FORMER_OPTIONS}
 """Present names of options by their former ones."""
 
 
@@ -101,7 +101,7 @@ class Options:
     ] = ()
     """Schedulers whose typical rounds the Gantt chart shows side by side."""
 
-    play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(seeds=10))
+    play: tyro.conf.OmitArgPrefixes[PlayOptions] = field(default_factory=lambda: PlayOptions(episodes=10))
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     @property

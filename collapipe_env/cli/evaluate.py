@@ -28,7 +28,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.playing import PlayOptions, play_and_report
+from collapipe_env.cli.playing import FORMER_OPTIONS, PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
@@ -49,7 +49,7 @@ there.
 
 Examples:
   collapipe evaluate --scenario small
-  collapipe evaluate --schedulers dssra titanic --seeds 10 --learner real
+  collapipe evaluate --schedulers dssra titanic --episodes 10 --learner real
   collapipe evaluate --scenario llm-boards --schedulers dssra pipeline graph
   collapipe evaluate --agent runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe evaluate --agent zoo:NAME     # one of collapipe zoo
@@ -57,7 +57,7 @@ Examples:
 """
 
 
-USUAL_OF_LANGUAGE = {"learner": "real", "seeds": 1}
+USUAL_OF_LANGUAGE = {"learner": "real", "episodes": 1}
 """Defaults where a language model is trained: its table has a perplexity, and its samples need real training,
 which takes a second or more per round."""
 
@@ -66,7 +66,7 @@ which takes a second or more per round."""
 class EvaluatePlay(PlayOptions):
     """Episodes and how they are played."""
 
-    seeds: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.seeds
+    episodes: Annotated[int, hint("default: 5; 1 for language models")] = PlayOptions.episodes
     """Number of held-out episodes, the same for every scheduler."""
     learner: Annotated[str, LEARNER_OPTION, hint("default: surrogate; real for language models")] = (
         PlayOptions.learner
@@ -136,7 +136,7 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe evaluate") -> int:
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program)
+    return run_command(Options, _run, DESCRIPTION, arguments, program, FORMER_OPTIONS)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:

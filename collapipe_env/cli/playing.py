@@ -25,11 +25,15 @@ USUAL_SAMPLES = 2
 """Default number of continuations that a language model writes."""
 
 
+FORMER_OPTIONS = {"--seeds": "--episodes"}
+"""Present name of the option that was renamed in all three commands."""
+
+
 @dataclass(frozen=True)
 class EpisodeOptions:
     """Held-out episodes, the same options in train, evaluate and compare."""
 
-    seeds: int = 5
+    episodes: int = 5
     """Number of held-out episodes, the same for every scheduler."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the scenario's")] = None
     """Rounds per episode; may be more than the scenario's."""
@@ -61,7 +65,7 @@ class EpisodeOptions:
             ScenarioError: Names the option, its value and the allowed values.
         """
         require_within(
-            ("--seeds", self.seeds, 1, 100_000),
+            ("--episodes", self.episodes, 1, 100_000),
             ("--rounds", 1 if self.rounds is None else self.rounds, 1, LARGEST_ROUNDS),
             ("--processes", self.workers, 1, 1024),
             ("--samples", self.samples or 0, 0, 100),
@@ -161,7 +165,7 @@ class EpisodeOptions:
             scenario=lasting(scenario, self.rounds),
             schedulers=schedulers,
             agents=agents,
-            episodes=self.seeds,
+            episodes=self.episodes,
             rounds=rounds,
             learner=learner,
             own_learner=None if learner == self.learner else self.learner,

@@ -51,7 +51,7 @@ Examples:
   {program} --algo graph        # one net for systems of every size
   {program} --task translation  # or ner, language-modelling: another task
   {program} --runs 5            # five seeds, one row
-  {program} --evaluate-only --seeds 10
+  {program} --evaluate-only --episodes 10
   {program} --agent runs/medium-ppo-seed0/checkpoints/best.zip
   {program} --agent zoo:NAME     # one of collapipe zoo
   tensorboard --logdir runs

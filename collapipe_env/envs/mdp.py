@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
@@ -404,6 +406,18 @@ class MDPViews:
     """Views of the MDP that both environments offer beyond Gymnasium's interface."""
 
     _mdp: BatchMDP
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """Gymnasium's specification, with the environment's own :attr:`rounds`; ``None`` if made without."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = copy(spec)
+        if self._spec is not None:
+            self._spec.max_episode_steps = self.rounds
 
     @property
     def scenario(self) -> Scenario:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import signature
+from inspect import currentframe, signature
 from itertools import chain
 from typing import Any
 
-from gymnasium.envs.registration import register, registry
+from gymnasium.envs.registration import EnvSpec, make, make_vec, registry
 from gymnasium.vector import VectorEnv
 
 from collapipe_env.errors import ScenarioError, nearest_name
@@ -36,14 +36,17 @@ TASKS = {
 """Words for the tasks in the ids, by task."""
 PRESET_TASK = "classification"
 """Task of the shipped scenarios."""
+ROUNDS = 100
+"""Rounds of an episode in the scenario of every id."""
 
 
 def environment_ids() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every id that the package registers, with its keyword arguments; :func:`short_ids` yields aliases.
 
-    ``CollaPipe-v0`` is the default scenario with the real learner and ``CollaPipeSurrogate-v0`` the same
-    with the surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0``
-    are the ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
+    ``CollaPipe-v0`` really trains, which costs about 0.2 s a round, and its reward does not contain the loss.
+    It is the default scenario with the real learner, and ``CollaPipeSurrogate-v0`` the same with the
+    surrogate; ``CollaPipe-<Scenario>-<Task>-v0`` and ``CollaPipeSurrogate-<Scenario>-<Task>-v0`` are the
+    ladder, ``CollaPipe-Boards-v0`` and ``CollaPipe-Phones-v0`` scenarios with measured radios,
     ``CollaPipe-<Size>-TraceLike-v0`` the ladder on synthetic traces, and ``CollaPipe-<Size>-<Tier>-v0``
     the tiers, in which plans cost something to change, gains are hidden, or devices warm up, move or fail.
     """
@@ -88,19 +91,45 @@ def scenario_of(preset: str, task: str) -> str | dict[str, Any]:
     return {"base": preset, "name": f"{preset}-{task}", "workload": {"task": task}}
 
 
+class IdSpec(EnvSpec):
+    """Specification of an id, whose ``max_episode_steps`` is not a second limit.
+
+    ``gymnasium.make`` would put the environment into ``TimeLimit`` with the rounds of the id. It would then
+    end episodes of a longer scenario (``scenario=``) early, and count on where ``set_state`` goes back in
+    time. The environment ends its episodes itself, and its own ``spec`` has its own number of rounds. So the
+    functions that make environments find no limit here; one that the caller gives them applies.
+    """
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Rounds of an episode in the scenario of the id; ``None`` for ``make`` and ``make_vec``."""
+        frame = currentframe()
+        caller = None if frame is None else frame.f_back
+        if caller is not None and caller.f_code in (make.__code__, make_vec.__code__):
+            return None
+        rounds: int | None = self.__dict__["max_episode_steps"]
+        return rounds
+
+    @max_episode_steps.setter
+    def max_episode_steps(self, rounds: int | None) -> None:
+        self.__dict__["max_episode_steps"] = rounds
+
+
 def register_environments() -> None:
     """Register every id with Gymnasium; doing so twice is harmless."""
-    for name, kwargs in chain(environment_ids(), short_ids()):
+    plain = (ENTRY_POINT, VECTOR_ENTRY_POINT)
+    vectors = (f"{OBJECTIVES}:MultiObjectiveEnv", f"{OBJECTIVES}:make_multi_objective_vector")
+    ids = [(*each, plain) for each in chain(environment_ids(), short_ids())]
+    ids += [(*each, vectors) for each in multi_objective_ids()]
+    for name, kwargs, (entry_point, vector_entry_point) in ids:
         if name not in registry:
-            register(id=name, entry_point=ENTRY_POINT, vector_entry_point=VECTOR_ENTRY_POINT, kwargs=kwargs)
-    for name, kwargs in multi_objective_ids():
-        if name not in registry:
-            register(
+            registry[name] = IdSpec(
                 id=name,
-                entry_point=f"{OBJECTIVES}:MultiObjectiveEnv",
-                vector_entry_point=f"{OBJECTIVES}:make_multi_objective_vector",
+                entry_point=entry_point,
+                max_episode_steps=ROUNDS,
+                disable_env_checker=entry_point != ENTRY_POINT,  # the checker refuses array rewards
                 kwargs=kwargs,
-                disable_env_checker=True,  # the checker refuses array rewards
+                vector_entry_point=vector_entry_point,
             )
 
 

@@ -42,7 +42,7 @@ def test_a_model_saved_by_stable_baselines_is_played_from_the_users_file(
     file.write_text(FILE.format(path=str(archive)))
     scenario = tmp_path / "custom.yaml"
     scenario.write_text("name: custom\nbase: small\ndynamics: {rounds: 3}\n")
-    quick = ["--scenario", str(scenario), "--seeds", "1", "--processes", "1", "--no-figures"]
+    quick = ["--scenario", str(scenario), "--episodes", "1", "--processes", "1", "--no-figures"]
     quick += ["--out", str(tmp_path / "out")]
     assert main(["evaluate", "--agent", str(archive), *quick]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -27,7 +27,7 @@ def base(tmp_path: Path) -> list[str]:
     return [
         "--scenarios",
         *files,
-        *["--seeds", "2", "--rounds", "3", "--processes", "1"],
+        *["--episodes", "2", "--rounds", "3", "--processes", "1"],
         "--out",
         str(tmp_path / "out"),
     ]
@@ -154,7 +154,7 @@ def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, t
     assert run(base, TWO, "--no-figures") == 0
     assert list(map(name, played)) == ["two/pipeline-1"]
     played.clear()
-    assert run(base, "--schedulers", "dssra", "pipeline", "random", "--seeds", 3, "--no-figures") == 0
+    assert run(base, "--schedulers", "dssra", "pipeline", "random", "--episodes", 3, "--no-figures") == 0
     assert sorted(map(name, played)) == sorted(
         f"{scenario}/{unit}"
         for scenario in ("one", "two")
@@ -223,7 +223,7 @@ def test_every_scheduler_meets_the_same_channels() -> None:
 
 
 def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
-    assert run(base, "--schedulers", "pipeline", "--rounds", 12, "--seeds", 1, "--no-figures") == 0
+    assert run(base, "--schedulers", "pipeline", "--rounds", 12, "--episodes", 1, "--no-figures") == 0
     assert len(read_csv(tmp_path / "out" / "results.csv")) == 2 * 12
 
 
@@ -348,7 +348,7 @@ def test_a_few_schedulers_by_default_on_tiers() -> None:
 
 def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
     quick = [
-        "--seeds",
+        "--episodes",
         "1",
         "--rounds",
         "2",
@@ -377,7 +377,7 @@ def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
         ("--schedulers agent", "give its file with --agent"),
         ("--schedulers pipeline --reference dssra", "--reference 'dssra' does not play"),
         ("--schedulers pipeline --gantt random", "--gantt 'random' does not play"),
-        ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
+        ("--episodes 0", "--episodes = 0: use a number from 1 to 100,000"),
         ("--agent small", "write SCENARIO=FILE"),
     ],
 )

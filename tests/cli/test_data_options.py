@@ -48,9 +48,9 @@ def test_data_that_is_not_there(dataset: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "train --steps 32 --envs 2 --seeds 1 --rounds 2",
-        "evaluate --seeds 1 --rounds 2 --learner real",
-        "compare --seeds 1 --rounds 2 --learner real",
+        "train --steps 32 --envs 2 --episodes 1 --rounds 2",
+        "evaluate --episodes 1 --rounds 2 --learner real",
+        "compare --episodes 1 --rounds 2 --learner real",
     ],
 )
 @pytest.mark.parametrize("in_file", [False, True])
@@ -119,7 +119,7 @@ def test_a_held_out_label_that_training_lacks_is_refused_without_training(tmp_pa
 def test_every_metric_is_in_the_results_and_they_are_read_again(tmp_path: Path, capsys) -> None:
     command = [
         *("evaluate", "--scenario", "small", "--task", "ner", "--dataset", str(tagged(tmp_path))),
-        *("--schedulers", "pipeline", "--seeds", "1", "--rounds", "1", "--processes", "1"),
+        *("--schedulers", "pipeline", "--episodes", "1", "--rounds", "1", "--processes", "1"),
         *("--learner", "real", "--no-figures", "--out", str(tmp_path / "out")),
     ]
     assert main(command) == 0

@@ -18,7 +18,7 @@ from collapipe_env.cli.main import main
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 
 TRAINING = [
-    *("--envs", "2", "--steps", "1000000", "--seeds", "1", "--rounds", "1", "--no-figures"),
+    *("--envs", "2", "--steps", "1000000", "--episodes", "1", "--rounds", "1", "--no-figures"),
     *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),
     *("--schedulers", "agent", "--learner", "surrogate", "--processes", "1"),
 ]
@@ -115,7 +115,7 @@ def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -
         "--processes",
         "2",
     ]
-    command += ["--seeds", "3", "--rounds", "100000"]
+    command += ["--episodes", "3", "--rounds", "100000"]
     with started(command) as process:
         # Two workers and Python's own tracker of their resources.
         wait_for(process, lambda: len(children_of(process.pid)) >= 3)

@@ -16,7 +16,7 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 
-SMALL = ["--seeds", "2", "--rounds", "3", "--processes", "1", "--no-figures"]
+SMALL = ["--episodes", "2", "--rounds", "3", "--processes", "1", "--no-figures"]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_several_saved_agents_share_a_row(scenario, tmp_path: Path) -> None:
 
 def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
     trained = ["--steps", 8, "--envs", 2, "--ppo.rollout-steps", 4, "--ppo.minibatch", 8, "--ppo.epochs", 1]
-    trained += ["--seeds", 1, "--rounds", 1, "--learner", "surrogate", "--no-figures"]
+    trained += ["--episodes", 1, "--rounds", 1, "--learner", "surrogate", "--no-figures"]
     trained += ["--ppo.hidden-units", 8, "--processes", 1, "--out", tmp_path / "run"]
     assert main(["train", *scenario[:2], *map(str, trained)]) == 0
     agent = tmp_path / "run" / "checkpoints" / "best.zip"
@@ -90,7 +90,7 @@ def test_a_saved_agent_plays_first(scenario, tmp_path: Path, capsys) -> None:
 
 
 def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path) -> None:
-    options = [*SMALL, "--schedulers", "pipeline", "--seeds", "1"]
+    options = [*SMALL, "--schedulers", "pipeline", "--episodes", "1"]
     assert run(scenario, options, "--rounds", 6) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     (longer,) = results["episodes"]["pipeline"]
@@ -106,7 +106,7 @@ def test_more_rounds_than_the_scenario_has_play_longer(scenario, tmp_path: Path)
     ("arguments", "message"),
     [
         ("--scenario mediun", "did you mean 'medium'"),
-        ("--seeds 0", "--seeds = 0: use a number from 1 to 100,000"),
+        ("--episodes 0", "--episodes = 0: use a number from 1 to 100,000"),
         ("--rounds 0", "--rounds = 0: use a number from 1 to 1,000,000"),
         ("--processes 0", "--processes = 0"),
         ("--threads 0", "--threads = 0"),

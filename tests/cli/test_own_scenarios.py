@@ -106,7 +106,7 @@ def delays(place, name="DSSRA"):
 
 
 def evaluated(reference, *more):
-    given = ["evaluate", "--scenario", reference, "--schedulers", "dssra", "--seeds", "2", "--rounds", "3"]
+    given = ["evaluate", "--scenario", reference, "--schedulers", "dssra", "--episodes", "2", "--rounds", "3"]
     return main([*given, "--no-figures", *more])
 
 
@@ -195,7 +195,7 @@ def test_a_task_of_ones_own_is_played_and_checked(folder, capsys):
     (folder / "task.py").write_text(TASK)
     assert main(["scenario", "check", "task.py:own"]) == 0
     assert "mine" in capsys.readouterr().out
-    quick = ["--schedulers", "pipeline", "random", "--seeds", "1", "--rounds", "1", "--no-figures"]
+    quick = ["--schedulers", "pipeline", "random", "--episodes", "1", "--rounds", "1", "--no-figures"]
     assert main(["evaluate", "--scenario", "task.py:own", *quick, "--learner", "real"]) == 0
     assert "note: only this process knows" in capsys.readouterr().err
 
@@ -346,7 +346,7 @@ def test_a_training_is_not_continued_under_an_edited_process(folder, capsys):
         "--rounds",
         "1",
     ]
-    given = ["train", "--scenario", "rain.py:wet", *short, "--rounds", "1", "--seeds", "1"]
+    given = ["train", "--scenario", "rain.py:wet", *short, "--rounds", "1", "--episodes", "1"]
     given += ["--schedulers", "agent", "--learner", "surrogate", "--no-figures", "--processes", "1"]
     given += ["--out", "run"]
     assert main(given) == 0

@@ -31,7 +31,7 @@ class Picky(Mine):
         return self.inner.act(observation, state)
 """
 LINE = SOURCE.splitlines().index('            raise ValueError("two is not mine")') + 1
-QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1"]
+QUICK = ["--episodes", "1", "--rounds", "2", "--processes", "1"]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_evaluate_and_train_play_a_module_of_the_current_folder(here: Path, caps
     assert main(["evaluate", *base, *QUICK, "--out", "out"]) == 0
     assert {path.suffix for path in (here / "out" / "figures").iterdir()} == {".png"}
     tiny = ["--steps", "8", "--envs", "2", "--ppo.rollout-steps", "4", "--ppo.minibatch", "8"]
-    tiny += ["--seeds", "1", "--rounds", "1", "--learner", "surrogate", "--no-figures"]
+    tiny += ["--episodes", "1", "--rounds", "1", "--learner", "surrogate", "--no-figures"]
     tiny += ["--ppo.hidden-units", "8", "--processes", "1", "--out", "run"]
     assert main(["train", *base, "agent", *tiny]) == 0
     summary = json.loads((here / "run" / "results.json").read_text())["summary"]

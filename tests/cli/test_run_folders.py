@@ -21,7 +21,7 @@ from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, write_held_
 from collapipe_env.learners.surrogate_fits import fits_file
 from collapipe_env.scenario import load_scenario
 
-QUICK = ["--seeds", "1", "--rounds", "1", "--processes", "1", "--no-figures"]
+QUICK = ["--episodes", "1", "--rounds", "1", "--processes", "1", "--no-figures"]
 COMMANDS = {
     "train": [
         *("train", "--scenario", "small", "--steps", "8", "--envs", "2", "--learner", "surrogate"),

@@ -21,7 +21,7 @@ learning:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
-    options = "--scenario tiny.yaml --schedulers pipeline --seeds 2 --rounds 1 --processes 1 --no-figures"
+    options = "--scenario tiny.yaml --schedulers pipeline --episodes 2 --rounds 1 --processes 1 --no-figures"
     return ["evaluate", *options.split(), "--out", "out"]
 
 
@@ -65,8 +65,8 @@ def test_language_models_are_trained_unless_another_learner_is_asked_for(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The defaults of a command that names a language model: table and samples."""
-    seeds = command.index("--seeds")
-    bare = [*command[:seeds], *command[seeds + 2 :]]  # without --seeds 2
+    seeds = command.index("--episodes")
+    bare = [*command[:seeds], *command[seeds + 2 :]]  # without --episodes 2
     assert main(bare) == 0
     printed = capsys.readouterr().out
     assert "1 held-out episode of 1 round each, real learner" in printed

@@ -38,7 +38,9 @@ MODEL = Path("out/evaluation/real-1/pipeline-0-model")
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     Path("styled.yaml").write_text(STYLED)
-    options = "--scenario styled.yaml --schedulers pipeline --seeds 2 --rounds 1 --processes 1 --no-figures"
+    options = (
+        "--scenario styled.yaml --schedulers pipeline --episodes 2 --rounds 1 --processes 1 --no-figures"
+    )
     return ["evaluate", *options.split(), "--learner", "real", "--out", "out"]
 
 
@@ -91,13 +93,13 @@ def test_models_are_kept_and_gone_on_from(command: list[str], capsys: pytest.Cap
 
 def test_an_episode_that_is_played_anew_keeps_its_model_anew(command: list[str]) -> None:
     """Hours of training are not lost to a command that lacks the option."""
-    assert main([*command, "--save-models", "--seeds", "1"]) == 0
+    assert main([*command, "--save-models", "--episodes", "1"]) == 0
     file, weights = MODEL.parent / "pipeline-0.json", MODEL / "model.safetensors"
     before, written = weights.read_bytes(), weights.stat().st_mtime_ns
     Path(f"{MODEL}.part").mkdir()  # of a run that was stopped
     for changed in (["--samples", "1"], ["--samples", "0"]):
         file.unlink()
-        assert main([*command, "--seeds", "1", *changed]) == 0
+        assert main([*command, "--episodes", "1", *changed]) == 0
         assert file.exists()
         assert weights.read_bytes() == before
         assert weights.stat().st_mtime_ns > written
@@ -108,12 +110,12 @@ def test_a_start_that_was_refused_does_not_hold_its_folder(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As nothing was played, the command may be corrected."""
-    assert main([*command, "--save-models", "--seeds", "1", "--rounds", "1"]) == 0
+    assert main([*command, "--save-models", "--episodes", "1", "--rounds", "1"]) == 0
     shutil.copytree(MODEL, "kept")
     config = json.loads(Path("kept/config.json").read_text())
     Path("kept/config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
     Path("further.yaml").write_text(FURTHER)
-    again = [*command, "--scenario", "further.yaml", "--out", "more", "--seeds", "1"]
+    again = [*command, "--scenario", "further.yaml", "--out", "more", "--episodes", "1"]
     assert main(again) == 2
     assert "contradicts the scenario" in capsys.readouterr().err
     Path("kept/config.json").write_text(json.dumps(config))

@@ -18,7 +18,7 @@ from executor_support import Pickling
 
 TRAINING = [
     *["train", "--scenario", "small", "--steps", "16", "--envs", "2", "--ppo.rollout-steps", "4"],
-    *["--ppo.minibatch", "4", "--schedulers", "agent", "--seeds", "1", "--rounds", "2"],
+    *["--ppo.minibatch", "4", "--schedulers", "agent", "--episodes", "1", "--rounds", "2"],
     *["--learner", "surrogate", "--no-figures", "--processes", "1"],
 ]
 

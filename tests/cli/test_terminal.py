@@ -146,7 +146,7 @@ def test_warnings_are_lines_without_source_and_said_once(tmp_path: Path, capsys)
     file = tmp_path / "hopeless.yaml"
     file.write_text(HOPELESS)
     command = [
-        *("evaluate", "--scenario", str(file), "--schedulers", "pipeline", "random", "--seeds", "2"),
+        *("evaluate", "--scenario", str(file), "--schedulers", "pipeline", "random", "--episodes", "2"),
         *("--rounds", "1", "--processes", "1", "--no-figures", "--out", str(tmp_path / "out")),
     ]
     with warnings.catch_warnings():
@@ -171,7 +171,7 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
     out = tmp_path / "out"
     scenario = tmp_path / "tiny.yaml"
     scenario.write_text("name: tiny\nbase: small\ndynamics: {rounds: 2}\n")
-    play = ["evaluate", "--scenario", str(scenario), "--schedulers", "pipeline", "--seeds", "1"]
+    play = ["evaluate", "--scenario", str(scenario), "--schedulers", "pipeline", "--episodes", "1"]
     play += ["--processes", "1", "--no-figures", "--out", str(out)]
     for command in (["scenario", "show", "xlarge"], ["scenario", "check", "small"], play):
         with unread() as stream, monkeypatch.context() as patch:

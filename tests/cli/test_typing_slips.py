@@ -66,10 +66,13 @@ def test_a_reward_in_training_is_read(capsys) -> None:
     ("arguments", "message"),
     [
         (
-            ["evaluate", "--seeds", "three"],
-            "Error parsing --seeds: give a whole number, such as 5, not 'three'",
+            ["evaluate", "--episodes", "three"],
+            "Error parsing --episodes: give a whole number, such as 5, not 'three'",
         ),
-        (["evaluate", "--seeds", "1e2"], "Error parsing --seeds: give a whole number, such as 5, not '1e2'"),
+        (
+            ["evaluate", "--episodes", "1e2"],
+            "Error parsing --episodes: give a whole number, such as 5, not '1e2'",
+        ),
         (["evaluate", "--rounds", "2.5"], "give a whole number, such as 5, not '2.5'"),
         (["view", "run", "--fps", "slow"], "Error parsing --fps: give a number, such as 0.5, not 'slow'"),
     ],
@@ -86,6 +89,19 @@ def test_words_that_are_no_numbers_are_named(arguments, message, capsys, monkeyp
 
 @pytest.mark.parametrize("number", ["-1", "+0", "0_0"])
 def test_whole_numbers_are_read_as_python_reads_them(number, capsys) -> None:
-    assert refusal(capsys, "evaluate", "--seeds", number) == (
-        f"error: --seeds = {int(number)}: use a number from 1 to 100,000"
+    assert refusal(capsys, "evaluate", "--episodes", number) == (
+        f"error: --episodes = {int(number)}: use a number from 1 to 100,000"
     )
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare", "train"])
+def test_the_former_name_of_the_number_of_episodes_is_accepted_with_a_note(command, capsys) -> None:
+    assert main([command, "--seeds", "0"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == "note: --seeds is now called --episodes"
+    assert error == "error: --episodes = 0: use a number from 1 to 100,000"
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert "--episodes" in shown
+    assert "--seeds" not in shown

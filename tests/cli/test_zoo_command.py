@@ -19,7 +19,7 @@ from collapipe_env.files import write_bytes
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.zoo import shipped_agents as zoo
 
-QUICK = ["--seeds", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
+QUICK = ["--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures"]
 
 
 @pytest.fixture(scope="module")

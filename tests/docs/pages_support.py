@@ -12,7 +12,7 @@ from collapipe_env.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-QUICK = ("--seeds", "1", "--rounds", "2", "--processes", "1", "--no-figures")
+QUICK = ("--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures")
 ELSEWHERE = {"make", "pip", "tensorboard"}
 """Programs of the pages that a test does not start."""
 

@@ -3,14 +3,16 @@
 import functools
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeAwareObservation
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.registration import environment_ids, short_ids
+from collapipe_env.envs.registration import environment_ids, multi_objective_ids, short_ids
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
@@ -75,7 +77,7 @@ def test_rounds_name_the_horizon_everywhere():
     env.action_space.seed(0)
     ends = [env.step(env.action_space.sample())[3] for _ in range(env.unwrapped.rounds)]
     assert ends == [False] * 6 + [True]
-    assert env.spec.max_episode_steps is None
+    assert env.spec.max_episode_steps == 7
     make = functools.partial(gym.make_vec, "CollaPipeSurrogate-v0", num_envs=2, scenario=scenario)
     for backend in ("numpy", "torch"):
         assert make(backend=backend).rounds == 7
@@ -100,15 +102,22 @@ def test_default_id_trains_for_real():
     env = gym.make("CollaPipe-v0")
     env.reset(seed=0)
     env.action_space.seed(0)
-    info = env.step(env.action_space.sample())[-1]
+    action = env.action_space.sample()
+    _, reward, _, _, info = env.step(action)
     assert 0.0 <= info["metric"] <= 1.0
+    twin = gym.make("CollaPipeSurrogate-v0")
+    twin.reset(seed=0)
+    _, as_rewarded, _, _, fitted = twin.step(action)
+    assert reward == as_rewarded  # the loss, which differs, is not in it
+    assert info["loss"] != fitted["loss"]
 
 
 @pytest.mark.parametrize("name", IDS)
 def test_spec_survives_json(name):
     spec = gym.spec(name)
-    assert EnvSpec.from_json(spec.to_json()) == spec
+    assert vars(EnvSpec.from_json(spec.to_json())) == vars(spec)
     assert spec.kwargs == IDS[name]
+    assert spec.max_episode_steps == load_scenario(IDS[name]["scenario"]).dynamics.rounds
 
 
 def test_spec_of_an_environment_with_its_own_scenario_survives_json():
@@ -150,6 +159,66 @@ def test_make_vec_modes_have_equal_spaces(mode):
     single = gym.make("CollaPipeSurrogate-v0", scenario="small")
     assert env.single_observation_space == single.observation_space
     assert env.single_action_space == single.action_space
+
+
+def end_of_episode(env, most):
+    """Number of the step that ends an episode, and what is observed after it."""
+    env.reset(seed=0)
+    action = np.zeros(env.action_space.shape, np.float32)
+    for step in range(1, most + 1):
+        observation, _, terminated, truncated, _ = env.step(action)
+        if np.any(terminated) or np.any(truncated):
+            return step, observation
+    return None, observation
+
+
+@pytest.mark.parametrize(
+    ("rounds", "given", "end"),
+    [
+        (None, None, 100),
+        (7, None, 7),
+        (103, None, 103),
+        (103, 5, 5),
+        (7, 9, 7),
+        (103, -1, 103),
+        (103, 101, 101),
+    ],
+)
+def test_one_limit_ends_the_episode_and_stands_in_the_spec(rounds, given, end):
+    scenario = "small" if rounds is None else {"base": "small", "dynamics": {"rounds": rounds}}
+    own = 100 if rounds is None else rounds
+    make = functools.partial(gym.make, "CollaPipeSurrogate-v0", scenario=scenario, max_episode_steps=given)
+    env = TimeAwareObservation(make(), flatten=False)
+    assert env.spec.max_episode_steps == (own if given in (None, -1) else given)
+    assert env.observation_space["time"].high == env.spec.max_episode_steps
+    step, observation = end_of_episode(env, 110)
+    assert step == end
+    assert observation["time"] == end
+    assert end_of_episode(gym.make(make().spec), 110)[0] == end
+    limits = {} if given in (None, -1) else {"max_episode_steps": given}
+    for mode in ("sync", "vector_entry_point"):
+        rows = gym.make_vec(
+            "CollaPipeSurrogate-v0", num_envs=2, vectorization_mode=mode, scenario=scenario, **limits
+        )
+        assert end_of_episode(rows, 110)[0] == end
+    assert rows.spec.max_episode_steps == end
+
+
+def test_going_back_in_time_is_not_counted_as_steps():
+    env = gym.make("CollaPipeSurrogate-v0", scenario={"base": "small", "dynamics": {"rounds": 100}})
+    env.reset(seed=0)
+    begin, action = env.unwrapped.get_state(), np.zeros(env.action_space.shape, np.float32)
+    ends = [env.step(action)[3] for _ in range(60)]
+    env.unwrapped.set_state(begin)
+    ends += [env.step(action)[3] for _ in range(100)]
+    assert ends == [False] * 159 + [True]
+
+
+@pytest.mark.parametrize("name", ["CollaPipe-v0", *SURROGATE_IDS, *dict(multi_objective_ids())])
+def test_every_id_can_be_made_aware_of_time(name):
+    assert gym.spec(name).max_episode_steps == 100
+    env = TimeAwareObservation(gym.make(name), flatten=False)
+    assert env.observation_space["time"].high == env.unwrapped.rounds == 100
 
 
 def test_make_limits_the_episode():

@@ -82,7 +82,7 @@ def test_the_result_prints_the_commands_table_and_is_plain_data(tmp_path: Path, 
     file.write_text(json.dumps({"name": "custom", **SMALL}))
     found = evaluate(["pipeline", "random"], file, seeds=2)
     out = tmp_path / "out"
-    quick = ["--seeds", "2", "--processes", "1", "--no-figures", "--out", str(out)]
+    quick = ["--episodes", "2", "--processes", "1", "--no-figures", "--out", str(out)]
     assert main(["evaluate", "--scenario", str(file), "--schedulers", "pipeline", "random", *quick]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     decisions = next(i for i, line in enumerate(printed) if "decision (ms)" in line)

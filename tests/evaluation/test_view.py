@@ -39,7 +39,7 @@ def run(tmp_path_factory) -> Path:
     files = [str(folder / f"{name}.yaml") for name in ("small", "small-wild")]
     out = folder / "out"
     schedulers = ["dssra", "asteroid", "random"]
-    options = ["--seeds", "2", "--rounds", "5", "--schedulers", *schedulers, *QUICK, "--out", str(out)]
+    options = ["--episodes", "2", "--rounds", "5", "--schedulers", *schedulers, *QUICK, "--out", str(out)]
     assert main(["compare", "--scenarios", *files, *options]) == 0
     return out
 
@@ -298,7 +298,7 @@ def test_500_rounds_of_64_devices_stay_below_10_mb(tmp_path: Path) -> None:
     assert scenario.clusters * scenario.max_devices == 64
     (tmp_path / "eight.yaml").write_text(scenario.to_yaml())
     out = tmp_path / "out"
-    options = ["--seeds", "1", "--rounds", "500", "--schedulers", "dssra", "pipeline", "random", *QUICK]
+    options = ["--episodes", "1", "--rounds", "500", "--schedulers", "dssra", "pipeline", "random", *QUICK]
     assert main(["evaluate", "--scenario", str(tmp_path / "eight.yaml"), *options, "--out", str(out)]) == 0
     assert main(["view", str(out)]) == 0
     assert (out / "view.html").stat().st_size < 10_000_000

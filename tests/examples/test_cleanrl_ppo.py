@@ -10,7 +10,7 @@ import torch
 from cleanrl_ppo import Agent, Args, main, train
 from torch.utils.tensorboard import SummaryWriter
 
-OPTIONS = {"num_envs": 16, "num_steps": 20, "minibatch_size": 160, "against": ("random",), "eval_seeds": 1}
+OPTIONS = {"num_envs": 16, "num_steps": 20, "minibatch_size": 160, "against": ("random",), "episodes": 1}
 
 
 def test_it_ends_with_the_table_of_its_weights(tmp_path: Path, capsys) -> None:

@@ -79,7 +79,7 @@ def test_ppo_needs_an_agent_of_the_scenario():
 def test_the_table_holds_what_was_learned(algorithm, folder, tmp_path, capsys):
     pytest.importorskip("d3rlpy", reason="d3rlpy is not installed")
     args = Args(
-        algorithm, folder, sets=("dssra", "random"), steps=3, minibatch=8, hidden=8, seeds=1, rounds=3,
+        algorithm, folder, sets=("dssra", "random"), steps=3, minibatch=8, hidden=8, episodes=1, rounds=3,
         against=("random",), out=tmp_path,
     )  # fmt: skip
     assert load(args).transition_count == 396  # the last of a cut episode has no successor

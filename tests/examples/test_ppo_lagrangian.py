@@ -30,7 +30,7 @@ OPTIONS = {
     "probe_envs": 2,
     "validation_episodes": 4,
     "against": ("random",),
-    "seeds": 2,
+    "episodes": 2,
 }
 
 

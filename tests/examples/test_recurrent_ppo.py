@@ -15,7 +15,7 @@ WIPED = "RecurrentPPO, state wiped"
 def run(tmp_path_factory):
     """A tiny training with its folder."""
     folder = tmp_path_factory.mktemp("recurrent")
-    options = {"envs": 4, "rollout": 8, "minibatch": 16, "hidden": 8, "seeds": 1, "against": ("random",)}
+    options = {"envs": 4, "rollout": 8, "minibatch": 16, "hidden": 8, "episodes": 1, "against": ("random",)}
     return main(Args(steps=64, out=folder, **options)), folder
 
 

@@ -49,7 +49,7 @@ def test_two_env_runners_train_and_the_table_is_of_their_weights(tmp_path: Path,
     paths = [str(example_support.EXAMPLES), *filter(None, sys.path)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))  # for the env runners
     args = Args(
-        iterations=3, envs=2, batch=400, minibatch=100, seeds=1, against=("random",), out=tmp_path / "run"
+        iterations=3, envs=2, batch=400, minibatch=100, episodes=1, against=("random",), out=tmp_path / "run"
     )
     result = main(args)
     printed = capsys.readouterr().out

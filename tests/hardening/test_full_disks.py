@@ -18,7 +18,7 @@ from collapipe_env.cli.main import main
 resource = pytest.importorskip("resource", reason="Windows has no limits of processes")
 
 QUICK = [
-    *("compare", "--scenarios", "small", "--schedulers", "pipeline", "random", "--seeds", "2"),
+    *("compare", "--scenarios", "small", "--schedulers", "pipeline", "random", "--episodes", "2"),
     *("--rounds", "2", "--processes", "1", "--no-figures"),
 ]
 

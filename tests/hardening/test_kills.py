@@ -25,13 +25,13 @@ from collapipe_env.files import remove_partials, write_bytes
 KILLS = int(os.environ.get("COLLAPIPE_KILLS", "30"))
 SEED = int(os.environ.get("COLLAPIPE_KILL_SEED", "1"))
 COMPARE = [
-    *("compare", "--scenarios", "small", "--schedulers", "pipeline", "dssra", "random", "--seeds", "4"),
+    *("compare", "--scenarios", "small", "--schedulers", "pipeline", "dssra", "random", "--episodes", "4"),
     *("--rounds", "20", "--processes", "2"),
 ]
 TRAIN = [
     *("train", "--scenario", "small", "--steps", "256", "--envs", "2", "--learner", "surrogate"),
     *("--ppo.rollout-steps", "16", "--ppo.minibatch", "16", "--ppo.epochs", "2", "--ppo.hidden-units", "8"),
-    *("--schedulers", "agent", "pipeline", "--seeds", "2", "--rounds", "3", "--processes", "1"),
+    *("--schedulers", "agent", "pipeline", "--episodes", "2", "--rounds", "3", "--processes", "1"),
 ]
 needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
 

@@ -132,7 +132,7 @@ def test_a_learner_of_ones_own_on_the_command_line(tmp_path, processes):
         "small",
         "--schedulers",
         "pipeline",
-        "--seeds",
+        "--episodes",
         "2",
         "--rounds",
         "2",

@@ -54,7 +54,7 @@ def played(monkeypatch, tmp_path):
 
 
 def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_path):
-    arguments = ["--seeds", "4", "--work", str(tmp_path / "work")]
+    arguments = ["--episodes", "4", "--work", str(tmp_path / "work")]
     assert choose_learning.main(arguments) == 0
     parts = [scenario.learning.evaluation_split for scenario in played]
     assert parts == ["dev"] * (len(parts) - 2) + ["test"] * 2
@@ -68,7 +68,7 @@ def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_
     assert "| style | **bert** | 0.753" in text
     assert "| warm-up | **10** |" in text
     assert "the start has accuracy 0.703" in text
-    assert "tools/choose_learning.py --seeds 4" in text
+    assert "tools/choose_learning.py --episodes 4" in text
 
 
 def test_the_test_part_can_be_left_alone(played, tmp_path):

@@ -60,7 +60,7 @@ def trained(tiny, tmp_path_factory):
 
 
 def arguments(tiny, folder, *more):
-    sizes = ("--rounds", "4", "--seeds", "2", "--processes", "1")
+    sizes = ("--rounds", "4", "--episodes", "2", "--processes", "1")
     return ["--scenario", str(tiny), *sizes, "--work", str(folder / "work"), *more]
 
 
@@ -135,7 +135,7 @@ def test_finished_runs_are_not_trained_again(trained, tiny, capsys):
     assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--seeds", "0"], ["--scenario", "mediun"]])
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--episodes", "0"], ["--scenario", "mediun"]])
 def test_bad_options_are_refused(arguments, capsys):
     assert experiments.main(arguments) == 2
     assert arguments[1] in capsys.readouterr().err

@@ -61,7 +61,7 @@ def slow(tmp_path: Path) -> str:
 
 
 def run(tmp_path: Path, agents: list[str], columns: list[str], *more: object, seeds: int = 2) -> int:
-    given = ["--agents", *agents, "--columns", *columns, "--seeds", seeds, "--rounds", 3, "--processes", 1]
+    given = ["--agents", *agents, "--columns", *columns, "--episodes", seeds, "--rounds", 3, "--processes", 1]
     return make_generalisation.main([*map(str, given), "--out", str(tmp_path / "out"), *map(str, more)])
 
 

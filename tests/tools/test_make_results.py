@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
             "--schedulers",
             "dssra",
             *RIVALS,
-            "--seeds",
+            "--episodes",
             "2",
             "--rounds",
             "3",
@@ -52,7 +52,7 @@ def page(folder, tmp_path, monkeypatch):
     path.write_text("\n".join(["# Words before", *marked, *pictures, "Words after", ""]))
     monkeypatch.setattr(make_results, "PAGE", path)
     monkeypatch.setattr(make_results, "PICTURES", tmp_path / "pictures")
-    options = make_results.Options(scenarios=("small",), torch_seeds=(2,), work=folder)
+    options = make_results.Options(scenarios=("small",), torch_episodes=(2,), work=folder)
     make_results.write_page(options, make_results.comparisons(options))
     return path
 
@@ -136,16 +136,16 @@ def test_a_page_without_its_marks_is_refused(folder, tmp_path, monkeypatch):
     path = tmp_path / "results.md"
     path.write_text("nothing to fill\n")
     monkeypatch.setattr(make_results, "PAGE", path)
-    options = make_results.Options(scenarios=("small",), torch_seeds=(2,), work=folder)
+    options = make_results.Options(scenarios=("small",), torch_episodes=(2,), work=folder)
     with pytest.raises(SystemExit, match="generated: surrogate"):
         make_results.write_page(options, make_results.comparisons(options))
     assert path.read_text() == "nothing to fill\n"
 
 
 def test_the_commands_are_those_that_are_run():
-    alone = make_results.Options(torch_seeds=(10, 3, 0))
+    alone = make_results.Options(torch_episodes=(10, 3, 0))
     assert not any("--agent" in words for _, words in make_results.comparisons(alone))
-    options = make_results.Options(torch_seeds=(10, 3, 0), agent_runs=1)
+    options = make_results.Options(torch_episodes=(10, 3, 0), agent_runs=1)
     runs = dict(make_results.comparisons(options))
     assert [path.name for path in runs] == ["surrogate", "torch-small", "torch-medium"]
     torch_medium = runs[options.work / "torch-medium"]
@@ -176,7 +176,7 @@ def test_shipped_agents_of_other_scenarios_are_not_reported(folder):
 
 
 def test_further_training_runs_share_the_row_under_the_surrogate_learner_alone():
-    options = make_results.Options(scenarios=("small",), torch_seeds=(10,), agent_runs=3)
+    options = make_results.Options(scenarios=("small",), torch_episodes=(10,), agent_runs=3)
     (_, surrogate), (_, torch) = make_results.comparisons(options)
     first, *others = (make_results.training(options, "small", seed) for seed in range(3))
     assert "--seed" not in first
@@ -187,6 +187,6 @@ def test_further_training_runs_share_the_row_under_the_surrogate_learner_alone()
     assert len(set(made)) == 3
     expected = [f"small={path}" for path in made]
     start = surrogate.index("--agent") + 1
-    assert surrogate[start : start + 4] == [*expected, "--seeds"]
+    assert surrogate[start : start + 4] == [*expected, "--episodes"]
     start = torch.index("--agent") + 1
-    assert torch[start : start + 2] == [expected[0], "--seeds"]
+    assert torch[start : start + 2] == [expected[0], "--episodes"]

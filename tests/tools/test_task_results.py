@@ -71,7 +71,7 @@ def small_sets():
 
 
 def arguments(tiny, folder, *more):
-    sizes = ("--rounds", "2", "--seeds", "2", "--processes", "1")
+    sizes = ("--rounds", "2", "--episodes", "2", "--processes", "1")
     return [
         "--sets", "reviews", "sst2", "wnut17", "--scenario", str(tiny), *sizes,
         "--work", str(folder / "work"), *more,
