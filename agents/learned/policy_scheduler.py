@@ -16,6 +16,8 @@ from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.errors import SchedulerError, nearest_name, reason, shown
 from collapipe_env.simulator.state import SystemState
 
+from .training_observations import statistics_of, training_transforms
+
 
 class PolicyScheduler:
     """Plays a policy that maps observations to actions, wherever it was trained.
@@ -40,6 +42,11 @@ class PolicyScheduler:
       of its type, in evaluation mode and without gradients;
     * any other callable: ``policy(observation)``.
 
+    A policy that was trained on normalised observations needs the same statistics here. A model of
+    Stable-Baselines3 that still has its environment brings them along, with all else that the environment's
+    wrappers do to observations. One from a file does not: it is refused until ``normalise`` says what to do.
+    A PyTorch module or a function does not tell how it was trained.
+
     Args:
         policy: The policy.
         name: Name for tables and figures; the policy's class by default.
@@ -47,13 +54,17 @@ class PolicyScheduler:
         observation: Kind of observation that the policy reads, ``"flat"`` or ``"graph"``; by default
             ``"graph"`` if its own ``observation_space`` is a dictionary, as in models of Stable-Baselines3,
             otherwise ``"flat"``.
+        normalise: What normalises observations: the training environment with its wrappers
+            (Stable-Baselines3's ``VecNormalize``, Gymnasium's ``NormalizeObservation``, single or vector), or
+            a function from observations to observations. Statistics are used as they are and not updated.
+            ``False`` for plain observations; by default the policy's own environment.
 
     Attributes:
         observation: That kind: an evaluation builds its environments accordingly.
 
     Raises:
-        SchedulerError: If the policy is not callable and has no ``predict``, or for another kind of
-            observation.
+        SchedulerError: If the policy is not callable and has no ``predict``, for another kind of observation,
+            or if it was trained on normalised observations and the statistics are missing.
     """
 
     def __init__(
@@ -63,6 +74,7 @@ class PolicyScheduler:
         *,
         deterministic: bool = True,
         observation: str | None = None,
+        normalise: Any = None,
     ) -> None:
         self.name: str = type(policy).__name__ if name is None else name
         self._policy, self._deterministic = policy, deterministic
@@ -93,6 +105,7 @@ class PolicyScheduler:
                 "give a model of Stable-Baselines3, a PyTorch module or a function from observations to "
                 "actions"
             )
+        self._transforms = training_transforms(policy, normalise, f"{self.name!r} ({self._place})")
 
     def reset(self, seed: int | None = None) -> None:
         """Clear the memory of a recurrent policy; ``seed`` seeds PyTorch for policies that draw actions."""
@@ -109,6 +122,8 @@ class PolicyScheduler:
         self._require_kind(observation)
         shapes = _shapes(observation)
         try:
+            for _, transform in self._transforms:
+                observation = transform(observation)
             answer = self._ask(observation)
         except Exception as error:
             # A library's line says little: name the user's line, unless the failure is in that file anyway.
@@ -131,14 +146,15 @@ class PolicyScheduler:
         return clipped
 
     def fingerprint(self) -> str:
-        """SHA-256 of the policy's weights, if it has any: new weights are evaluated again."""
+        """SHA-256 of the policy's weights and statistics, if it has any: new ones are evaluated again."""
         holder = next(
             (p for p in (self._policy, getattr(self._policy, "policy", None)) if _has_weights(p)), None
         )
-        if holder is None:
+        statistics = list(statistics_of(self._transforms))
+        if holder is None and not statistics:
             return ""
-        digest = hashlib.sha256()
-        for name, value in sorted(holder.state_dict().items()):
+        digest = hashlib.sha256(b"".join(statistics))
+        for name, value in sorted(holder.state_dict().items()) if holder is not None else ():
             array = value.detach().cpu() if hasattr(value, "detach") else value
             digest.update(
                 f"{name} {getattr(array, 'dtype', '')} {tuple(getattr(array, 'shape', ()))}\0".encode()
