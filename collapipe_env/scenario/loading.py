@@ -28,6 +28,7 @@ from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
 from collapipe_env.scenario.process_fields import without_neutral_processes
 from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.sections import RadioSpec
 from collapipe_env.scenario.server_section import without_neutral_server
 from collapipe_env.scenario.style_fields import without_neutral_fields
 from collapipe_env.scenario.validation_errors import fault_text
@@ -119,6 +120,8 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
         del plain["dynamics"]["visibility"]
     if plain["budgets"]["per"] == "round":
         del plain["budgets"]["per"]
+    if plain["radio"]["max_transmissions"] == RadioSpec.max_transmissions:
+        del plain["radio"]["max_transmissions"]
     without_neutral_fields(plain)
     without_neutral_memory(plain)
     without_neutral_decisions(plain)
