@@ -26,7 +26,7 @@ from collapipe_env.cli.common import (
     run_command,
     say_folder,
 )
-from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
+from collapipe_env.cli.early_end import note, status_after
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
@@ -317,8 +317,8 @@ def _join(options: Options, token: str) -> None:
     try:
         play_role(options.role, address, token, options.bind)
     except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        print(f"\n{options.role} has been stopped; its launcher will notice", file=sys.stderr)
-        raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+        note(f"\n{options.role} has been stopped; its launcher will notice")
+        raise SystemExit(status_after(stop)) from None
     print("the execution has ended")
 
 

@@ -11,6 +11,8 @@ import os
 import signal
 from multiprocessing.context import ForkServerContext
 
+from collapipe_env.interrupts import OF_TERMINAL
+
 PRELOADED = (
     "collapipe_env.execution.local_processes",
     "collapipe_env.tasks.classification",
@@ -32,7 +34,7 @@ def start_fork_server() -> ForkServerContext:
     context.set_forkserver_preload(list(PRELOADED))
     multiprocessing.resource_tracker.ensure_running()  # it would lift the block of signals below
     # A terminal also sends Ctrl-C to the server, which ignores it only once its imports are done.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINAL)
     try:
         multiprocessing.forkserver.ensure_running()
     finally:
