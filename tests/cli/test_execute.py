@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 from executed_support import quick
 from process_support import descendants, run_command, wait_until_gone
+from variants_support import mostly_slow
 
 from collapipe_env.cli.execute import main_of_rank
 from collapipe_env.cli.main import main
@@ -89,7 +90,11 @@ def test_rounds_of_real_processes_take_the_priced_times(tmp_path, capsys):
 
 
 @linux
-def test_ctrl_c_leaves_no_process(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    mostly_slow([(signal.SIGINT, 130, "interrupted"), (signal.SIGHUP, 129, "terminated")]),
+)
+def test_signals_of_a_terminal_leave_no_process(number, status, words, tmp_path):
     given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
     given += ["--rounds", "50", "--time-scale", "1", "--out", "run"]
     command = [sys.executable, "-m", "collapipe_env", "execute", *given]
@@ -97,10 +102,11 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         # Four roles, the server that they are forked from, and Python's tracker of resources.
         wait_for(lambda: len(descendants(process.pid)) >= 6, process)
         mine = descendants(process.pid)
-        os.killpg(process.pid, signal.SIGINT)
+        for _ in range(2):
+            os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    assert "interrupted; all finished work is kept" in errors
+    assert process.returncode == status, errors
+    assert f"{words}; all finished work is kept" in errors
     assert "Traceback" not in errors
     wait_until_gone(mine, 20.0)
 
@@ -235,6 +241,19 @@ def test_processes_join_an_execution_that_is_served(kind, tmp_path):
         assert process.status() == 0
         assert process.output().endswith("the execution has ended\n")
     assert (tmp_path / "run" / "weights.npz").exists()
+
+
+@linux
+def test_a_path_that_is_too_long_for_sockets_is_one_clear_error(tmp_path):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    command = [sys.executable, "-m", "collapipe_env", *PLAIN, "--clock", "virtual", "--out", "run"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment() | {"TMPDIR": str(folder)}
+    )
+    assert ended.returncode == 2, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: no socket can be made in TMPDIR, {folder} (AF_UNIX path too long): set")
 
 
 def test_several_machines_need_a_token(tmp_path, monkeypatch, capsys):
