@@ -1,9 +1,11 @@
 """The command ``collapipe execute``, with real processes."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -225,16 +227,20 @@ def test_processes_join_an_execution_that_is_served(kind, tmp_path):
     (tmp_path / "secret").write_text("a word that nobody guesses\n")
     given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
     given += ["--token-file", "secret", "--rounds", "1", "--clock", "virtual", "--out", "run"]
-    launcher = kind(["execute", *given, "--serve", "127.0.0.1:0"], tmp_path, "launcher")
+    launcher = kind(["execute", *given, "--serve", "0.0.0.0:0"], tmp_path, "launcher")
     deadline = time.monotonic() + 100.0
     while not (said := re.search(r"^waiting at (\S+) for", launcher.output(), re.MULTILINE)):
         assert time.monotonic() < deadline, launcher.output()
         time.sleep(0.02)
-    joining = ["execute", "--token-file", "secret", "--join", said[1], "--role"]
-    stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
-    assert stranger.status() == 2
-    joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
-    assert launcher.status() == 0, launcher.output()
+    address = "127.0.0.1", int(said[1].rpartition(":")[2])
+    joining = ["execute", "--token-file", "secret", "--join", "{}:{}".format(*address), "--role"]
+    with contextlib.ExitStack() as silent:
+        for _ in range(150):  # they say nothing, and keep nobody out
+            silent.enter_context(socket.create_connection(address, timeout=60.0))
+        stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
+        assert stranger.status() == 2
+        joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
+        assert launcher.status() == 0, launcher.output()
     assert "round 1 of 1" in launcher.output()
     assert len(re.findall("has joined; still to join: ", launcher.output())) == 3
     for process in joined:
@@ -312,6 +318,17 @@ def test_addresses_that_are_none_are_refused(option, address, tmp_path, monkeypa
     assert f"error: {option} " in shown
     assert "give HOST:PORT" in shown
     assert len(shown) < 300
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "0:0:0:0:0:0:0:0"])
+@pytest.mark.parametrize("option", ["--bind", "--join"])
+def test_all_addresses_are_none_to_connect_to(option, host, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("token").write_text("a word that nobody guesses")
+    join = f"[{host}]:1" if option == "--join" else "127.0.0.1:1"
+    given = ["--join", join, "--role", "c0", *(["--bind", host] if option == "--bind" else [])]
+    assert main(["execute", *given, "--token-file", "token"]) == 2
+    assert f"error: {option} {host} stands for all addresses" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow
