@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from collapipe_env.cli.early_end import INTERRUPTED, stopped_early
+from collapipe_env.cli.early_end import run_process, stopped_early
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,9 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return train.main(arguments, program="python train_agent.py")
     except KeyboardInterrupt:
-        stopped_early()
-        return INTERRUPTED
+        return stopped_early()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process(main))

@@ -2,11 +2,14 @@
 
 import sys
 
+from collapipe_env.cli.early_end import run_process
 from collapipe_env.cli.main import main
 
+
+def run() -> int:
+    """Run the command line as the whole work of this process; returns the exit status."""
+    return run_process(main)
+
+
 if __name__ == "__main__":
-    status = main()
-    # Dataclasses are made with exec(). After a Ctrl-C inside it, Python would end by the signal, whatever the
-    # status; another exec() makes Python forget the signal.
-    exec("")  # noqa: S102
-    sys.exit(status)
+    sys.exit(run())

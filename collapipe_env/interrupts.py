@@ -1,4 +1,4 @@
-"""Postpone Ctrl-C and SIGTERM while they would break something."""
+"""Postpone Ctrl-C, SIGTERM and SIGHUP while they would break something."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import signal
 import threading
 from collections.abc import Iterator
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 """The signals by which a user ends a command."""
+if hasattr(signal, "SIGHUP"):  # Windows has none
+    SIGNALS += (signal.SIGHUP,)
+OF_TERMINAL = tuple(number for number in SIGNALS if number != signal.SIGTERM)
+"""Those that a terminal sends to all processes of a command, of which only the first one acts on them."""
 
 
 @contextlib.contextmanager

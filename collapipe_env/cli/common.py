@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import os
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, UNREAD, Terminated, drop_output, terminable
+from collapipe_env.cli.early_end import Terminated, note, status_after, stop_before, terminable, unwritten
 from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
 from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
@@ -35,7 +34,6 @@ from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
 from collapipe_env.task_registry import task_names
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro never returns."""
 OWN_HELP = "or your own: file.py:Name, package.module:Name."
@@ -80,8 +78,10 @@ def hint(text: str) -> object:
 
 def parse(kind: type[Options], program: str, description: str | None, arguments: Sequence[str]) -> Options:
     """Turn a command line into options; ``--help`` and typing errors end the process as usual."""
-    if shutil.get_terminal_size().columns < NARROWEST:
-        os.environ["COLUMNS"] = str(NARROWEST)
+    columns = shutil.get_terminal_size().columns
+    # Rich takes even 0 as it is, and would print nothing.
+    if columns < NARROWEST or os.environ.get("COLUMNS", str(columns)) != str(columns):
+        os.environ["COLUMNS"] = str(max(columns, NARROWEST))
     return tyro.cli(
         kind,
         prog=program.removeprefix("python "),
@@ -170,7 +170,7 @@ def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> 
 def guarded(
     job: Callable[[], None], program: str, arguments: Sequence[str], *, resumable: bool = True
 ) -> int:
-    """Run a command: bad input becomes one line, and Ctrl-C and SIGTERM print how to continue.
+    """Run a command: bad input becomes one line, and Ctrl-C, SIGTERM and SIGHUP print how to continue.
 
     Args:
         job: What the command does.
@@ -179,50 +179,38 @@ def guarded(
         resumable: Whether it keeps finished work, from which it could continue.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 141 if nobody reads the output any more (as
-        after ``| head``), 143 after SIGTERM.
+        The exit status: 0, 2 for bad input, 129 after SIGHUP, 130 after Ctrl-C, 141 if nobody reads the
+        output any more (as after ``| head``), 143 after SIGTERM.
     """
-    try:
-        with warnings_as_lines(), terminable(), _always_printable(), own_failures_blamed():
-            job()
-            sys.stdout.flush()  # at its exit, Python could only report the error
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except ValueError:
-        if not sys.stdout.closed:
-            raise
-        # Only the user's own code can have closed it.
-        print("error: standard output was closed: your own code must not close sys.stdout", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        how, status = (
-            ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
-        )
+
+    def stopped(stop: KeyboardInterrupt) -> int:
+        how = "terminated" if isinstance(stop, Terminated) else "interrupted"
         if not resumable:
-            print(f"\n{how}; there is nothing to resume", file=sys.stderr)
-            return status
-        again = command_line(program, [option for option in arguments if option != "--fresh"])
-        print(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}", file=sys.stderr)
-        return status
-    except (BrokenPipeError, SystemExit) as end:
-        # Rich turns a broken pipe into SystemExit.
-        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
-            raise
-        drop_output()
-        return UNREAD
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        # The package's own files have errors of their own: this is the output, or a library's file.
-        drop_output()
-        with contextlib.suppress(OSError):
-            print(
-                f"error: cannot write {error.filename or 'the output'} ({error.strerror}): free some space, "
-                "or write it elsewhere; all finished work is kept",
-                file=sys.stderr,
-            )
-        return 2
+            note(f"\n{how}; there is nothing to resume")
+        else:
+            again = command_line(program, [option for option in arguments if option != "--fresh"])
+            note(f"\n{how}; all finished work is kept. To resume, run again:\n  {again}")
+        return status_after(stop)
+
+    with terminable():  # also while errors are told
+        try:
+            with warnings_as_lines(), _always_printable(), own_failures_blamed():
+                job()
+                sys.stdout.flush()  # at its exit, Python could only report the error
+        except CollaPipeError as error:
+            note(f"error: {error}")
+            return 2
+        except ValueError:
+            if not sys.stdout.closed:
+                raise
+            # Only the user's own code can have closed it.
+            note("error: standard output was closed: your own code must not close sys.stdout")
+            return 2
+        except KeyboardInterrupt as stop:
+            return stopped(stop)
+        except (OSError, SystemExit) as end:
+            earlier = stop_before(end)
+            return unwritten(end) if earlier is None else stopped(earlier)
     return 0
 
 

@@ -27,7 +27,7 @@ from collapipe_env.cli.common import (
     say_data,
     say_folder,
 )
-from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
+from collapipe_env.cli.early_end import note, status_after
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
 from collapipe_env.errors import CollaPipeError, ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
@@ -205,6 +205,7 @@ def _run(
     options: Options, program: str, given: Sequence[str], ranked: tuple[Rank, MeetingPlace] | None = None
 ) -> None:
     options.check()
+    _require_one_address("--bind", options.bind)
     if ranked is not None:
         _require_ranked(options)
     elif options.join is None and options.bind != LOOPBACK:
@@ -315,12 +316,13 @@ def _join(options: Options, token: str) -> None:
     assert options.join is not None
     assert options.role is not None
     address = _address("--join", options.join)
+    _require_one_address("--join", address[0])
     print(f"joining {options.join} as {options.role}", flush=True)
     try:
         play_role(options.role, address, token, options.bind)
     except KeyboardInterrupt as stop:  # it has nothing to keep, and cannot go on alone
-        print(f"\n{options.role} has been stopped; its launcher will notice", file=sys.stderr)
-        raise SystemExit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+        note(f"\n{options.role} has been stopped; its launcher will notice")
+        raise SystemExit(status_after(stop)) from None
     print("the execution has ended")
 
 
@@ -334,6 +336,21 @@ def _address(option: str, text: str) -> Address:
             f"{option} {shown(text)} is not an address: give HOST:PORT, such as 192.168.1.5:29500"
         )
     return address
+
+
+def _require_one_address(option: str, host: str) -> None:
+    """Refuse a host at which a process may listen, but to which nobody can connect.
+
+    Raises:
+        ScenarioError: Names the option and the host.
+    """
+    from collapipe_env.execution.addresses import is_wildcard
+
+    if is_wildcard(host):
+        raise ScenarioError(
+            f"{option} {host} stands for all addresses of a machine, and others cannot connect to it: name "
+            "the address by which they reach the machine, such as 192.168.1.5"
+        )
 
 
 def _say_what_begins(options: Options, scenario: Scenario, launcher: Launcher) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import collapipe_env
-from collapipe_env.cli.early_end import INTERRUPTED, stopped_early
+from collapipe_env.cli.early_end import answered, note, run_process, stopped_early
 from collapipe_env.errors import nearest_name
 
 COMMANDS = {
@@ -33,26 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name; that of this process by default.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit status of :func:`~collapipe_env.cli.common.guarded`.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
-        print(_usage())
-        return 0 if given else 2
+        return answered(_usage()) or (0 if given else 2)
     if given[0] == "--version":
-        print(f"collapipe-env {collapipe_env.__version__}")
-        return 0
+        return answered(f"collapipe-env {collapipe_env.__version__}")
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
-        print(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}", file=sys.stderr)
+        note(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}")
         return 2
     try:
         # Imported only now, so that other commands and --help do not wait for it.
         command = import_module(f"collapipe_env.cli.{name.replace('-', '_')}")
         status: int = command.main(rest, program=f"collapipe {name}")
     except KeyboardInterrupt:
-        stopped_early()
-        return INTERRUPTED
+        return stopped_early()
     return status
 
 
@@ -68,4 +65,4 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process(main))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from collapipe_env.cli.early_end import TERMINATED, Terminated, terminable
+from collapipe_env.cli.early_end import Terminated, status_after, terminable
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of, steps_kept
 from collapipe_env.evaluation.executor import Executor, Hooks
@@ -92,8 +92,8 @@ def _train_in_worker(task: Training) -> None:
         try:
             with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
                 task.run_in(task.folder)
-        except Terminated:
-            raise SystemExit(TERMINATED) from None
+        except Terminated as stop:
+            raise SystemExit(status_after(stop)) from None
 
 
 def train_all(

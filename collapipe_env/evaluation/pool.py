@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, warn_again
+from collapipe_env.interrupts import OF_TERMINAL
 
 UNGUARDED = 87
 """Exit code of a worker process that ran the user's script a second time and found no guard in it."""
@@ -209,7 +210,8 @@ class _Pool:
 
 def _serve(there: Connection, work: Work) -> None:
     """Run a worker process until the parent closes its connection."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in OF_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
     sending = threading.Lock()  # a learner's thread may warn
 
     def tell(kind: str, content: object = None) -> None:

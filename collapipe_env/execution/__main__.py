@@ -8,9 +8,10 @@ import sys
 def main() -> int:
     """Play the rank that the environment names; return the exit status."""
     # The command line is above this layer, and knows the options.
+    from collapipe_env.cli.early_end import run_process
     from collapipe_env.cli.execute import main_of_rank
 
-    return main_of_rank()
+    return run_process(main_of_rank)
 
 
 if __name__ == "__main__":

@@ -181,10 +181,10 @@ class Crew(ABC):
                 raise ExecutionError(f"{sender} cannot begin: {item.meta['why']}")
             elif item.kind == "ready" and sender in names:
                 ready.add(sender)
-        directory = {**addresses, LAUNCHER: self.address}
         told = Tag(self._round)
         for name in addresses:
-            others = {n: list(a) for n, a in directory.items() if n != name}
+            # They know where the launcher is. Its own address may be one of all networks, such as 0.0.0.0.
+            others = {n: list(a) for n, a in addresses.items() if n != name}
             self._endpoint.send(name, Frame("directory", told, meta={"directory": others}))
         connected: set[str] = set()
         while not connected >= set(addresses):

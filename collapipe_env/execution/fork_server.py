@@ -9,7 +9,11 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import signal
+import tempfile
 from multiprocessing.context import ForkServerContext
+
+from collapipe_env.errors import CollaPipeError, reason
+from collapipe_env.interrupts import OF_TERMINAL
 
 PRELOADED = (
     "collapipe_env.execution.local_processes",
@@ -27,14 +31,22 @@ def start_fork_server() -> ForkServerContext:
 
     Returns:
         Context in which processes of roles are started.
+
+    Raises:
+        CollaPipeError: If the folder for temporary files cannot hold a socket; its path may be too long.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     multiprocessing.resource_tracker.ensure_running()  # it would lift the block of signals below
     # A terminal also sends Ctrl-C to the server, which ignores it only once its imports are done.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINAL)
     try:
         multiprocessing.forkserver.ensure_running()
+    except OSError as error:
+        raise CollaPipeError(
+            f"no socket can be made in TMPDIR, {tempfile.gettempdir()} ({reason(error)}): set TMPDIR to a "
+            "folder with a short path in which you may write, such as /tmp"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     atexit.unregister(_end_fork_server)

@@ -16,6 +16,7 @@ from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.joining import play_role
 from collapipe_env.execution.role import PeerGoneError
 from collapipe_env.execution.transport.tcp import Address
+from collapipe_env.interrupts import OF_TERMINAL
 
 ENDING_S = 5.0
 """Longest wait for processes that were told to stop [s]."""
@@ -78,8 +79,8 @@ class LocalProcesses:
 
 def _play(name: str, launcher: Address, token: str) -> None:
     """Play a role in a process of its own."""
-    # Ctrl-C is for the launcher, which then stops everybody.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in OF_TERMINAL:  # for the launcher, which then stops everybody
+        signal.signal(number, signal.SIG_IGN)
     _known_to_linux(name)
     _let_the_fork_server_end()
     try:

@@ -1,6 +1,7 @@
 """Commands as processes of their own: one a folder, and SIGTERM keeps the work as Ctrl-C does."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
-from collapipe_env.cli.early_end import TERMINATED
+from collapipe_env.cli.common import guarded
+from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, status_after, terminable
 from collapipe_env.cli.main import main
+from collapipe_env.interrupts import SIGNALS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 
@@ -104,7 +107,10 @@ def test_sigterm_keeps_the_training_and_meanwhile_the_folder_is_its_own(
     assert f"--agent {latest}" in line
 
 
-def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_end_an_evaluation_with_its_workers(
+    number: signal.Signals, status: int, scenario, tmp_path: Path
+) -> None:
     command = [
         "evaluate",
         *scenario,
@@ -120,9 +126,9 @@ def test_sigterm_ends_an_evaluation_with_its_workers(scenario, tmp_path: Path) -
         # Two workers and Python's own tracker of their resources.
         wait_for(process, lambda: len(children_of(process.pid)) >= 3)
         workers = children_of(process.pid)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=100)
-    assert process.returncode == TERMINATED, errors
+    assert process.returncode == status, errors
     assert "run again:\n  collapipe evaluate --scenario" in errors
     assert "Traceback" not in errors
     deadline = time.monotonic() + 20.0
@@ -162,3 +168,102 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(script: str, sent: str, t
     assert (result.returncode, result.stdout) == (130, "")
     assert result.stderr == "\ninterrupted before any work was done\n"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_heard_once_and_ignored_ones_stay_ignored(number: signal.Signals) -> None:
+    def work() -> None:
+        with terminable():
+            try:
+                signal.raise_signal(number)
+            finally:
+                for each in SIGNALS:
+                    signal.raise_signal(each)
+
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    with pytest.raises(KeyboardInterrupt) as stop:
+        work()
+    assert status_after(stop.value) == 128 + number
+    assert {each: signal.getsignal(each) for each in SIGNALS} == before
+    signal.signal(number, signal.SIG_IGN)
+    try:
+        with terminable():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before[number])
+
+
+PATIENT = """
+import atexit, os, signal, sys, time
+
+def make():
+    atexit.register(signal.raise_signal, signal.SIGINT)
+    try:
+        print("at work", file=sys.stderr, flush=True)
+        time.sleep(100)
+    finally:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        open("saved", "w").close()
+"""
+"""A scenario that takes long, during the end of which Ctrl-C comes again and again."""
+BEGIN = """
+import signal, sys
+from collapipe_env.__main__ import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started the tests may ignore it
+sys.exit(run())
+"""
+
+
+@contextlib.contextmanager
+def patient(folder: Path, begin: str = BEGIN, **how: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that is at work in code of the user's."""
+    (folder / "own.py").write_text(PATIENT)
+    python = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", begin, "scenario", "show", "own.py:make"]
+    with subprocess.Popen(command, cwd=folder, env=python, **how) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_again_changes_nothing(tmp_path: Path) -> None:
+    with patient(tmp_path, stderr=subprocess.PIPE) as process:
+        assert process.stderr.readline() == b"at work\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED, errors
+    _, line, *again = errors.splitlines()
+    assert line == b"interrupted; all finished work is kept. To resume, run again:"
+    assert again == [b"  collapipe scenario show own.py:make"]
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("failed", [errno.EPIPE, errno.EIO])
+def test_a_reader_that_ended_with_ctrl_c_too_changes_nothing(failed: int, capsys) -> None:
+    """As in ``| tee``, or on a terminal that was closed, where what is printed last cannot be written."""
+
+    def interrupted() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError(failed, "gone")
+
+    assert guarded(interrupted, "collapipe", [], resumable=False) == INTERRUPTED
+    assert capsys.readouterr().err == "\ninterrupted; there is nothing to resume\n"
+
+
+def test_a_terminal_that_is_closed_ends_a_command_as_sigterm_does(tmp_path: Path) -> None:
+    here, there = os.openpty()
+    ends = {"stdin": there, "stdout": there, "stderr": there, "start_new_session": True}
+    # The first terminal that the leader of a session opens becomes its own.
+    begin = f"import os\nos.open({os.ttyname(there)!r}, os.O_RDWR)\n{BEGIN}"
+    with patient(tmp_path, begin, **ends) as process:
+        os.close(there)
+        while b"at work" not in os.read(here, 4096):
+            pass
+        os.close(here)
+        assert process.wait(60) == 128 + signal.SIGHUP
+    assert (tmp_path / "saved").exists()

@@ -1,9 +1,11 @@
 """The command ``collapipe execute``, with real processes."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 from executed_support import quick
 from process_support import descendants, run_command, wait_until_gone
+from variants_support import mostly_slow
 
 from collapipe_env.cli.execute import main_of_rank
 from collapipe_env.cli.main import main
@@ -89,7 +92,11 @@ def test_rounds_of_real_processes_take_the_priced_times(tmp_path, capsys):
 
 
 @linux
-def test_ctrl_c_leaves_no_process(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    mostly_slow([(signal.SIGINT, 130, "interrupted"), (signal.SIGHUP, 129, "terminated")]),
+)
+def test_signals_of_a_terminal_leave_no_process(number, status, words, tmp_path):
     given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
     given += ["--rounds", "50", "--time-scale", "1", "--out", "run"]
     command = [sys.executable, "-m", "collapipe_env", "execute", *given]
@@ -97,10 +104,11 @@ def test_ctrl_c_leaves_no_process(tmp_path):
         # Four roles, the server that they are forked from, and Python's tracker of resources.
         wait_for(lambda: len(descendants(process.pid)) >= 6, process)
         mine = descendants(process.pid)
-        os.killpg(process.pid, signal.SIGINT)
+        for _ in range(2):
+            os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    assert "interrupted; all finished work is kept" in errors
+    assert process.returncode == status, errors
+    assert f"{words}; all finished work is kept" in errors
     assert "Traceback" not in errors
     wait_until_gone(mine, 20.0)
 
@@ -219,22 +227,39 @@ def test_processes_join_an_execution_that_is_served(kind, tmp_path):
     (tmp_path / "secret").write_text("a word that nobody guesses\n")
     given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
     given += ["--token-file", "secret", "--rounds", "1", "--clock", "virtual", "--out", "run"]
-    launcher = kind(["execute", *given, "--serve", "127.0.0.1:0"], tmp_path, "launcher")
+    launcher = kind(["execute", *given, "--serve", "0.0.0.0:0"], tmp_path, "launcher")
     deadline = time.monotonic() + 100.0
     while not (said := re.search(r"^waiting at (\S+) for", launcher.output(), re.MULTILINE)):
         assert time.monotonic() < deadline, launcher.output()
         time.sleep(0.02)
-    joining = ["execute", "--token-file", "secret", "--join", said[1], "--role"]
-    stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
-    assert stranger.status() == 2
-    joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
-    assert launcher.status() == 0, launcher.output()
+    address = "127.0.0.1", int(said[1].rpartition(":")[2])
+    joining = ["execute", "--token-file", "secret", "--join", "{}:{}".format(*address), "--role"]
+    with contextlib.ExitStack() as silent:
+        for _ in range(150):  # they say nothing, and keep nobody out
+            silent.enter_context(socket.create_connection(address, timeout=60.0))
+        stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
+        assert stranger.status() == 2
+        joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
+        assert launcher.status() == 0, launcher.output()
     assert "round 1 of 1" in launcher.output()
     assert len(re.findall("has joined; still to join: ", launcher.output())) == 3
     for process in joined:
         assert process.status() == 0
         assert process.output().endswith("the execution has ended\n")
     assert (tmp_path / "run" / "weights.npz").exists()
+
+
+@linux
+def test_a_path_that_is_too_long_for_sockets_is_one_clear_error(tmp_path):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    command = [sys.executable, "-m", "collapipe_env", *PLAIN, "--clock", "virtual", "--out", "run"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment() | {"TMPDIR": str(folder)}
+    )
+    assert ended.returncode == 2, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: no socket can be made in TMPDIR, {folder} (AF_UNIX path too long): set")
 
 
 def test_several_machines_need_a_token(tmp_path, monkeypatch, capsys):
@@ -293,6 +318,17 @@ def test_addresses_that_are_none_are_refused(option, address, tmp_path, monkeypa
     assert f"error: {option} " in shown
     assert "give HOST:PORT" in shown
     assert len(shown) < 300
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "0:0:0:0:0:0:0:0"])
+@pytest.mark.parametrize("option", ["--bind", "--join"])
+def test_all_addresses_are_none_to_connect_to(option, host, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("token").write_text("a word that nobody guesses")
+    join = f"[{host}]:1" if option == "--join" else "127.0.0.1:1"
+    given = ["--join", join, "--role", "c0", *(["--bind", host] if option == "--bind" else [])]
+    assert main(["execute", *given, "--token-file", "token"]) == 2
+    assert f"error: {option} {host} stands for all addresses" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

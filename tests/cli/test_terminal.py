@@ -72,13 +72,16 @@ def terminal(monkeypatch) -> Iterator[Terminal]:
     opened.close()
 
 
-@pytest.mark.parametrize("columns", ["1", "2", "39"])
-def test_help_ends_in_very_narrow_terminals(columns: str, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize("columns", ["0", "1", "2", "39", "-5"])
+def test_help_and_tables_are_there_in_very_narrow_terminals(columns: str, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as end:
         main(["evaluate", "--help"])
     assert end.value.code == 0
     assert "held-out" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["zoo", "list"]) == 0
+    assert "graph" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", HELPS, ids=" ".join)
@@ -186,7 +189,12 @@ def test_output_that_nobody_reads_ends_a_command_quietly(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     "command",
-    mostly_slow([["scenario", "show", "xlarge"], ["scenario", "check", "small"], ["evaluate", "--help"]]),
+    mostly_slow(
+        [
+            *(["--version"], ["evaluate", "--help"]),
+            *(["scenario", "show", "xlarge"], ["scenario", "check", "small"]),
+        ]
+    ),
 )
 def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[str]) -> None:
     with unread() as stream:
@@ -197,3 +205,25 @@ def test_a_process_whose_output_nobody_reads_leaves_no_complaint(command: list[s
             text=True,
         )
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_a_process_without_output_does_its_work(closed: str, tmp_path: Path) -> None:
+    """What it opens first must not get the number of the output that libraries and workers print to."""
+    (tmp_path / "own.py").write_text(
+        "import os\nfrom collapipe_env.scenario import load_scenario\n"
+        "def make():\n"
+        "    with open('mine', 'w'):\n"
+        "        os.write(1, b'noise')\n"
+        "    return load_scenario('small')\n"
+    )
+    command = f"{sys.executable} -m collapipe_env scenario show own.py:make {closed}"
+    ended = subprocess.run(
+        ["sh", "-c", command],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "mine").read_text() == ""

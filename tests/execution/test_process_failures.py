@@ -14,6 +14,7 @@ from process_support import Twin, WithSpare, alive, differing, wait_until_gone
 from collapipe_env.execution.frames import VERSION, Frame, encode
 from collapipe_env.execution.joining import ExecutionError, HeldEndpoint
 from collapipe_env.execution.launching import NO_FAILURES, Failures, Launcher
+from collapipe_env.execution.transport.tcp import TcpEndpoint
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from make_execution_failures import instant
@@ -132,6 +133,21 @@ def test_without_a_control_unit_the_execution_ends_and_says_so():
         twin.play(planned, result)
         assert differing(launcher, twin) == []
     assert not any(alive(pid) for pid in pids)
+
+
+def test_a_launcher_at_all_addresses_tells_nobody_to_connect_to_them():
+    scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 2})
+    with Launcher(scenario, WithSpare(scenario), bind=("0.0.0.0", 0)) as launcher:
+        server = HeldEndpoint(TcpEndpoint("server", token=launcher.token))
+        server.connect({"launcher": ("127.0.0.1", launcher.address[1])})
+        host, port = server.address
+        server.send("launcher", Frame("join", meta={"host": host, "port": port}))
+        server.send("launcher", Frame("ready"))
+        server.send("launcher", Frame("connected"))
+        launcher.wait_until_ready(["server"], 60.0)
+        server.wait("spec", 60.0)
+        assert server.wait("directory", 60.0).meta == {"directory": {}}
+        server.close()
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -261,6 +261,14 @@ def ended(connection: socket.socket) -> bool:
         (b"".join(encode(Frame("forward"))), "'forward' instead of 'hello'"),
         (b"".join(encode(Frame("hello"))), "introduces itself as"),
         (b"".join(encode(Frame("hello", meta={"name": "x\n", "to": "a", "channel": "data"}))), "introduces"),
+        (
+            b"".join(
+                encode(
+                    Frame("hello", meta={"name": "b", "to": "a", "channel": "data", "proof": "\ud800" * 64})
+                )
+            ),
+            "b: its token differs",
+        ),
         (b"", "closed the connection before its 'hello'"),
         (b"CP", "truncated"),
     ],
@@ -293,22 +301,88 @@ def test_silent_strangers_are_turned_away_in_time(endpoints, caplog, monkeypatch
     assert "did not answer in time" in caplog.text
 
 
-def test_no_more_than_some_strangers_are_listened_to(endpoints, monkeypatch) -> None:
-    monkeypatch.setattr(tcp, "_MOST_STRANGERS", 2)
+def test_strangers_that_say_nothing_keep_nobody_out(endpoints, monkeypatch) -> None:
+    """However many there are, and though they come again at once when they are hung up on."""
+    monkeypatch.setattr(tcp, "_MOST_STRANGERS", 4)
     a = endpoints("a")
     notes = Notes(a)
-    strangers = [socket.create_connection(a.address, timeout=60) for _ in range(2)]
-    for stranger in strangers:
-        stranger.recv(1)  # the challenge: it is listened to
-    with socket.create_connection(a.address, timeout=60) as third:
-        assert third.recv(1) == b""
-    for stranger in strangers:
-        stranger.close()
-    while a._strangers:
-        time.sleep(0.001)
-    with by_hand(a) as peer:
-        say(peer, "forward")
-        notes.until_frames(1)
+    over = threading.Event()
+
+    def return_at_once() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(a.address, timeout=60) as stranger:
+                ended(stranger)
+
+    strangers = [threading.Thread(target=return_at_once) for _ in range(12)]
+    for thread in strangers:
+        thread.start()
+    for number in range(20):
+        peer = endpoints(f"b{number}")
+        Notes(peer)
+        peer.connect({"a": a.address})
+        peer.send("a", Frame("forward"))
+    notes.until_frames(20)
+    assert len(a._strangers) <= 4
+    over.set()
+    a.close()
+    for thread in strangers:
+        thread.join(60)
+    assert notes.lost == []
+
+
+def test_an_address_with_many_strangers_does_not_push_out_another(endpoints, monkeypatch) -> None:
+    monkeypatch.setattr(tcp, "_MOST_STRANGERS", 3)
+    a = endpoints("a", bind=("0.0.0.0", 0))
+    Notes(a)
+    here = "127.0.0.1", a.address[1]
+    with contextlib.ExitStack() as stack:
+
+        def stranger(host: str) -> socket.socket:
+            connection = socket.create_connection(here, timeout=60, source_address=(host, 0))
+            stack.enter_context(connection)
+            connection.recv(1)  # it is listened to
+            return connection
+
+        alone = stranger("127.0.0.2")
+        crowd = [stranger("127.0.0.3") for _ in range(20)]
+        assert ended(crowd[0])
+        alone.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            ended(alone)
+
+
+def test_who_is_hung_up_on_tries_again_until_the_time_is_over(endpoints, monkeypatch) -> None:
+    a = endpoints("a")
+    notes = Notes(a)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        a.connect(dict.fromkeys("bc", server.getsockname()))
+        a.send("b", Frame("forward"))
+        for _ in range(2):
+            server.accept()[0].close()
+        connection, _ = server.accept()
+        with connection:
+            receive(connection, "b", TOKEN, time.monotonic() + 60, lambda _: None)
+            assert decode_word(connection).kind == "forward"
+            assert notes.lost == []
+            monkeypatch.setattr(tcp, "HANDSHAKE_S", 0.05)
+            a.send("c", Frame("forward"))
+            server.accept()[0].close()
+            ((peer, why),) = notes.until_lost()
+            assert (peer, why) == ("c", "it closed the connection before its 'challenge'")
+
+
+def test_lines_about_strangers_are_few(endpoints, caplog) -> None:
+    a = endpoints("a")
+    Notes(a)
+    for _ in range(25):
+        with socket.create_connection(a.address, timeout=60) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n" * 2)
+            assert ended(stranger)
+    a.close()
+    *lines, last = caplog.messages
+    assert len(lines) == 10
+    assert all("begins with b'GET '" in line for line in lines)
+    assert last == "15 more lines of this kind were left out"
 
 
 def test_another_version_is_named_on_both_sides(endpoints) -> None:
@@ -533,7 +607,7 @@ def test_proofs_of_other_tokens_and_forms_are_wrong() -> None:
     right = tokens.proof(TOKEN, "ab", "c")
     assert not tokens.proven(right, TOKEN, "a", "bc")
     assert not tokens.proven(right, "x" + TOKEN, "ab", "c")
-    for claimed in (None, 1, "", right[:-1], right.upper(), "ä" * 64):
+    for claimed in (None, 1, "", right[:-1], right.upper(), "ä" * 64, "\ud800"):
         assert not tokens.proven(claimed, TOKEN, "ab", "c")
     assert len({tokens.new_token() for _ in range(100)}) == 100
 

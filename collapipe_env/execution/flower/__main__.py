@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
 from collapipe_env.execution.flower.local_deployment import LocalDeployment, write_app
@@ -55,8 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Arguments; those of this process by default.
 
     Returns:
-        The exit status: 0 if the weights agree, 2 after an error or if they differ, 130 after Ctrl-C.
+        The exit status: 2 also if the weights differ, otherwise that of
+        :func:`~collapipe_env.cli.common.guarded`.
     """
+    from collapipe_env.cli.common import guarded  # above this layer
+
     parser = argparse.ArgumentParser(prog="python -m collapipe_env.execution.flower", description=DESCRIPTION)
     parser.add_argument("--scenario", default="small", help="name or file of a scenario (default: small)")
     parser.add_argument("--scheduler", default="dssra", help="name of a scheduler (default: dssra)")
@@ -71,24 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="largest difference of weights (default: 1e-5; 0 with learning.samples_per_pass: 1)",
     )
     parser.add_argument("--write-app", type=Path, metavar="DIR", help="write the Flower app to DIR and end")
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
     if options.rounds < 1 or not options.patience > 0.0:
         parser.error("--rounds and --patience must be positive")
-    try:
-        if options.write_app is not None:
-            write_app(options.write_app)
-            print(f"wrote {options.write_app}: flwr run {options.write_app} --run-config 'out=\"FOLDER\"'")
-            return 0
-        return _run(options)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: Flower's processes have been ended", file=sys.stderr)
-        return 130
+    return guarded(lambda: _run(options), parser.prog, given, resumable=False)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> None:
+    if options.write_app is not None:
+        write_app(options.write_app)
+        print(f"wrote {options.write_app}: flwr run {options.write_app} --run-config 'out=\"FOLDER\"'")
+        return
     import torch
 
     torch.set_num_threads(1)
@@ -128,7 +124,6 @@ def _run(options: argparse.Namespace) -> int:
     print(f"wrote {options.out / 'comparison.json'} and {options.out / 'table.md'}")
     if difference > options.tolerance:
         raise ExecutionError(f"weights differ by {difference:.3g}, above --tolerance {options.tolerance:g}")
-    return 0
 
 
 def _say(row: Mapping[str, Any]) -> None:
@@ -136,4 +131,6 @@ def _say(row: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from collapipe_env.cli.early_end import run_process
+
+    sys.exit(run_process(main))

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from collapipe_env.errors import reason
 from collapipe_env.execution.frames import FrameError, Limits, StreamEndedError, read_frame
 from collapipe_env.execution.transport import BYE, OnFrame, TransportError
-from collapipe_env.execution.transport.handshake import WORDS, Hello, reader, say
+from collapipe_env.execution.transport.handshake import WORDS, Hello, HungUpError, reader, say
 
 StartThread = Callable[[Callable[[], None]], threading.Thread]
 
 _WITHOUT_WAITING: int | None = getattr(socket, "MSG_DONTWAIT", None)
 """Flag of a send that takes only what fits; Windows has none."""
+_RETRY_S = 0.1
 FAILURES = (OSError, FrameError, TransportError)
 """Errors by which a connection ends."""
 
@@ -35,6 +37,7 @@ class Outgoing:
     def __init__(
         self,
         connect: Callable[[socket.socket], None],
+        deadline: float,
         family: socket.AddressFamily,
         on_end: Callable[[Outgoing, str | None], None],
         start: StartThread,
@@ -43,6 +46,7 @@ class Outgoing:
 
         Args:
             connect: Connects a socket and goes through the handshake; raises one of :data:`FAILURES`.
+            deadline: Moment of ``time.monotonic`` from which no further connection is tried.
             family: Family of its address.
             on_end: Called once when the connection has ended: with the reason, or ``None`` if one side ended
                 it on purpose.
@@ -51,6 +55,7 @@ class Outgoing:
         self._connect = connect
         self._on_end = on_end
         self._start = start
+        self._deadline, self._family = deadline, family
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._changed = threading.Condition()
         self._queue: deque[bytes | memoryview] = deque()
@@ -94,7 +99,7 @@ class Outgoing:
         """Connect, and send what is queued until the end; then close the socket."""
         watcher: threading.Thread | None = None
         try:
-            self._connect(self._socket)
+            self._be_connected()
             watcher = self._start(self._watch)
             with self._changed:
                 self._open = True
@@ -113,6 +118,21 @@ class Outgoing:
                 watcher.join()
             self._end(None)
             self._socket.close()
+
+    def _be_connected(self) -> None:
+        """Connect; again and again if the other side hangs up, as it does where too many strangers wait."""
+        while True:
+            try:
+                self._connect(self._socket)
+            except (HungUpError, ConnectionResetError, BrokenPipeError):
+                with self._changed:
+                    ended = self._changed.wait_for(lambda: self._ended, _RETRY_S)
+                    if ended or time.monotonic() >= self._deadline:
+                        raise
+                    self._socket.close()
+                    self._socket = socket.socket(self._family, socket.SOCK_STREAM)
+            else:
+                return
 
     def _next(self) -> bytes | memoryview | None:
         """Return the next bytes to send; ``None`` at the end."""

@@ -23,6 +23,10 @@ WORDS = Limits(header=4096, payload=0)
 """Limits of a word of the handshake, and of a goodbye."""
 
 
+class HungUpError(FrameError):
+    """The other side has closed the connection before its next word."""
+
+
 class Hello(NamedTuple):
     """The other side's account of itself.
 
@@ -135,7 +139,7 @@ def _word(read: Callable[[int], memoryview], expected: str) -> dict[str, str]:
     try:
         frame = read_frame(read, WORDS)
     except StreamEndedError:
-        raise FrameError(f"it closed the connection before its {expected!r}") from None
+        raise HungUpError(f"it closed the connection before its {expected!r}") from None
     meta = {key: value for key, value in frame.meta.items() if isinstance(value, str)}
     if frame.kind == "refused" and expected == "welcome":
         raise TransportError(f"it refuses the connection: {shown(meta.get('reason'))}")

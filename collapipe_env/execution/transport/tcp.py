@@ -13,6 +13,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,7 +29,8 @@ from collapipe_env.execution.transport import (
     require_name,
     require_sendable,
 )
-from collapipe_env.execution.transport.connection import FAILURES, Incoming, Outgoing, cut, said
+from collapipe_env.execution.transport.connection import Incoming, Outgoing, cut, said
+from collapipe_env.execution.transport.few_lines import FewLines
 from collapipe_env.execution.transport.handshake import Hello, introduce, receive
 from collapipe_env.execution.transport.worker_threads import WorkerThreads
 
@@ -117,7 +119,8 @@ class TcpEndpoint:
         self._changed = threading.Condition()
         self._directory: dict[str, Address] = {}
         self._peers: dict[str, _Peer] = {}
-        self._strangers: set[socket.socket] = set()
+        self._strangers: dict[socket.socket, str] = {}
+        self._refusals = FewLines(_log)
         self._threads = WorkerThreads(name)
         self._callbacks: tuple[OnFrame, OnLost] | None = None
         self._closing = False
@@ -192,6 +195,7 @@ class TcpEndpoint:
             _log.warning("%s: a thread is still busy with a frame; its connection stays open", self.name)
         for own in (self._listener, self._wake, self._woken):
             own.close()
+        self._refusals.sum_up()
 
     def _peer(self, to: str) -> _Peer:
         """Return the record of a peer that a frame is to be sent to."""
@@ -209,9 +213,10 @@ class TcpEndpoint:
         address = self._directory[to]
         hello = Hello(self.name, to, channel, self._instance)
 
+        deadline = time.monotonic() + HANDSHAKE_S
+
         def connect(connection: socket.socket) -> None:
-            deadline = time.monotonic() + HANDSHAKE_S
-            connection.settimeout(HANDSHAKE_S)
+            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
             try:
                 connection.connect(address)
             except (OSError, UnicodeError, OverflowError) as error:
@@ -220,7 +225,11 @@ class TcpEndpoint:
             _settle(connection)
 
         return Outgoing(
-            connect, _family(address[0]), functools.partial(self._outgoing_ended, to), self._threads.start
+            connect,
+            deadline,
+            _family(address[0]),
+            functools.partial(self._outgoing_ended, to),
+            self._threads.start,
         )
 
     def _accept(self) -> None:
@@ -234,17 +243,30 @@ class TcpEndpoint:
                 except BlockingIOError:
                     continue
                 except OSError as error:  # the other side gave up, or no more files may be opened
-                    _log.warning("%s: cannot take a connection: %s", self.name, reason(error))
+                    self._refusals.add(f"{self.name}: cannot take a connection: {reason(error)}")
                     time.sleep(0.05)
                     continue
                 with self._changed:
-                    welcome = not self._closing and len(self._strangers) < _MOST_STRANGERS
+                    welcome = not self._closing
                     if welcome:
-                        self._strangers.add(connection)
+                        self._make_room()
+                        self._strangers[connection] = host
                 if welcome:
                     self._threads.start(functools.partial(self._receive, connection, f"{host}:{port}"))
                 else:
                     connection.close()
+
+    def _make_room(self) -> None:
+        """Hang up on a stranger if there are too many: the oldest of the address that has most of them.
+
+        So nobody can keep others out, neither from another address nor with silent connections from the same
+        one. A peer that is hung up on tries again.
+        """
+        if len(self._strangers) >= _MOST_STRANGERS:
+            ((crowd, _),) = Counter(self._strangers.values()).most_common(1)
+            oldest = next(stranger for stranger, host in self._strangers.items() if host == crowd)
+            del self._strangers[oldest]
+            cut(oldest)
 
     def _receive(self, connection: socket.socket, where: str) -> None:
         """Let a peer in, and pass on its frames until the connection ends."""
@@ -253,25 +275,27 @@ class TcpEndpoint:
             try:
                 connection.settimeout(HANDSHAKE_S)
                 deadline = time.monotonic() + HANDSHAKE_S
-                admitted = functools.partial(self._admitted, incoming)
+                admitted = functools.partial(self._admitted, incoming, connection)
                 hello = receive(connection, self.name, self._token, deadline, admitted)
                 _settle(connection)
-            except FAILURES as error:
+            except Exception as error:  # whatever a stranger says, it is a line in the log
                 with self._changed:
                     if not self._closing:
-                        _log.warning("%s refused a connection from %s: %s", self.name, where, said(error))
+                        self._refusals.add(f"{self.name} refused a connection from {where}: {said(error)}")
                 return
             finally:
                 with self._changed:
-                    self._strangers.discard(connection)
+                    self._strangers.pop(connection, None)
             why = incoming.serve(hello, self._hand_on, self._limits)
             self._incoming_ended(hello, incoming, why)
         finally:
             incoming.close()
 
-    def _admitted(self, incoming: Incoming, hello: Hello) -> str | None:
+    def _admitted(self, incoming: Incoming, connection: socket.socket, hello: Hello) -> str | None:
         """Note a peer's connection, or return why it is refused."""
         with self._changed:
+            if self._strangers.pop(connection, None) is None:
+                return "too many others are connecting"  # it has been cut, and does not hear this
             peer = self._peers.setdefault(hello.name, _Peer())
             if self._closing:
                 return f"{self.name} is closing"
