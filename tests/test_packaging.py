@@ -13,6 +13,7 @@ from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
+import yaml
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from markdown_it import MarkdownIt
@@ -289,5 +290,30 @@ def test_versions_and_licences_agree(wheel):
     (licence,) = (text for name, text in held.items() if name.endswith("/licenses/LICENSE"))
     assert licence.startswith(b"MIT License")
     assert b"Apache License" in held["collapipe_env/data/messages/NOTICE"]
-    assert f"version: {collapipe_env.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == collapipe_env.__version__
     assert f"## [{collapipe_env.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_citation_is_of_the_software_and_refers_to_the_paper():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)  # what the format requires
+    assert cited["type"] == "software"
+    assert "preferred-citation" not in cited  # it would stand in the software's place
+    (paper,) = cited["references"]
+    assert {"type", "title", "authors"} <= set(paper)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (entries,) = re.findall(r"^```bibtex\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    software, article = (
+        {name: re.sub(r"[{}]", "", value) for name, value in re.findall(r"(\w+) += \{(.*)\},?$", entry, re.M)}
+        for entry in re.findall(r"^@.*?^\}$", entries, re.DOTALL | re.MULTILINE)
+    )
+    assert software == {
+        "author": cited["authors"][0]["name"],
+        "title": cited["title"],
+        "version": str(cited["version"]),
+        "year": str(cited["date-released"].year),
+    }
+    names = [f"{one['family-names']}, {one['given-names']}" for one in paper["authors"]]
+    assert article["author"] == " and ".join(names)
+    for name in ("title", "year", "url"):
+        assert article[name] == str(paper[name])

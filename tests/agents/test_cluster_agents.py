@@ -271,8 +271,9 @@ def test_another_algorithm_of_stable_baselines_trains_the_policy() -> None:
 def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "learned_agents.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    exec(code, {})
-    assert capsys.readouterr().out == "(8, 2)\n"
+    assert "learn(100_000)" in code  # tests/docs looks at what the whole training gains
+    exec(code.replace("100_000", "256"), {})
+    assert capsys.readouterr().out == "(64, 2)\n"
 
 
 def test_a_short_training_beats_the_even_split() -> None:

@@ -10,27 +10,20 @@ from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario.names import SCENARIOS
 
-# DSSRA's loops take long to compile: random plays in its place.
 EPISODES = ("seeds=3", "seeds=1, rounds=2")
 FIVE_EPISODES = ("seeds=5", "seeds=1, rounds=2")
 FEWER_EPISODES = ("seeds=2", "seeds=1, rounds=2")
 SHORTER = {
-    "first_minutes": (("--schedulers dssra ", "--schedulers "), ('"dssra", ', ""), FIVE_EPISODES),
+    "first_minutes": (FIVE_EPISODES,),
     "tutorial_environment": (("num_envs=64", "num_envs=4"),),
-    "tutorial_scheduler": (("dssra", "random"), EPISODES),
+    "tutorial_scheduler": (EPISODES,),
     "tutorial_training": (
-        ("600_000", "1"),
+        ("100_000", "1"),
         ("num_envs=64", "num_envs=2"),
-        ("n_steps=64", "n_steps=4"),
-        ("1024", "8"),
-        ("dssra", "random"),
+        ("n_steps=16, batch_size=256", "n_steps=4, batch_size=8"),
         EPISODES,
     ),
-    "tutorial_target": (
-        ("dssra dssra-target", "random"),
-        ('"dssra-target"', '"random"'),
-        FEWER_EPISODES,
-    ),
+    "tutorial_target": (FEWER_EPISODES,),
     "tutorial_failures": (FEWER_EPISODES,),
     "how_to_scenario": (),
     "how_to_reward": (),

@@ -5,8 +5,8 @@ import re
 import example_support
 
 PAGE = example_support.ROOT / "docs" / "rl_libraries.md"
-SHORTER = {"600_000": "1", "num_envs=64": "num_envs=2", "n_steps=32": "n_steps=4", "512": "8"}
-EVALUATION = {'"dssra"': '"random"', "seeds=5": "seeds=1, rounds=3"}
+SHORTER = {"200_000": "1", "num_envs=64": "num_envs=2", "n_steps=32": "n_steps=4", "512": "8"}
+EVALUATION = {"seeds=5": "seeds=1, rounds=3"}
 
 
 def test_snippets_run(capsys) -> None:
