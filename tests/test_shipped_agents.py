@@ -5,7 +5,9 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from settings_support import SETTINGS
 from zoo_support import SCENARIO, trained_agent, use_zoo
 
 from collapipe_env.agents.dssra import DSSRA
@@ -85,6 +87,22 @@ def test_every_agent_loads_for_what_it_was_trained_on(name: str, request: pytest
     record, _ = read_agent_file(zoo.agent_path(f"zoo:{name}"))
     scheduler = load_agent(f"zoo:{name}", record.scenario or "medium")
     assert callable(scheduler.act)
+
+
+@pytest.mark.parametrize("name", ["small-ppo", "small-sac", "graph"])
+def test_agents_decide_the_same_inside_other_programs(name: str) -> None:
+    env = CollaPipeVectorEnv(2, "small", IdleLearner(2))
+    observation, _ = env.reset(seed=0)
+
+    def decided() -> list[bytes]:
+        answer = load_agent(f"zoo:{name}", "small").act(observation, env.state)
+        arrays = [answer] if isinstance(answer, np.ndarray) else vars(answer).values()
+        return [array.tobytes() for array in arrays if array is not None]
+
+    expected = decided()
+    for settings in SETTINGS.values():
+        with settings():
+            assert decided() == expected
 
 
 @pytest.mark.parametrize(("name", "scenario"), [("graph", "medium"), ("graph-llm", "llm-boards")])

@@ -23,6 +23,7 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.errors import CheckpointError, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
+from collapipe_env.torch_settings import under_own_settings
 
 from .agent_layout import decisions_of, features_of, require_same_layout
 from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint
@@ -43,6 +44,7 @@ TRAINING_ONLY = ("mlp_extractor.value_net.", "value_net.", "critic.", "critic_ta
 """Prefixes of the names of weights that only training reads."""
 
 
+@under_own_settings
 class LearnedScheduler(PolicyScheduler):
     """Plays the most likely action of a policy that ``collapipe train`` saved."""
 

@@ -140,7 +140,7 @@ def allreduce_times(graph: PlanGraph, rates: Array, device_payload_bits: Array) 
     """
     xp = namespace(rates)
     size = xp.sum(xp.astype(graph.same_stage, rates.dtype), axis=-1)
-    itself = xp.eye(size.shape[-1], dtype=xp.bool)
+    itself = xp.eye(size.shape[-1], dtype=xp.bool, device=getattr(size, "device", None))
     pairs = graph.same_stage & ~itself
     slowest_of_row = xp.min(xp.where(pairs, rates[..., 1:, 1:], xp.inf), axis=-1)
     slowest = xp.min(xp.where(graph.same_stage, slowest_of_row[..., None, :], xp.inf), axis=-1)

@@ -94,8 +94,10 @@ def plan_graph(allocation: Allocation) -> PlanGraph:
         return PlanGraph(active, successor, None, active, None)
     same = (device_rank[..., :, None] == device_rank[..., None, :]) & active[..., :, None]
     # A device leads its stage when no member of the stage comes before it.
-    leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == xp.arange(active.shape[-1]))
-    ones = xp.ones(stages.shape, dtype=allocation.sample_share.dtype)
+    device = getattr(active, "device", None)
+    places = xp.arange(active.shape[-1], device=device)
+    leader = active & (xp.argmax(xp.astype(same, xp.int8), axis=-1) == places)
+    ones = xp.ones(stages.shape, dtype=allocation.sample_share.dtype, device=device)
     return PlanGraph(active, successor, same, leader, concatenate((ones, allocation.sample_share), axis=-1))
 
 
@@ -169,7 +171,7 @@ def hop_times(
     # In a chain of one stage the same link carries a forward and a backward hop: each counts.
     crossings = xp.astype(forward_links, exponents.dtype) + xp.astype(backward_links, exponents.dtype)
     if crossings_between_devices is not None:
-        nodes = xp.arange(crossings.shape[-1])
+        nodes = xp.arange(crossings.shape[-1], device=getattr(crossings, "device", None))
         both_devices = (nodes[:, None] > 0) & (nodes > 0)
         often = xp.astype(crossings_between_devices, crossings.dtype)[..., None, None]
         crossings = crossings * xp.where(both_devices, often, 1.0)

@@ -71,7 +71,7 @@ def block_holders(allocation: Allocation, blocks: int) -> Array:
     slots = pipeline_blocks(allocation)
     xp = namespace(slots)
     ends = xp.cumulative_sum(slots, axis=-1)
-    index = xp.arange(blocks)[:, None]
+    index = xp.arange(blocks, device=getattr(slots, "device", None))[:, None]
     held = ((ends - slots)[..., None, :] <= index) & (index < ends[..., None, :])
     width = allocation.blocks.shape[-1]
     if held.shape[-1] > width:  # chunks: slot after slot, once for each chunk

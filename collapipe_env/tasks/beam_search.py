@@ -95,7 +95,7 @@ def beam_search(
     tokens = first.repeat_interleave(beams)
     written = result.repeat_interleave(beams, dim=0).view(len(first), beams, max_length)
     # All beams of a source are equal at first, so only one of them may go on.
-    totals = torch.full((len(first), beams), -math.inf, device=first.device)
+    totals = torch.full((len(first), beams), -math.inf, dtype=torch.float32, device=first.device)
     totals[:, 0] = 0.0
     best, finished = totals.new_full((len(first),), -math.inf), torch.zeros_like(sources)
     for t in range(max_length):

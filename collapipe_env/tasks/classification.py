@@ -96,7 +96,7 @@ class Classification:
 
     def units(self, targets: Tensor) -> Tensor:
         """Return ones: every sample has one prediction."""
-        return torch.ones(len(targets), device=targets.device)
+        return torch.ones(len(targets), dtype=torch.float32, device=targets.device)
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Return the mean cross-entropy in nats."""

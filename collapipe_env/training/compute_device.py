@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -40,8 +40,9 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Return a context in which forward passes run in a precision.
+@contextlib.contextmanager
+def mixed_precision(precision: str, device: torch.device) -> Iterator[None]:
+    """Let forward passes run in a precision.
 
     Args:
         precision: ``"float32"`` changes nothing. ``"bfloat16"`` lets matrix products and attention compute in
@@ -49,9 +50,15 @@ def mixed_precision(precision: str, device: torch.device) -> AbstractContextMana
             residual stream stay in float32.
         device: Device of the passes.
     """
-    if precision == "bfloat16":
-        return torch.autocast(device.type, torch.bfloat16)
-    return contextlib.nullcontext()
+    if precision != "bfloat16":
+        yield
+        return
+    try:
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=True):
+            yield
+    finally:
+        # Within a caller's own autocast, copies of the weights would outlive the next step of the optimiser.
+        torch.clear_autocast_cache()
 
 
 def full_precision(outputs: Tensor) -> Tensor:

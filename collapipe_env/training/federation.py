@@ -19,6 +19,7 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
 from collapipe_env.physics.migration import LOST
 from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
+from collapipe_env.torch_settings import under_own_settings
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples
@@ -41,6 +42,7 @@ from collapipe_env.training.tied_head import tied_head
 from collapipe_env.training.training_setup import TrainingSetup
 
 
+@under_own_settings
 class Federation:
     """Clusters that train embedding and encoder in pipelines and exchange updates; the head is on the server.
 

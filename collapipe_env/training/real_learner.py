@@ -26,6 +26,7 @@ from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import trained_architecture
+from collapipe_env.torch_settings import under_own_settings
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
 
 
+@under_own_settings
 class TorchLearner:
     """Trains the Transformer of every environment in PyTorch, one environment after the other.
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from collapipe_env import torch_settings
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_torch_thread():
@@ -13,8 +15,9 @@ def _one_torch_thread():
 
 
 @pytest.fixture
-def float64():
+def float64(monkeypatch):
     """Train in double precision: AdamW blows rounding errors of tiny gradients up to whole steps."""
+    monkeypatch.setattr(torch_settings, "REAL", torch.float64)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from settings_support import SETTINGS
 from torch_support import NAMES, ROUNDS, arrays_of, make_pair, random_actions, scenario_of
 from variants_support import mostly_slow
 
@@ -70,6 +71,12 @@ def assert_same_episodes(scenario, mode, steps, num_envs=3, **kwargs):
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_episodes_with_resets(name, mode):
     assert sum(assert_same_episodes(scenario_of(name), mode, 2 * (ROUNDS + 1))) == 6
+
+
+@pytest.mark.parametrize("name", mostly_slow(NAMES, [NAMES.index("moments"), NAMES.index("opened")]))
+def test_settings_of_the_program_around_change_nothing(name):
+    with SETTINGS["all at once"]():
+        assert_same_episodes(scenario_of(name), "SameStep", ROUNDS + 1)
 
 
 @pytest.mark.parametrize("name", ["large", "xlarge"])

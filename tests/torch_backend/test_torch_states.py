@@ -2,15 +2,17 @@
 
 import copy
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from settings_support import SETTINGS
 from state_ways_support import WAYS, assert_same
 from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenario_of
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COPIES, SCHEDULES
+from collapipe_env.allocation import COPIES, SCHEDULES, SEQUENTIAL
 from collapipe_env.arrays import namespace
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import AllocationError, RewardError, StateError
@@ -209,7 +211,8 @@ def test_allocations_of_tensors_and_arrays_are_the_step():
         assert not four.last_round.allocation.bandwidth.requires_grad
 
 
-def test_plans_beyond_the_box_play_what_numpy_plays():
+@pytest.mark.parametrize("around", [nullcontext, SETTINGS["all at once"]], ids=["alone", "inside a program"])
+def test_plans_beyond_the_box_play_what_numpy_plays(around):
     one, two = CollaPipeVectorEnv(2, scenario_of("small", 9), "surrogate"), make_torch("small", 2, 9)
     for env in (one, two):
         env.reset(seed=1)
@@ -233,8 +236,13 @@ def test_plans_beyond_the_box_play_what_numpy_plays():
         server_blocks=np.full((E, N), 4),
         server_mode=np.full(E, COPIES),
     )
-    for plan in (even, grouped, shared):
-        expected, found = one.step_allocation(plan), two.step_allocation(plan)
+    in_turn = dataclasses.replace(
+        shared, server_mode=np.full(E, SEQUENTIAL), micro_batches=np.ones_like(even.micro_batches)
+    )
+    for plan in (even, grouped, shared, in_turn):
+        expected = one.step_allocation(plan)
+        with around():
+            found = two.step_allocation(plan)
         np.testing.assert_allclose(found[1].numpy(), expected[1], rtol=1e-6)
         assert set(found[4]) == set(expected[4])
         for name in expected[4]:

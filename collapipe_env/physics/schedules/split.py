@@ -175,9 +175,10 @@ def sequential_server_times(
     """
     xp = namespace(before)
     N = before.shape[-1]
-    clusters = xp.arange(N)
+    device = getattr(before, "device", None)
+    clusters = xp.arange(N, device=device)
     ready = before
-    left = xp.full(before.shape, local_steps, dtype=xp.int64)
+    left = xp.full(before.shape, local_steps, dtype=xp.int64, device=device)
     if plays is not None:
         left = xp.where(plays, left, xp.zeros_like(left))
     finished = xp.zeros_like(before)
