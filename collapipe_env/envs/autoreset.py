@@ -80,12 +80,11 @@ def checked_seed(seed: object, place: str = "seed") -> int | None:
     """
     if seed is None:
         return None
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= (number := int(seed)) < 2**LARGEST_BITS:
-        raise ScenarioError(
-            f"{place} = {shown(seed)}: use a whole number of at least 0 and below 2^{LARGEST_BITS}, or None"
-        )
-    return number
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**LARGEST_BITS:
+        return int(seed)
+    raise ScenarioError(
+        f"{place} = {shown(seed)}: use a whole number of at least 0 and below 2^{LARGEST_BITS}, or None"
+    )
 
 
 def seed_rows(
@@ -103,11 +102,12 @@ def seed_rows(
             a new generator then.
     """
     envs = len(rngs)
-    listed = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
-    if listed or (isinstance(seed, np.ndarray) and seed.ndim):
-        if len(seed) != envs:
-            raise ScenarioError(f"seed lists {len(seed)} entries for {envs} environments")
-        seeds = [checked_seed(one, f"seed[{row}]") for row, one in enumerate(seed)]
+    given: Any = seed
+    listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    if listed or (isinstance(given, np.ndarray) and given.ndim):
+        if len(given) != envs:
+            raise ScenarioError(f"seed lists {len(given)} entries for {envs} environments")
+        seeds = [checked_seed(one, f"seed[{row}]") for row, one in enumerate(given)]
     else:
         first = checked_seed(seed)
         seeds = [None if first is None else first + row for row in range(envs)]
