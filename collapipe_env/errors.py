@@ -36,7 +36,7 @@ class UnknownArgumentError(ScenarioError, TypeError):
 
 
 class NotResetError(ScenarioError, RuntimeError):
-    """An environment was stepped before its first reset.
+    """An environment was stepped before its first reset, or after a round that broke off.
 
     It is also a ``RuntimeError``, the usual error for calls in the wrong order.
     """
@@ -62,9 +62,9 @@ class RewardError(CollaPipeError):
     """A user's own reward fails, or does not return one number for each environment.
 
     The round is not taken: queues, channels, loads, sums and the round's number are as before the step, which
-    may be repeated. Under NumPy the learner is the exception: a reward sees the loss, so the learner has
-    already trained by then, and trains again when the step is repeated. ``simulate`` and ``set_state``
-    restore it.
+    may be repeated. Real training is the exception: a reward sees the loss, so the learner has already
+    trained by then and cannot go back. The environment then goes on after ``reset`` or ``set_state``.
+    ``simulate`` restores the learner.
     """
 
 

@@ -22,7 +22,7 @@ from collapipe_env.envs.observers import Layout, make_observer
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import Learner, QuickLearner
+from collapipe_env.learners.base import Learner
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
@@ -88,8 +88,6 @@ class BatchMDP:
         self.reward = make_reward(reward, scenario, self.reference_delay)
         self.codec = action_codec(scenario)
         self.world = World(scenario, make_learner(learner, scenario, num_envs, backend), num_envs, backend)
-        # Checked once, because checking an object for a protocol is slow.
-        self._quick = self.world.learner if isinstance(self.world.learner, QuickLearner) else None
         self.observer = make_observer(observation, scenario)
         on_numpy = backend is NUMPY
         self._observe = backend.fuse(self.observer.build if on_numpy else self.observer.build_generic)
@@ -193,12 +191,14 @@ class BatchMDP:
         Raises:
             AllocationError: If one is infeasible; nothing has changed then.
             RewardError: If a user's own reward is at fault; nothing has changed then, unless the learner
-                trains a model.
+                trains a model: then the environment goes on only after a reset.
+            NotResetError: If a row was never reset, or its last round or reset broke off.
         """
         if check:
             # The record of the round must not change when the caller writes to its arrays later.
             allocation = own_arrays(allocation).map(self.backend.array)
-        untrained = None if self._quick is None else self._quick.remember()
+        quick = self.world.quick
+        untrained = None if quick is None else quick.remember()
         target = self.scenario.dynamics.target_loss
         # A user's own reward or process may fail: the round is taken only if none does.
         try:
@@ -282,7 +282,7 @@ class BatchMDP:
     @property
     def may_fail_to_begin(self) -> bool:
         """Whether a user's own process may fail when an episode begins, and the round can then be undone."""
-        return bool(self.world.system.checked) and self._quick is not None
+        return bool(self.world.system.checked) and self.world.quick is not None
 
     def remember(self) -> Callable[[], None]:
         """Remember everything that a step changes; returns a function that puts it back.

@@ -40,6 +40,7 @@ class Snapshots(Generic[Result]):
 
         Raises:
             StateError: If the learner is your own and has no ``get_state`` and ``set_state``.
+            NotResetError: If an error broke off the last round or reset.
         """
         return {**self._state_header, "mdp": self._mdp.get_state(), "env": self._own_state()}
 
@@ -105,7 +106,7 @@ class Snapshots(Generic[Result]):
 
         Raises:
             AllocationError: As for ``step`` and ``step_allocation``.
-            StateError: As for :meth:`get_state`.
+            StateError, NotResetError: As for :meth:`get_state`.
         """
         put_back_mdp, put_back_own = self._mdp.remember(), self._remember()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class IdleLearner:
     def train_round(self, outcome: RoundOutcome) -> LearningReport:  # noqa: ARG002
         """Return the report, without training."""
         return self._report
+
+    def remember(self) -> Callable[[], None]:
+        """Return a function that does nothing: there is nothing to undo."""
+        return lambda: None
 
     def get_state(self) -> Tree:
         """Return an empty tree: there is no state."""

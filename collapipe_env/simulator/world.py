@@ -88,6 +88,7 @@ class World:
         state: The system before the next round (E, ...).
         seen: The system as schedulers see it; the true one unless a process estimates or hides something.
         learning: Report of the learner.
+        quick: The learner, if it can go back after a round that breaks off.
 
     Warns:
         IdleFieldWarning: Once for each scenario that sets process fields without effect.
@@ -103,6 +104,8 @@ class World:
         warn_if_infeasible(scenario)
         self.num_envs = num_envs
         self.learner = learner
+        # Checked once, because checking an object for a protocol is slow.
+        self.quick = learner if isinstance(learner, QuickLearner) else None
         self.backend = backend
         self.system = MovingSystem(scenario, self.parameters.costs, num_envs, backend)
         work, E = scenario.workload, num_envs
@@ -135,6 +138,8 @@ class World:
         # A round played before the state was set; recomputed only on request.
         self._saved_round: SavedRound | None = None
         self._was_reset = np.zeros(E, dtype=np.bool_)
+        # Rows in which a reset, or a round that cannot be undone, has begun and not ended.
+        self._broken = np.zeros(E, dtype=np.bool_)
 
     def _nobody_missing(self, num_envs: int) -> Array | None:
         """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
@@ -154,6 +159,7 @@ class World:
             The state as schedulers see it (E, ...).
         """
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
+        self._broken = self._broken | mask
         rows = self.backend.rows(mask)
         seeds = episode_seeds(rows.host, rngs, self.system.streams)
         self.system.begin(rows, seeds)
@@ -170,6 +176,7 @@ class World:
             absence=None if state.absence is None else rows.fill(state.absence, 0.0),
         )
         self.seen = self.system.estimate(self.state, self.system.carried)
+        self._broken = self._broken & ~mask
         return self.seen
 
     def step(self, allocation: Allocation, *, check: bool = True) -> RoundRecord:
@@ -188,11 +195,12 @@ class World:
 
         Raises:
             AllocationError: If an allocation is infeasible.
-            NotResetError: If a row was never reset.
+            NotResetError: If a row was never reset, or its last round or reset broke off.
         """
         if not self._was_reset.all():
             row = int(np.argmin(self._was_reset))
             raise NotResetError(f"environment {row} was stepped before its first reset: call reset() first")
+        self._require_whole()
         state = self.state
         if check:
             self._check(state, allocation)
@@ -207,6 +215,8 @@ class World:
         if interruption is not None:
             costs = priced(costs, state, interruption)
             arrivals = arrivals.only(interruption.trained)
+        if self.quick is None:
+            self._broken = np.ones_like(self._broken)
         learning = self.learner.train_round(
             RoundOutcome(
                 blocks=allocation.blocks if allocation.chunks is None else pipeline_blocks(allocation),
@@ -248,6 +258,16 @@ class World:
         self.learning, self._last_round = played.record.learning, played.record
         self.system.carried, self.state = played.carried, played.following
         self.seen = played.seen
+        self._broken = np.zeros_like(self._broken)
+
+    def _require_whole(self) -> None:
+        """Refuse to go on, or to take a state, where a round or a reset has broken off."""
+        if self._broken.any():
+            raise NotResetError(
+                f"environments {np.flatnonzero(self._broken).tolist()}: an error broke off the last round or "
+                "reset, so the learner may have trained on a part of it; call reset(), or set a state that "
+                "was taken before"
+            )
 
     def _check(self, state: SystemState, allocation: Allocation) -> None:
         if self.backend is NUMPY:
@@ -347,7 +367,9 @@ class World:
 
         Raises:
             StateError: If the learner cannot save its state.
+            NotResetError: If the last round or reset broke off.
         """
+        self._require_whole()
         record, saved, host = self._last_round, self._saved_round, self.backend.host
         if record is not None:
             saved = SavedRound.of(record, host)
@@ -405,7 +427,7 @@ class World:
         # Nothing below can fail.
         self._seeds, self.state, self.seen = own_seeds, state, seen
         self.learning = report_on(learning, array)
-        self._was_reset = was_reset.copy()
+        self._was_reset, self._broken = was_reset.copy(), np.zeros_like(was_reset)
         self._last_round, self._saved_round = None, saved
 
     def remember(self) -> Callable[[], None]:
@@ -414,12 +436,22 @@ class World:
         Same as getting and setting the state, but faster, and restores the very same objects.
 
         Raises:
-            StateError: If the learner cannot save its state.
+            StateError, NotResetError: As for :meth:`get_state`.
         """
+        self._require_whole()
         system = self.system.snapshot()
         untrained = _untrained(self.learner)
         # These attributes are replaced, never written to.
-        names = ("state", "seen", "learning", "_last_round", "_saved_round", "_was_reset", "_seeds")
+        names = (
+            "state",
+            "seen",
+            "learning",
+            "_last_round",
+            "_saved_round",
+            "_was_reset",
+            "_seeds",
+            "_broken",
+        )
         kept: dict[str, Any] = {name: getattr(self, name) for name in names}
 
         def put_back() -> None:

@@ -43,7 +43,9 @@ class TorchLearner:
 
     Each environment has a training run of its own (:class:`Federation`), so environment i is the same
     whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
-    the process. PyTorch's global random state is not read, and every call leaves it as it was; with dropout a
+    the process. Every public method works under :func:`~collapipe_env.torch_settings.own_settings`, so the
+    caller's ``torch.no_grad``, default types and devices, and so on, change nothing.
+    PyTorch's global random state is not read, and every call leaves it as it was; with dropout a
     round borrows it (:mod:`collapipe_env.models.dropout`). Small models train fastest in one thread
     (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves it alone,
     except in processes forked after the first reset: these use one thread (:mod:`collapipe_env.forking`). The

@@ -125,12 +125,9 @@ def test_rewards_may_keep_what_they_saw():
 
 
 @pytest.mark.parametrize("failing", mostly_slow([0, 1, ROUNDS - 1], [1]))
-@pytest.mark.parametrize("learner", ["surrogate", "real"])
-def test_a_failed_reward_takes_no_round(learner, failing):
-    """Played again, the system goes on as if nothing had been; only the learner has trained once more."""
-    env, untouched = (
-        make_env("moving", ROUNDS, reward=reward, learner=learner) for reward in (Failing(failing), "delay")
-    )
+def test_a_failed_reward_takes_no_round(failing):
+    """Played again, the system goes on as if nothing had been."""
+    env, untouched = (make_env("moving", ROUNDS, reward=reward) for reward in (Failing(failing), "delay"))
     actions = make_actions(env, ROUNDS)
     for one in (env, untouched):
         one.reset(seed=0)
