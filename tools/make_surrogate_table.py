@@ -1,21 +1,27 @@
 """Write the table of the shipped fits, and the commands that made them, into ``docs/surrogate.md``.
 
-Run ``python tools/make_surrogate_table.py``; everything is in the file of the fits.
+Run ``python tools/make_surrogate_table.py``; everything is in the files of the fits and their held-out runs.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from generated_parts import markdown_table, typed_command, write_parts
 
 from collapipe_env.files import read_json
-from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
+from collapipe_env.learners.fitting.least_squares import predicted_losses
+from collapipe_env.learners.fitting.real_runs import Run
+from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out
+from collapipe_env.learners.surrogate_fits import REMEDY, fits_file, read_fits
 
+STEPS = ((1, True), (2, True), (8, True), (16, True), (1, False), (4, False))
+"""Local steps of held-out runs, and whether their data are spread evenly."""
 PAGE = Path(__file__).parents[1] / "docs" / "surrogate.md"
 
 
@@ -65,8 +71,29 @@ def row(key: str, entry: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def steps_row(key: str, runs: Sequence[Run]) -> list[str]:
+    """Return the mean error of a fit's last losses by local steps, a dash where no run has so many.
+
+    Args:
+        key: ``"<scenario>/<task>"``.
+        runs: Its whole held-out runs.
+    """
+    constants = read_fits(fits_file())[key].constants
+    cells = [f"`{key}`"]
+    for steps, even in STEPS:
+        errors = [
+            predicted_losses(constants, run)[-1] - run.losses[-1]
+            for run in runs
+            if run.condition.local_steps == steps
+            and (run.condition.partition == "iid") == even
+            and run.condition.taking_part == 1.0
+        ]
+        cells.append(number(float(np.mean(errors)) if errors else None, "+.2f"))
+    return cells
+
+
 def main() -> None:
-    """Write both parts of the page."""
+    """Write all parts of the page."""
     fits = read_json(fits_file(), REMEDY)["fits"]
     names = (
         "fit", "conditions", "seeds", "RMSE fitted (nat)", "held out (nat)", "seed noise (nat)",
@@ -76,7 +103,12 @@ def main() -> None:
     table = markdown_table(names, [row(key, fits[key]) for key in sorted(fits)])
     typed = (typed_command(shlex.split(fits[key]["command"])) for key in sorted(fits))
     commands = "\n".join(["```bash", *typed, "```"])
-    write_parts(PAGE, {"fits": f"{table}\n\n{commands}"})
+    held_out = read_held_out(held_out_file(), whole=True)
+    heads = [f"H = {steps}" + ("" if even else ", skewed") for steps, even in STEPS]
+    by_steps = markdown_table(
+        ["fit", *heads], [steps_row(key, held_out[key].runs) for key in sorted(held_out)]
+    )
+    write_parts(PAGE, {"fits": f"{table}\n\n{commands}", "steps": by_steps})
     print(f"wrote {PAGE}")
 
 

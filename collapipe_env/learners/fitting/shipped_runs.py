@@ -29,7 +29,7 @@ class HeldOutRuns:
         scenario: Name of the scenario, or path of its file.
         task: Name of the task.
         rounds: Length of the runs.
-        runs: The runs; those read from a file are cut where overfitting begins.
+        runs: The runs; those read from a file are cut where overfitting begins, unless it is read whole.
     """
 
     scenario: str
@@ -81,11 +81,12 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
     write_json(path, {"about": ABOUT, "fits": dict(sorted(entries.items()))}, "--output")
 
 
-def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
+def read_held_out(path: Path, *, whole: bool = False) -> dict[str, HeldOutRuns]:
     """Return the runs in a file, by the keys of their fits.
 
     Args:
         path: The file.
+        whole: Return them as long as they were, not cut where overfitting begins.
 
     Raises:
         DataError: If the file is damaged.
@@ -107,7 +108,7 @@ def read_held_out(path: Path) -> dict[str, HeldOutRuns]:
             run_of(scenario, Condition.from_dict(condition, place), seed, rounds, losses)
             for condition, seed, losses in stored
         ]
-        found[key] = HeldOutRuns(source, task, rounds, before_overfitting(runs))
+        found[key] = HeldOutRuns(source, task, rounds, runs if whole else before_overfitting(runs))
     return found
 
 
