@@ -223,7 +223,9 @@ def test_blocks_that_follow_each_other_between_two_nodes_are_one_move(one_by_one
     assert [(one.source, one.target, one.first_block, one.end_block) for one in found] == wanted
     assert [one.part for one in found] == ["state"] * 2 + ["weights"] * (len(wanted) - 2)
     # By hand: a message from 0 to 1 takes 2 s, from 2 to 1 it takes 12 s.
-    starts = [10.0, 16.0, 18.0, 20.0, 22.0, 24.0, 36.0] if one_by_one else [10.0, 16.0, 18.0, 20.0, 22.0, 10.0]
+    starts = (
+        [10.0, 16.0, 18.0, 20.0, 22.0, 24.0, 36.0] if one_by_one else [10.0, 16.0, 18.0, 20.0, 22.0, 10.0]
+    )
     lasts = [6.0, 2.0, 2.0, 2.0, 2.0, 12.0, 2.0] if one_by_one else [6.0, 2.0, 2.0, 2.0, 4.0, 12.0]
     assert [one.start_s for one in found] == starts
     assert [one.seconds for one in found] == lasts
