@@ -117,6 +117,33 @@ def test_rewards_count_the_servers_queue(per) -> None:
     np.testing.assert_allclose(summed, -(V * delays + lyapunov) / (V * T), rtol=1e-6)
 
 
+def test_difference_rewards_weigh_the_servers_energy_by_its_capped_queue() -> None:
+    """Of the reward per round, against sums that are written out."""
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "server": {"terms": "metered", "energy_budget_j": 0.5},
+            "budgets": {"backlog_cap": 1.5},
+        }
+    )
+    env = CollaPipeVectorEnv(1, scenario, "surrogate", reward="drift_plus_penalty")
+    env.reset(seed=3)
+    scheduler = SCHEDULERS.get("splitfed_v1")(scenario)
+    capped = 0
+    for _ in range(4):
+        env.step_allocation(scheduler.allocate(env.state))
+        record, reward = env.last_round, env._mdp.reward
+        state, costs, delays = record.state, record.costs, record.costs.cluster_delay[0]
+        V, T = scenario.budgets.tradeoff_v, env.reference_delay
+        capped += state.server_backlog[0] > 1.5
+        for n, found in enumerate(reward.by_cluster(record)[0]):
+            marginal = max(delays[n] - np.delete(delays, n).max(), 0.0)
+            drift = (np.minimum(state.backlog[0, n], 1.5) * (costs.energy_ratio[0, n] - 1.0)).sum()
+            drift += min(state.server_backlog[0], 1.5) * costs.server_energy[0, n] / 0.5
+            assert found == pytest.approx(-(V * marginal + drift) / (V * T), rel=1e-9)
+    assert 0 < capped < 4
+
+
 @pytest.mark.parametrize("per", ["round", "second"])
 def test_difference_rewards_are_what_the_round_loses_without_a_cluster(per) -> None:
     """Of the exact reward, against queues moved by hand without a cluster's energy and delay."""

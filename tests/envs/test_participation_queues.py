@@ -24,6 +24,8 @@ OPENED = {
     "radio": {"waterfall_threshold": 0.5},
     "dynamics": {"rounds": 20},
 }
+CAPPED = {**OPENED, "budgets": {**OPENED["budgets"], "backlog_cap": 0.6}}
+"""The caps of the queues in the reward bind."""
 SECOND = {**OPENED, "budgets": {**OPENED["budgets"], "per": "second"}}
 N = 3
 ROUNDS = [
@@ -49,7 +51,7 @@ def plans(env):
         )
 
 
-@pytest.mark.parametrize("scenario", [OPENED, SECOND], ids=["round", "second"])
+@pytest.mark.parametrize("scenario", [CAPPED, SECOND], ids=["round", "second"])
 def test_queues_of_clusters_that_sit_out_stand_still_and_absence_is_counted(scenario):
     rewards = ("lyapunov", "drift_plus_penalty", "delay")
     env = CollaPipeEnv(scenario, "surrogate", reward="lyapunov")
@@ -102,17 +104,19 @@ def test_queues_of_clusters_that_sit_out_stand_still_and_absence_is_counted(scen
         counted = np.arange(16) < np.array(steps)[:, None]
         assert not env.last_round.arrivals.counts[0][~(counted & (np.array(plays) == 1)[:, None])].any()
     assert frozen > 0
-    assert y.max() > 1.0
+    assert y.max() > (cap if scenario is CAPPED else 1.0)
     worst = (used / np.where(granted, granted, 1.0)[:, None]).max()
     assert env.summary()["energy_ratio_max"] == pytest.approx(worst)
     assert env.summary()["mean_delay"] == pytest.approx(seconds / len(ROUNDS))
 
 
-def test_clusters_are_paid_for_their_own_absence():
-    env = CollaPipeVectorEnv(1, OPENED, "surrogate", reward="lyapunov")
+@pytest.mark.parametrize("form", ["lyapunov", "drift_plus_penalty"])
+def test_clusters_are_paid_for_their_own_absence(form):
+    env = CollaPipeVectorEnv(1, CAPPED, "surrogate", reward=form)
     env.reset(seed=1)
     reward = env._mdp.reward
     V, T_ref = env.scenario.budgets.tradeoff_v, env.reference_delay
+    cap, capped = env.scenario.budgets.backlog_cap, 0
     for plan in plans(env):
         env.step_allocation(plan)
         record = env.last_round
@@ -120,9 +124,15 @@ def test_clusters_are_paid_for_their_own_absence():
         delays = record.costs.cluster_delay[0].tolist()
         for n in range(N):
             rest = max(d for m, d in enumerate(delays) if m != n)
-            drift = 0.5 * (record.absence[0, n] ** 2 - record.state.absence[0, n] ** 2)
-            drift += 0.5 * (record.backlog[0, n] ** 2 - record.state.backlog[0, n] ** 2).sum()
+            y, after, z = record.state.absence[0, n], record.absence[0, n], record.state.backlog[0, n]
+            if form == "lyapunov":
+                drift = 0.5 * (after**2 - y**2) + 0.5 * (record.backlog[0, n] ** 2 - z**2).sum()
+            else:
+                spent = (record.costs.energy_ratio[0, n] - 1.0) * record.costs.plays[0, n]
+                drift = min(y, cap) * (after - y) + (np.minimum(z, cap) * spent).sum()
+                capped += y > cap and after != y
             assert found[n] == pytest.approx(-(V * max(delays[n] - rest, 0.0) + drift) / (V * T_ref))
+    assert (capped > 0) == (form != "lyapunov")
 
 
 def test_states_hold_participation_and_go_on():

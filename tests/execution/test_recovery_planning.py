@@ -8,12 +8,12 @@ import pytest
 from script_support import a_world, even_plan, scheduled
 
 from collapipe_env.errors import AllocationError
-from collapipe_env.execution.recovery_planning import RecoveryPlanner
+from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.script_replay import replayed_round, replayed_step
 from collapipe_env.execution.scripts import RecoveryScript
-from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
+from collapipe_env.physics.recovery import Message, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 
 ROOMY = {"devices.profiles.0.memory_bytes": [4.0e9]}
@@ -179,6 +179,56 @@ def test_measured_times_stand_in_for_the_formulas():
     step = replayed_step(plain.script)[0] + plain.script.allreduce_s + plain.script.update_s
     saved = (2 - plain.credited) * step + plain.resume_s - found.resume_s
     assert plain.script.delay_s - found.script.delay_s == pytest.approx(saved, abs=1e-9)
+
+
+def test_steps_that_are_left_are_the_last_ones_and_all_after_a_loss_of_blocks():
+    world, record, script, terms = a_round(groups=True, overrides=ROOMY)
+    arrived = ((True, False), (False, True), (False, False))
+    cluster = replace(script.clusters[0], arrived=arrived)
+    for counts, expected in (
+        ((0, 0), (arrived, arrived)),
+        ((1, 0), (arrived[1:], arrived[1:])),
+        ((1, 1), (arrived[1:], arrived[2:])),
+        ((2, 1), (arrived[2:], ())),
+        ((3, 0), ((), ())),
+    ):
+        planner = RecoveryPlanner(record, 0, cluster, world.parameters, terms)
+        # Each stage has two devices, of which one is left: no block is lost.
+        for device, count, left in zip((4, 3), counts, expected, strict=True):
+            found = planner.lost(device, planner.script.delay_s / 2, completed=count)
+            assert not found.restored
+            assert (found.script.arrived, found.script.local_steps) == (left, len(left))
+        # One of the two that are left has the only copy of its blocks.
+        if found.script.local_steps:
+            last = planner.lost(2, found.resume_s, completed=0)
+            assert last.restored
+            assert (last.script.arrived, last.script.local_steps) == (arrived, 3)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_blocks_that_follow_each_other_between_two_nodes_are_one_move(one_by_one):
+    seconds = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 4.0], [5.0, 6.0, 0.0]])
+    messages = [
+        *(Message(0, 1, block, "state", 2.0) for block in (0, 1, 2)),
+        Message(0, 1, 4, "state", 2.0),  # block 3 is missing
+        Message(0, 1, 5, "weights", 2.0),  # another part
+        Message(0, 1, 5, "weights", 2.0),  # the same block again
+        Message(0, 1, 2, "weights", 2.0),  # an earlier one
+        Message(2, 1, 3, "weights", 2.0),  # another sender
+        Message(0, 1, 3, "weights", 2.0),  # follows the last one of its pair, but not the last one of all
+    ]
+    found = _moves(messages, seconds, 10.0, one_by_one=one_by_one)
+    wanted = [(0, 1, 0, 3), (0, 1, 4, 5), (0, 1, 5, 6), (0, 1, 5, 6), (0, 1, 2, 3 if one_by_one else 4)]
+    wanted += [(2, 1, 3, 4), *([(0, 1, 3, 4)] if one_by_one else [])]
+    assert [(one.source, one.target, one.first_block, one.end_block) for one in found] == wanted
+    assert [one.part for one in found] == ["state"] * 2 + ["weights"] * (len(wanted) - 2)
+    # By hand: a message from 0 to 1 takes 2 s, from 2 to 1 it takes 12 s.
+    starts = (
+        [10.0, 16.0, 18.0, 20.0, 22.0, 24.0, 36.0] if one_by_one else [10.0, 16.0, 18.0, 20.0, 22.0, 10.0]
+    )
+    lasts = [6.0, 2.0, 2.0, 2.0, 2.0, 12.0, 2.0] if one_by_one else [6.0, 2.0, 2.0, 2.0, 4.0, 12.0]
+    assert [one.start_s for one in found] == starts
+    assert [one.seconds for one in found] == lasts
 
 
 def test_idle_devices_change_nothing_but_are_gone():
