@@ -81,7 +81,7 @@ def test_a_page_trains_a_good_policy(name, tmp_path, monkeypatch):
     names = {}
     exec(training(page), names)
     found, share = closed(PAGES[name], of_model(names["model"]))
-    assert share > 0.9
+    assert share > 0.8
     if name == "README":
         stated = re.findall(r"(?<=\s)-\d+\.\d(?= )", page.read_text(encoding="utf-8").split(".learn(")[1])[:3]
         even, dssra = known("medium")
@@ -97,7 +97,7 @@ def test_the_notebook_trains_a_good_policy():
         exec(source, names)
         if ".learn(" in source:
             break
-    assert closed("small", of_model(names["model"]))[1] > 0.9
+    assert closed("small", of_model(names["model"]))[1] > 0.8
 
 
 @pytest.mark.slow
@@ -113,4 +113,4 @@ def test_the_quick_trial_trains_a_policy_better_than_the_even_split(tmp_path, mo
     short = ["--learner", "surrogate", "--schedulers", "agent", "--rounds", "1", "--no-figures"]
     assert main([*shlex.split(line)[1:], *short]) == 0
     trained = load_agent("runs/trial/checkpoints/best.zip", "small")
-    assert closed("small", lambda observation, env: trained.act(observation[None], env.state)[0])[1] > 0.2
+    assert closed("small", lambda observation, env: trained.act(observation[None], env.state)[0])[1] > 0.5
