@@ -32,7 +32,8 @@ def loss_slope(failure_exponent: float, transmissions: float) -> float:
         return 1.0
     q = -math.expm1(-failure_exponent)
     last: float = transmissions * q ** (transmissions - 1.0)
-    return last / expected_transmissions(failure_exponent, transmissions)
+    slope: float = last / expected_transmissions(failure_exponent, transmissions)
+    return slope
 
 
 @compiled_leaf
