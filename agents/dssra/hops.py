@@ -31,9 +31,8 @@ def loss_slope(failure_exponent: float, transmissions: float) -> float:
     if transmissions == 1.0:
         return 1.0
     q = -math.expm1(-failure_exponent)
-    last: float = transmissions * q ** (transmissions - 1.0)
-    slope: float = last / expected_transmissions(failure_exponent, transmissions)
-    return slope
+    tries: float = expected_transmissions(failure_exponent, transmissions)
+    return transmissions * q ** (transmissions - 1.0) / tries
 
 
 @compiled_leaf
