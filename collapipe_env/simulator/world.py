@@ -159,10 +159,10 @@ class World:
             The state as schedulers see it (E, ...).
         """
         mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
-        self._broken = self._broken | mask
         rows = self.backend.rows(mask)
         seeds = episode_seeds(rows.host, rngs, self.system.streams)
-        self.system.begin(rows, seeds)
+        self.system.begin(rows, seeds)  # on an error nothing has changed
+        self._broken = self._broken | mask
         self._seeds = rows.put(self._seeds, self.backend.array(seeds["arrivals"]))
         self._was_reset = self._was_reset | mask
         self.learning = self.learner.reset(SeededGenerators(rngs, rows.host, seeds["learner"]), mask)
