@@ -49,7 +49,7 @@ def require_executable(scenario: Scenario) -> None:
         (
             trained_architecture(scenario).dropout > 0.0,
             "dropout, which draws numbers in the order of one process",
-            "set learning.proxy.dropout or workload.dropout to 0",
+            "set learning.dropout to 0",
         ),
         (
             scenario.radio.d2d_duplex != "full",
