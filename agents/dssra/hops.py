@@ -32,7 +32,8 @@ def loss_slope(failure_exponent: float, transmissions: float) -> float:
         return 1.0
     q = -math.expm1(-failure_exponent)
     tries: float = expected_transmissions(failure_exponent, transmissions)
-    return transmissions * q ** (transmissions - 1.0) / tries
+    slope: float = transmissions * q ** (transmissions - 1.0) / tries
+    return slope
 
 
 @compiled_leaf

@@ -62,7 +62,10 @@ def slopes(parameters, state, plan, name, weights):
 @pytest.mark.parametrize("kind", PLANS)
 def test_gradients_are_central_differences(kind, mode, output):
     groups, change = PLANS[kind]
-    parameters, state, plan = make_case(4, lead=(2,), steps=2, groups=groups, absent=0.2, link_errors=mode)
+    links = {"link_errors": mode}
+    if mode == "arq":  # hardly anything would be lost, and differences of the survival would be rounding
+        links |= {"max_transmissions": 2, "waterfall_threshold": 1.0}
+    parameters, state, plan = make_case(4, lead=(2,), steps=2, groups=groups, absent=0.2, **links)
     plan = change(plan)
     rng = np.random.default_rng(0)
     # Random weights: a sum of shares, say, would hide errors that cancel out.
@@ -84,7 +87,8 @@ def test_gradients_are_central_differences(kind, mode, output):
         expected = slopes(parameters, state, plan, name, weights)
         if name == "sample_share":  # shares of devices in no stage are not read
             expected, gradient = expected[plan.stage >= 0], gradient[torch.tensor(plan.stage >= 0)]
-        atol = 1e-8 * max(np.abs(expected).max(), 1.0)
+        # Differences of a survival of 1 - q^R round the more.
+        atol = (1e-7 if mode == "arq" else 1e-8) * max(np.abs(expected).max(), 1.0)
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=atol, err_msg=name)
 
 
