@@ -10,7 +10,7 @@ import train_agent
 from collapipe_env.agents.learned.callbacks import SystemCurves
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
-from collapipe_env.cli.common import INTERRUPTED
+from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.evaluation import runner
 
 TINY = [

@@ -50,10 +50,10 @@ schedulers or episodes can be added to the same folder (name the earlier ones ag
 
 Examples:
   collapipe compare --scenarios small medium
-  collapipe compare --schedulers dssra pipeline titanic --episodes 20 --rounds 500
+  collapipe compare --schedulers dssra titanic --episodes 20 --rounds 500
   collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
-  collapipe compare --episodes 50 --executor ray    # or slurm: on other machines
+  collapipe compare --episodes 50 --executor ray  # or slurm: on other machines
 """
 
 ALL = "all"

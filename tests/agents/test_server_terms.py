@@ -212,9 +212,6 @@ def test_the_comparison_draws_the_servers_overdraft() -> None:
     assert played.backlog_slope == pytest.approx(ratio - 1.0, rel=1e-6)
     played = replace(played, metric=[0.0] * 6, progress=[0.0] * 6)  # there is none of either
     assert EpisodeResult.from_dict(played.to_dict(), "here") == played
-    old = played.to_dict()
-    del old["server_energy_ratio"]
-    assert EpisodeResult.from_dict(old, "here").server_energy_ratio == 0.0
 
 
 @pytest.mark.parametrize(("ratios", "expected"), [((0.0,), SERVER_NOTE), ((1.2,), BUDGET_NOTE), ((), None)])

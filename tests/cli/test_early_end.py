@@ -20,6 +20,18 @@ from collapipe_env.interrupts import SIGNALS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 
+
+@pytest.fixture(autouse=True)
+def usual_signals() -> Iterator[None]:
+    """Signals end processes here, whatever has started the tests (``nohup`` ignores SIGHUP, for instance)."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 TRAINING = [
     *("--envs", "2", "--steps", "1000000", "--episodes", "1", "--rounds", "1", "--no-figures"),
     *("--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--ppo.epochs", "1", "--ppo.hidden-units", "8"),

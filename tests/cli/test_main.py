@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import collapipe_env
+from collapipe_env.__main__ import run
 from collapipe_env.cli.main import COMMANDS, main
 
 PRESETS = sorted(p.stem for p in (Path(collapipe_env.__file__).parent / "scenario/presets").iterdir())
@@ -16,7 +17,7 @@ PRESETS = sorted(p.stem for p in (Path(collapipe_env.__file__).parent / "scenari
 
 def test_the_console_script_is_installed_with_the_package() -> None:
     (script,) = entry_points(group="console_scripts", name="collapipe")
-    assert script.load() is main
+    assert script.load() is run
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])

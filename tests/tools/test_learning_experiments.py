@@ -66,7 +66,8 @@ def arguments(tiny, folder, *more):
 
 @pytest.fixture(scope="module")
 def results(trained, tiny):
-    options = experiments.Options(scenario=str(tiny), rounds=4, seeds=2, work=trained / "work", processes=1)
+    work = trained / "work"
+    options = experiments.Options(scenario=str(tiny), rounds=4, episodes=2, work=work, processes=1)
     return experiments.trained(options, load_scenario(str(tiny)))
 
 
