@@ -117,8 +117,9 @@ def delay_bars(comparisons: Comparisons) -> Figure:
 def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> None:
     lines = comparison.summaries
     measures = [s.measure.mean for s in lines]
+    ends = [float(np.nanmax([s.measure.mean, s.measure.high])) for s in lines]
     # One poor scheduler would squeeze the others against the axis: its bar is cut and marked.
-    limit = min(max(measures), 2.5 * float(np.median(measures)))
+    limit = min(max(ends), 2.5 * float(np.median(measures)))
     for y, summary in enumerate(lines):
         _delay_bar(axes, y, summary, limit, looks[summary.scheduler].colour)
     for y in range(len(lines), len(lines) + len(comparison.impossible)):

@@ -5,7 +5,7 @@ the mark says so: such schedulers stand below the line of a table and have no ra
 
 Episodes begin with empty queues, and filling them to their steady level costs a few budgets once, which
 weighs as 1 / T over T rounds. So the mark is set only in episodes of at least the scenario's own rounds, and
-only where both hold [X]:
+of at least 100, and only where both hold [X]:
 
 * the worst node's time-average energy is more than 2 % above its budget;
 * it still is after the queues have had time to fill: over the last half of the episode, the largest queue
@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+LEAST_ROUNDS = 100
+"""Fewest rounds of an episode in which the mark is set, however short the scenario's own episodes are."""
 MOST_EXCESS = 0.02
 """Largest allowed energy over budget: of the worst node's budget, on average and in the last half."""
 BELOW_LINE = ("below the line:", "over its energy budget")
@@ -55,11 +57,21 @@ class Gate:
         return self.verdict == "failed"
 
 
+def is_whole(rounds: int, own_rounds: int) -> bool:
+    """Whether the mark is set in episodes of some length.
+
+    Args:
+        rounds: Rounds of an episode.
+        own_rounds: Rounds of the scenario.
+    """
+    return rounds >= max(own_rounds, LEAST_ROUNDS)
+
+
 def judge(whole: bool, energy_excess: npt.ArrayLike, backlog_slope: npt.ArrayLike) -> Gate:
     """Apply the gate to a scheduler.
 
     Args:
-        whole: Whether the episodes have at least the scenario's own rounds.
+        whole: Whether the episodes are long enough, see :func:`is_whole`.
         energy_excess: Excess of each training run and episode, (R, E).
         backlog_slope: Slope of each [budgets a round], (R, E).
     """
@@ -95,10 +107,11 @@ def gate_note(rounds: int, own_rounds: int) -> str:
         rounds: Rounds of an episode.
         own_rounds: Rounds of the scenario.
     """
-    if rounds < own_rounds:
+    if not is_whole(rounds, own_rounds):
         return (
-            f"Episodes have {rounds} of the scenario's {own_rounds} rounds: energy queues are still filling, "
-            "so no scheduler is marked as over its energy budget. The priced delay charges for the queues."
+            f"Episodes have {rounds} rounds, and energy queues are still filling: only from "
+            f"{max(own_rounds, LEAST_ROUNDS)} rounds on is a scheduler marked as over its energy budget. The "
+            "priced delay charges for what the queues hold by then, so compare it at equal rounds."
         )
     return (
         f"Over its energy budget: the worst node's mean energy is more than {100.0 * MOST_EXCESS:g} % above "

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.gate import Gate, judge
+from collapipe_env.evaluation.gate import Gate, is_whole, judge
 from collapipe_env.evaluation.labels import label_of
 from collapipe_env.evaluation.resampling import (
     Estimate,
@@ -178,8 +178,9 @@ def gate_of(results: Sequence[EpisodeResult], own_rounds: int) -> Gate:
         results: Its episodes.
         own_rounds: Rounds of the scenario.
     """
+    whole = is_whole(len(results[0].delay), own_rounds)
     excess = by_run(results, lambda r: r.worst_energy_ratio - 1.0)
-    return judge(len(results[0].delay) >= own_rounds, excess, by_run(results, lambda r: r.backlog_slope))
+    return judge(whole, excess, by_run(results, lambda r: r.backlog_slope))
 
 
 def target_of(scenario: Scenario, results: Results) -> tuple[float, str]:

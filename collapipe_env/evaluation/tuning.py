@@ -17,7 +17,7 @@ from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import DataError, SchedulerError
 from collapipe_env.evaluation.executor import Executor, Hooks
-from collapipe_env.evaluation.gate import Gate, judge, late_slope
+from collapipe_env.evaluation.gate import Gate, is_whole, judge, late_slope
 from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.resampling import Estimate, estimate
@@ -53,7 +53,7 @@ class Trial:
             budget is no gain here.
         energy_excess: Worst node's time-average energy over its budget, less 1 (E,).
         backlog_slope: Growth of the largest queue over the last half (E,) [budgets a round].
-        whole: Whether an episode has at least the scenario's own rounds.
+        whole: Whether an episode is long enough for the mark of energy over budget.
     """
 
     scalars: Scalars
@@ -301,7 +301,7 @@ def play_candidate(
         priced=tuple(-summary["return"] * env.reference_delay / rounds for summary in summaries),
         energy_excess=tuple(summary["energy_ratio_max"] - 1.0 for summary in summaries),
         backlog_slope=tuple(late_slope(queue.tolist()) for queue in largest.T),
-        whole=rounds >= scenario.dynamics.rounds,
+        whole=is_whole(rounds, scenario.dynamics.rounds),
     )
     if not np.isfinite([*found.priced, *found.energy_excess]).all():
         raise SchedulerError(

@@ -11,7 +11,7 @@ from comparison_support import comparison
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import ScenarioComparison, overall, summarise_scenario
-from collapipe_env.evaluation.gate import judge, late_slope
+from collapipe_env.evaluation.gate import is_whole, judge, late_slope
 from collapipe_env.evaluation.report import markdown_report, write_report
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import Outcome
@@ -95,7 +95,13 @@ def test_shorter_episodes_than_the_scenario_s_are_ordered_but_not_marked() -> No
     assert [s.scheduler for s in done.summaries] == ["greedy", "filled", "dssra", "slow"]
     text = markdown_report([done], overall([done]))
     assert LINE not in text
-    assert "Episodes have 99 of the scenario's 100 rounds: energy queues are still filling" in text
+    assert "Episodes have 99 rounds, and energy queues are still filling: only from 100 rounds on" in text
+
+
+def test_no_scenario_is_so_short_that_filling_its_queues_breaks_a_budget() -> None:
+    assert [is_whole(*pair) for pair in ((30, 30), (99, 20), (100, 20), (149, 150), (150, 150))] == [
+        False, False, True, False, True,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [60, 90, 250])

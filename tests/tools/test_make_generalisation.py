@@ -110,7 +110,7 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     assert row.split("|")[3].strip() == "–"
     assert row.split("|")[2].strip().startswith(f"{100.0 * (np.mean(runs / base) - 1.0):+.1f} (")
     assert f"net does not play V-half: {found['net', 'V-half']['reason']}" in text
-    assert "Episodes have 3 of the scenario's 100 rounds" in text
+    assert "Episodes have 3 rounds, and energy queues are still filling" in text
     assert page.read_text().startswith("before\n<!-- generated: generalisation -->\n|")
     assert page.read_text().endswith("after\n")
     assert "old" not in page.read_text().splitlines()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from collapipe_env.evaluation.gate import Gate, gate_note, judge
+from collapipe_env.evaluation.gate import Gate, gate_note, is_whole, judge
 from collapipe_env.evaluation.labels import counted as in_words
 from collapipe_env.evaluation.labels import label_of
 from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
@@ -25,7 +24,6 @@ from collapipe_env.evaluation.leaderboard.scoring import (
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, Season, cell_of
 from collapipe_env.evaluation.resampling import Estimate, Floats, estimate, interquartile_mean
 from collapipe_env.evaluation.table import Page, cell, markdown_table, markdown_text
-from collapipe_env.scenario import load_scenario
 
 Anchors = Mapping[str, CellAnchors]
 
@@ -76,8 +74,7 @@ def score_cell(
     whole = count == season.episodes[cell_.size] and results.rounds == season.rounds
     anchors = frozen if frozen is not None and results.rounds == season.rounds else results.anchors
     excess = results.matrix("worst_energy_ratio") - 1.0
-    filled = results.rounds >= max(season.rounds, _own_rounds(cell_.name))
-    gate = judge(filled, excess, results.matrix("backlog_slope"))
+    gate = judge(is_whole(results.rounds, season.rounds), excess, results.matrix("backlog_slope"))
     delay = estimate(delays, statistic=interquartile_mean)
     time = math.nan if results.decision_median_s is None else results.decision_median_s
     if anchors is None:
@@ -94,11 +91,6 @@ def score_cell(
         time,
         whole and anchors is frozen and scores.size > 0,
     )
-
-
-@cache
-def _own_rounds(scenario: str) -> int:
-    return load_scenario(scenario).dynamics.rounds
 
 
 def score_all(results: BoardResults, season: Season, anchors: Anchors) -> dict[str, CellScore]:

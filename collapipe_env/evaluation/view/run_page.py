@@ -16,7 +16,7 @@ import numpy as np
 
 import collapipe_env
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.gate import judge
+from collapipe_env.evaluation.gate import is_whole, judge
 from collapipe_env.evaluation.plotting import looks_of
 from collapipe_env.evaluation.raw_results import EPISODE_FIGURES
 from collapipe_env.evaluation.view.episode_detail import PHASES, detail_length, episode_detail
@@ -250,7 +250,7 @@ def _schedulers_table(run: StoredRun) -> dict[str, Any]:
             runs = len({e.run for e in episodes})
             shape = (runs, -1) if len(episodes) % runs == 0 else (1, -1)
             gate = judge(
-                stored.rounds >= stored.scenario.dynamics.rounds,
+                is_whole(stored.rounds, stored.scenario.dynamics.rounds),
                 np.reshape([e.worst_energy_ratio - 1.0 for e in episodes], shape),
                 np.reshape([e.backlog_slope for e in episodes], shape),
             )
