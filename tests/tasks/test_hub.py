@@ -110,7 +110,7 @@ def test_labels_without_names():
         (
             {"train": Dataset.from_dict({"text": ["a", "b"] * 9, "p": [0, 1] * 9, "q": [1, 0] * 9})},
             {},
-            r"2 of the 3 columns \(text, p, q\) look like a class label; set label_column",
+            r"2 of the 3 columns \(text, p, q\) look like a class label; set .*learning.label_column",
         ),
     ],
 )
