@@ -52,8 +52,6 @@ def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
             '{"id": 2, "category": "bad", "score": 1, "content": "a dull film"}\r\n',
         ),
         ("two.csv", 'rating,label,target,text\n5,good,x,"a ""fine"" film"\n1,bad,y,a dull film\n'),
-        ("decimal.csv", '"a ""fine"" film";good;0,5\na dull film;bad;0,5\n'),
-        ("quotes.csv", 'good,"a ""fine"" film",x;y\nbad,"a dull film",x;y\n'),
     ],
 )
 def test_layouts(tmp_path, name, content):
@@ -74,6 +72,11 @@ def test_separators_in_texts_do_not_count(tmp_path):
     # Semicolons without quotes: their commas are not equally many.
     path.write_text("a fine, good film;1\na dull film;0\n")
     assert read_labelled_texts(path).texts == ("a fine, good film", "a dull film")
+    # Decimal commas also give equally many columns, but fewer; semicolons in quotes give more, but cut texts.
+    path.write_text("a fine film;1;0,5\na dull film;0;0,7\nthe film;1;0,5\nno film;0;0,1\n")
+    assert read_labelled_texts(path, label=1).labels == ("1", "0", "1", "0")
+    path.write_text('1,"fine; long; good"\n0,"dull; bad; short"\n')
+    assert read_labelled_texts(path).texts == ("fine; long; good", "dull; bad; short")
     path.write_text("sep=;\na fine, good film;1\na dull, bad film;0\n")
     found = read_labelled_texts(path)
     assert (found.texts[1], found.places[1]) == ("a dull, bad film", f"{path}:3")
