@@ -106,7 +106,10 @@ def seed_rows(
     listed = isinstance(given, Sequence) and not isinstance(given, str | bytes)
     if listed or (isinstance(given, np.ndarray) and given.ndim):
         if len(given) != envs:
-            raise ScenarioError(f"seed lists {len(given)} entries for {envs} environments")
+            raise ScenarioError(
+                f"seed = {shown(given)} lists {len(given)} entries for {envs} environments; give one for "
+                "each, or one whole number"
+            )
         seeds = [checked_seed(one, f"seed[{row}]") for row, one in enumerate(given)]
     else:
         first = checked_seed(seed)

@@ -9,7 +9,7 @@ training part by a fixed random choice (see :mod:`collapipe_env.tasks.data_parts
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from collapipe_env.tasks.data_parts import choose_named
 from collapipe_env.tasks.documents import KIND_FIELD, TEXT_FIELD, Documents, checked_text, with_held_out
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_parts
 from collapipe_env.tasks.parallel_text import Pairs, pairs_of_tables
-from collapipe_env.tasks.table_files import Table
+from collapipe_env.tasks.table_files import Table, cell_text
 
 PREFIX = "hf:"
 """Beginning of the names of the hub's data sets."""
@@ -126,7 +126,8 @@ def labelled_texts_of(
         if label_name is None:
             classes = [column for column in usable if _class_names(data.features[column])]
             label_name = classes[0] if len(classes) == 1 else None
-        tables[part] = _table(place, usable)
+        left_out = {column: (place, f"{data.features[column]}") for column in columns if column not in usable}
+        tables[part] = replace(_table(place, usable), left_out=left_out)
         if part == "train":
             text, label = _column_name(data, text), label_name
     return labelled_parts(tables, source, text, label)
@@ -277,9 +278,12 @@ def _cells(data: Any, column: str) -> list[str] | None:
     names = _class_names(feature)
     if names:
         return ["" if value is None or value < 0 else names[value] for value in data[column]]
-    if _is_text(feature) or str(getattr(feature, "dtype", "")).startswith(("int", "uint", "bool")):
-        return ["" if value is None else str(value) for value in data[column]]
-    return None
+    if not (
+        _is_text(feature) or str(getattr(feature, "dtype", "")).startswith(("int", "uint", "bool", "float"))
+    ):
+        return None
+    cells = [cell for cell in map(cell_text, data[column]) if cell is not None]
+    return cells if len(cells) == len(data) else None
 
 
 def _class_names(feature: Any) -> list[str]:

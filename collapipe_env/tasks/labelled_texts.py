@@ -160,16 +160,17 @@ def labelled_texts(
 ) -> tuple[LabelledTexts, Columns]:
     """Pick texts and labels out of a table, with or without a header.
 
-    The first row is a header if one of its cells is a usual name of a text or label column, or if a column is
-    requested by name.
+    The first row is a header if a column is requested by name, or if one of its cells is a usual name of a
+    text or label column, which no other row has in that column. If both columns are requested by index, only
+    usual names at these indices count.
 
     Args:
         table: The table.
         text: Column or columns of the text; None takes the one that is named like a text, otherwise the one
             with the longest cells.
-        label: Column of the label; None takes the one that is named like a label, otherwise the only other
-            one with few distinct values, otherwise the only one of these that holds nothing but whole
-            numbers.
+        label: Column of the label; None takes the one that is named ``label``, otherwise the only one named
+            like a label, otherwise the only other one with few distinct values, otherwise the only one of
+            these that holds nothing but whole numbers.
         like: Columns of another part of the same data set, used if this table has no header or the same one.
 
     Returns:
@@ -178,6 +179,7 @@ def labelled_texts(
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
+    _require_read(table, text, label)
     if len(table.rows[0]) < 2:
         raise DataError(
             f"{table.places[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv), "
@@ -205,10 +207,12 @@ def labelled_texts(
             f"{places[labels.index(wrong)]}: label {shown(wrong)} holds a line break or a control character; "
             "leave it out"
         )
-    if header is None and not _by_index(text, label) and _like_header(texts, labels, counts):
+    # In a held-out part a class that training lacks is refused anyway.
+    if header is None and like is None and not _by_index(text, label) and _like_header(texts, labels, counts):
         raise DataError(
-            f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set "
-            "text_column and label_column to its names, otherwise to the columns' indices (from 0)"
+            f"{places[0]}: label {labels[0]!r} occurs in this line only; if the line is a header, set the "
+            "scenario's learning.text_column and learning.label_column to its names, otherwise to the "
+            "columns' indices (from 0)"
         )
     return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 
@@ -223,6 +227,8 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
         label: Requested label column.
         known: Labels of the training part.
     """
+    ours = like.header[like.label] if like.header else label
+    _require_read(table, text, ours if ours in table.left_out else label)
     if len(table.rows[0]) < 2:
         return True
     header, rows, _ = _cut_header(table, text, label)
@@ -230,7 +236,7 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
     if header not in (None, like.header):
         names = [name.lower() for name in header or ()]
         theirs = [name.lower() for name in like.header or ()]
-        usual = [*theirs[like.label : like.label + 1], *sorted(LABEL_NAMES)]
+        usual = [*theirs[like.label : like.label + 1], "label", *sorted(LABEL_NAMES)]
         label_name = next((name for name in usual if name in names), None)
         if label_name is None:
             return any(name in names for name in (*TEXT_NAMES, *(theirs[i] for i in like.text if theirs)))
@@ -245,7 +251,7 @@ def _cut_header(
 ) -> tuple[list[str] | None, list[list[str]], list[str]]:
     """Return the header of a table, if it has one, and the other rows with their places."""
     header, rows, places = table.header, table.rows, table.places
-    if header is None and _has_header(rows[0], text, label):
+    if header is None and _has_header(rows, text, label):
         header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
         if not rows:
             raise DataError(f"{table.source}: a header and no samples; add at least three lines")
@@ -260,11 +266,27 @@ def _column_list(asked: str | int) -> list[str | int]:
     return [int(name) if name.isdecimal() else name for name in names]
 
 
-def _has_header(first: list[str], text: Column, label: Column) -> bool:
-    by_name = isinstance(label, str) or (
-        text is not None and any(isinstance(name, str) for name in _column_list(text))
-    )
-    return by_name or any(cell.strip().lower() in TEXT_NAMES | LABEL_NAMES for cell in first)
+def _require_read(table: Table, text: Column, label: Column) -> None:
+    """Refuse to let another column take the place of one that is requested, or usual, and was left out."""
+    for field, asked, usual in (("text_column", text, TEXT_NAMES), ("label_column", label, LABEL_NAMES)):
+        named = any(name.lower() in usual for name in table.header or ())
+        for name in table.left_out:
+            expected = name.lower() in usual and (not named or name.lower() == "label")
+            if name == asked or (asked is None and expected):
+                raise table.unread(name, field)
+
+
+def _has_header(rows: list[list[str]], text: Column, label: Column) -> bool:
+    first = rows[0]
+    asked = [] if text is None else _column_list(text)
+    if isinstance(label, str) or any(isinstance(name, str) for name in asked):
+        return True
+    usual = dict.fromkeys(range(len(first)), TEXT_NAMES | LABEL_NAMES)
+    if _by_index(text, label):
+        usual = {i: LABEL_NAMES if i == label else TEXT_NAMES for i in usual if i == label or i in asked}
+    # A class may be called "comment" or "topic"; then other samples are of it, too.
+    named = [i for i, names in usual.items() if first[i].strip().lower() in names]
+    return any(all(row[i] != first[i] or row == first for row in rows) for i in named)
 
 
 def _by_index(text: Column, label: Column) -> bool:
@@ -273,9 +295,17 @@ def _by_index(text: Column, label: Column) -> bool:
 
 
 def _like_header(texts: list[str], labels: list[str], counts: Counter[str]) -> bool:
-    """Whether the first line alone has a class of its own, and a text as short as a column's name."""
-    alone = [name for name, count in counts.items() if count == 1] == [labels[0]]
-    return alone and len(labels) > 10 and len(texts[0].split()) <= NAME_WORDS
+    """Whether the first line, with a text as short as a column's name, alone has a class unlike others."""
+    if counts[labels[0]] > 1 or len(texts[0].split()) > NAME_WORDS:
+        return False
+    others = {name: count for name, count in counts.items() if name != labels[0]}
+    numbers = [_is_number(name) for name in others]
+    rare = sum(count == 1 for count in others.values())
+    return (all(numbers) and not _is_number(labels[0])) or rare <= (len(labels) > 10)
+
+
+def _is_number(label: str) -> bool:
+    return label.lstrip("+-").replace(".", "", 1).isdecimal()
 
 
 def _find_columns(
@@ -325,16 +355,16 @@ def _detect_label(source: str, rows: list[list[str]], names: list[str], text: tu
         return others[0]
     few = min(MAX_CLASSES, max(2, len(rows) // 2))
     values = {i: {row[i].strip() for row in rows} for i in others}
-    candidates = [i for i in others if i < len(names) and names[i] in LABEL_NAMES] or [
-        i for i in others if 2 <= len(values[i]) <= few
-    ]
-    if len(candidates) > 1:
+    named = [i for i in others if i < len(names) and names[i] in LABEL_NAMES]
+    candidates = [i for i in named if names[i] == "label"] or named
+    if not candidates:
+        candidates = [i for i in others if 2 <= len(values[i]) <= few]
         numbers = [i for i in candidates if all(value.lstrip("+-").isdecimal() for value in values[i])]
         candidates = numbers if len(numbers) == 1 else candidates
     if len(candidates) != 1:
-        named = f" ({', '.join(names)})" if names else ""
+        listed = f" ({', '.join(names)})" if names else ""
         raise DataError(
-            f"{source}: {len(candidates)} of the {len(rows[0])} columns{named} look like a class label; set "
-            "label_column to the right one's index (from 0) or header name"
+            f"{source}: {len(candidates)} of the {len(rows[0])} columns{listed} look like a class label; set "
+            "the scenario's learning.label_column to the right one's index (from 0) or header name"
         )
     return candidates[0]

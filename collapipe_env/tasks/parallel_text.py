@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.errors import DataError, nearest_name, shown
 from collapipe_env.tasks.data_parts import held_out
+from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
 from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text, table_ending, tables_in
 from collapipe_env.typed_paths import why_unusable
 
@@ -19,15 +20,17 @@ DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".ndjson")
 """Endings of a file that holds both languages; each may be followed by ``.gz``."""
 LANGUAGE_NAMES = """
-    ar ara arabic; bg bul bulgarian; cs ces cze czech; da dan danish; de deu ger german deutsch;
-    el ell gre greek; en eng english; es spa esp spanish; et est estonian; fi fin finnish; fr fra fre french;
+    ar ara arabic; bg bul bulgarian; bn ben bengali; ca cat catalan; cs ces cze czech; da dan danish;
+    de deu ger german deutsch; el ell gre greek; en eng english englisch; es spa esp spanish español;
+    et est estonian; fa fas persian; fi fin finnish; fr fra fre french français; is isl icelandic;
     he heb hebrew; hi hin hindi; hr hrv croatian; hu hun hungarian; it ita italian; ja jpn japanese;
-    ko kor korean; lt lit lithuanian; lv lav latvian; nl nld dut dutch; pl pol polish; pt por portuguese;
-    ro ron rum romanian; ru rus russian; sk slk slo slovak; sl slv slovenian; sv swe swedish;
-    tr tur turkish; uk ukr ukrainian; vi vie vietnamese; zh zho chi chinese;
+    ko kor korean; lt lit lithuanian; lv lav latvian; mk mkd macedonian; nl nld dut dutch;
+    no nor nob nno norwegian; pl pol polish; pt por portuguese; ro ron rum romanian; ru rus russian;
+    sk slk slo slovak; sl slv slovenian; sr srp serbian; sv swe swedish; ta tam tamil; th tha thai;
+    tr tur turkish; uk ukr ukrainian; ur urd urdu; vi vie vietnamese; zh zho chi chinese;
     source src; target tgt trg
 """
-"""ISO 639 codes and English names of common languages, shortest code first, and names of the two sides."""
+"""ISO 639 codes and names of common languages, shortest code first, and names of the two sides."""
 
 _SIDES = ("source", "target")
 _LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";")) for name in names}
@@ -61,15 +64,18 @@ class Pairs:
 def language_of(name: str) -> str:
     """Return the language that the ending of a file or the name of a column stands for.
 
-    It is the last part of the ending, in lower case, up to an underscore or hyphen: ``en`` for ``en``,
-    ``eng``, ``English``, ``tok.en``, ``tags.en-de.en``, ``en_US`` and ``EN.txt``.
+    It is the part that names a language, wherever it stands between dots, underscores, hyphens and spaces:
+    ``en`` for ``en``, ``eng``, ``English``, ``tok.en``, ``en.tok``, ``tags.en-de.en``, ``en_US``, ``text_en``
+    and ``EN.txt``. Of several it is the first one after the last possible dot. If none does, it is the first
+    word after the last dot, in lower case.
 
     Args:
         name: The ending or the name.
     """
-    last = name.strip().lower().removesuffix(".txt").rpartition(".")[2]
-    word = re.split("[_-]", last)[0]
-    return _LANGUAGES.get(word, word)
+    plain = name.strip(" \"'#").lower().removesuffix(".txt")
+    words = [word for section in plain.split(".")[::-1] for word in re.split(r"[\s_-]+", section)]
+    known = [_LANGUAGES[word] for word in words if word in _LANGUAGES]
+    return next((word for word in known if word not in _SIDES), (known or words)[0])
 
 
 def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, kind: str) -> tuple[str, str]:
@@ -86,7 +92,8 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
         kind: The kind of the names, for errors.
 
     Raises:
-        DataError: If a requested one is missing, or nothing is requested and there are not two.
+        DataError: If a requested one is missing, or nothing is requested and there are not two for different
+            languages.
     """
     if asked is not None:
         chosen: list[str] = []
@@ -109,6 +116,11 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
         raise DataError(
             f"{source}: {len(names)} {kind} ({', '.join(names)}) where two are expected; set languages to "
             "the source and the target"
+        )
+    if language_of(two[0]) == language_of(two[1]):
+        raise DataError(
+            f"{source}: the {kind} {two[0]} and {two[1]} do not say which languages they are; set languages "
+            "to the source and the target"
         )
     first, second = sorted(two, key=lambda name: (language_of(name) != "en", language_of(name), name))
     return first, second
@@ -206,11 +218,21 @@ def pairs_of_tables(
         languages: Names of the source and the target column, or their languages; None detects them.
 
     Raises:
-        DataError: If a table has no such columns, or an empty sentence or translation.
+        DataError: If a table has no such columns, or an empty sentence or translation, or a held-out one has
+            other languages than training.
     """
     train, columns = _pairs_of(tables["train"], languages, None)
     parts = {"train": train}
-    parts |= {part: _pairs_of(tables[part], languages, columns)[0] for part in tables if part != "train"}
+    for part, table in tables.items():
+        if part == "train":
+            continue
+        parts[part] = found = _pairs_of(table, languages, columns)[0]
+        ours, theirs = (" -> ".join(pairs.languages or _SIDES) for pairs in (train, found))
+        if ours != theirs:
+            raise DataError(
+                f"{table.source}: its columns say {theirs}, but those of {tables['train'].source} say "
+                f"{ours}; give all files the same header"
+            )
     return _with_held_out(source, parts)
 
 
@@ -229,13 +251,21 @@ def _pairs_of(
 ) -> tuple[Pairs, _Columns]:
     """Return the pairs of a table, which without header has the columns ``like`` another, and its columns."""
     header, rows, places = table.header, table.rows, table.places
+    for name in table.left_out:
+        if name in languages if languages else name.lower() in _LANGUAGES:
+            raise table.unread(name, "languages")
+    if header is None and languages is None and _may_be_header(rows):
+        raise DataError(
+            f"{places[0]}: {shown(rows[0])} may be the names of the columns or a pair; if they are names, "
+            "set languages to those of the source and of the target, otherwise add a first line that names "
+            "the columns source and target (texts with labels are for the task classification)"
+        )
     if header is None and _is_header(rows[0], languages):
         header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
     columns = like or _Columns()
     if header is not None:
         one, other = direction(header, languages, table.source, "languages or columns of text")
-        named = (language_of(one), language_of(other))
-        columns = _Columns(header.index(one), header.index(other), len(header), named)
+        columns = _Columns(header.index(one), header.index(other), len(header), _named(one, other))
     elif languages is not None and like is None:
         raise DataError(
             f"{places[0]}: no columns named {languages[0]} and {languages[1]} (languages); add a first line "
@@ -257,11 +287,34 @@ def _pairs_of(
     return Pairs(tuple(sides[0]), tuple(sides[1]), columns.languages), columns
 
 
+def _named(source: str, target: str) -> tuple[str, str]:
+    """Return the languages of two sides, or their names if they are not told apart by languages."""
+    one, other = language_of(source), language_of(target)
+    return (one, other) if one != other else (source, target)
+
+
 def _is_header(cells: Sequence[str], languages: tuple[str, str] | None) -> bool:
     """Whether a first line names two languages, which no pair of sentences does, or those requested."""
-    names = {language_of(cell) for cell in cells if len(cell.split()) == 1}
-    asked = {language_of(one) for one in languages or ()}
-    return len(names & _LANGUAGES.keys()) > 1 or (bool(asked) and asked <= names)
+    if languages is not None:
+        names = {language_of(cell) for cell in cells if len(cell.split()) <= NAME_WORDS}
+        return {language_of(one) for one in languages} <= names or {*languages} <= {*map(str.strip, cells)}
+    return len({language_of(cell) for cell in cells if len(cell.split()) == 1} & _LANGUAGES.keys()) > 1
+
+
+def _may_be_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line that does not name two languages looks like names, unlike most other lines."""
+    first = [cell.strip(" \"'#") for cell in rows[0]]
+    if _is_header(first, None) or not all(1 <= len(cell.split()) <= NAME_WORDS for cell in first):
+        return False
+    # A capital "No" or "Es" begins a sentence; codes are "no" or "NO".
+    codes = [bool(re.fullmatch("[a-z]{2,3}|[A-Z]{2,3}", cell)) for cell in first]
+    usual = any(cell.lower() in TEXT_NAMES | LABEL_NAMES for cell in first)
+    languages = any(
+        language_of(cell) in _LANGUAGES and (code or len(cell) > 3)
+        for cell, code in zip(first, codes, strict=True)
+    )
+    alike = sum(all(len(cell.split()) <= NAME_WORDS for cell in row) for row in rows[1:])
+    return (usual or languages or all(codes)) and 2 * alike < len(rows) - 1
 
 
 def _lines(path: Path) -> list[str]:
@@ -329,7 +382,7 @@ def _read_part(folder: Path, name: str, source: str, target: str) -> Pairs:
             if file is None
         )
         raise DataError(f"{folder}: no {missing} (nor with .gz); add it or correct languages")
-    return replace(read_files(files[0], files[1]), languages=(language_of(source), language_of(target)))
+    return replace(read_files(files[0], files[1]), languages=_named(source, target))
 
 
 def _with_held_out(source: str, parts: Mapping[str, Pairs]) -> tuple[Pairs, Pairs, Pairs]:

@@ -10,7 +10,7 @@ import string
 import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ ROW_ENDINGS = (".jsonl", ".ndjson")
 ENDINGS = (".tsv", ".csv", ".txt", *ROW_ENDINGS)
 """Endings of table files; each may be followed by ``.gz``. A .txt file is read as .tsv."""
 SEPARATORS = ",;\t"
-"""Separators of CSV files; the first one counts that gives every line equally many columns, at least two."""
+"""Separators of CSV files; the one counts that gives every line equally many columns, the most of them."""
 
 LARGEST = 8 * 1024**3
 """Most bytes of a data file, compressed or not."""
@@ -54,12 +54,27 @@ class Table:
         rows: At least one row, all with equally many cells.
         places: Place of each row, ``"file:line"``.
         header: Names of the columns, where they are known for certain; None if the first row may hold them.
+        left_out: Place and value that kept a column from being read, by its name.
     """
 
     source: str
     rows: list[list[str]]
     places: list[str]
     header: list[str] | None = None
+    left_out: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def unread(self, column: str, setting: str) -> DataError:
+        """Return the error for a column of :attr:`left_out` whose place no other column may take.
+
+        Args:
+            column: Its name.
+            setting: Field of the scenario's ``learning`` that names columns.
+        """
+        place, value = self.left_out[column]
+        return DataError(
+            f"{place}: {column!r} holds {value}, which is no text, truth value or whole number; convert it, "
+            f"or set the scenario's learning.{setting} to another column"
+        )
 
 
 def table_ending(path: Path) -> str:
@@ -112,7 +127,8 @@ def read_table(path: Path) -> Table:
 
     Blank lines are skipped. CSV files may be separated by semicolons or tabs, and begin with Excel's line
     ``sep=;``. In them backslashes become spaces: data sets use them for line breaks. JSON lines are objects
-    whose fields are the columns; fields other than strings, whole numbers and truth values are left out.
+    whose fields are the columns; fields other than strings, whole numbers (also 1.0) and truth values are
+    left out.
 
     Args:
         path: A file with one of the :data:`ENDINGS`.
@@ -137,20 +153,29 @@ def read_table(path: Path) -> Table:
     said = _EXCEL.match(text)
     if said:
         return _separated(path, text[said.end() :], said[1], quoted=True)
-    found: list[Table | DataError] = []
+    found: dict[str, Table] = {}
+    faults: list[DataError] = []
     for separator in SEPARATORS:
         try:
-            table = _separated(path, text, separator, quoted=True)
+            found[separator] = _separated(path, text, separator, quoted=True)
         except DataError as fault:
-            found.append(fault)
-            continue
-        if len(table.rows[0]) > 1:
-            return table
-        found.append(table)
-    usual = found[0]
-    if isinstance(usual, DataError):
-        raise usual
-    return usual
+            faults.append(fault)
+    ranks = {separator: _rank(table) for separator, table in found.items() if len(table.rows[0]) > 1}
+    best = [separator for separator in ranks if ranks[separator] == max(ranks.values())]
+    if len(best) > 1:
+        raise DataError(
+            f"{path}: both {best[0]!r} and {best[1]!r} give every line {len(found[best[0]].rows[0])} "
+            f"columns; add a first line sep={best[1]} or sep={best[0]}, or quote the texts"
+        )
+    if not best and SEPARATORS[0] not in found:
+        raise faults[0]
+    return found[best[0] if best else SEPARATORS[0]]
+
+
+def _rank(table: Table) -> tuple[int, int]:
+    """Rank of a way to separate a file: no quoted cell is cut in two, then the most columns."""
+    cut = sum(cell.count('"') % 2 for row in table.rows for cell in row)
+    return -cut, len(table.rows[0])
 
 
 def _separated(path: Path, text: str, separator: str, *, quoted: bool) -> Table:
@@ -211,14 +236,30 @@ def _json_table(path: Path) -> Table:
     if not objects:
         raise DataError(f"{path}: empty file; it needs one sample a line")
     names = list(dict.fromkeys(name for row in objects for name in row))
-    usable = [name for name in names if all(isinstance(row.get(name), str | int | None) for row in objects)]
+    columns = {name: [cell_text(row.get(name)) for row in objects] for name in names}
+    left_out = {}
+    for name, column in columns.items():
+        if None in column:
+            first = column.index(None)
+            left_out[name] = places[first], shown(objects[first][name])
+    usable = [name for name in names if name not in left_out]
     if not usable:
         raise DataError(f"{path}: no fields of strings or whole numbers; write one object of them a line")
-    rows = [["" if row.get(name) is None else str(row[name]) for name in usable] for row in objects]
+    rows = [[cell or "" for cell in row] for row in zip(*(columns[name] for name in usable), strict=True)]
     for place, cells in zip(places, rows, strict=True):
         for cell in cells:
             require_sound(place, cell)
-    return Table(str(path), rows, places, usable)
+    return Table(str(path), rows, places, usable, left_out)
+
+
+def cell_text(value: Any) -> str | None:
+    """Return a value as a cell, empty for None; None if it is no text, truth value or whole number.
+
+    Floats such as 1.0 count as whole numbers: pandas writes whole numbers so where some are missing.
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return "" if value is None else str(value) if isinstance(value, str | int) else None
 
 
 def read_text(path: Path) -> str:

@@ -108,9 +108,14 @@ def test_labels_without_names():
             "hf:x train row 1: the text is empty",
         ),
         (
+            {"train": Dataset.from_dict({"text": ["a", "b"], "label": [0.5, 1.0], "topic": [0, 1]})},
+            {},
+            "hf:x train: 'label' holds .*float64.* set the scenario's learning.label_column",
+        ),
+        (
             {"train": Dataset.from_dict({"text": ["a", "b"] * 9, "p": [0, 1] * 9, "q": [1, 0] * 9})},
             {},
-            r"2 of the 3 columns \(text, p, q\) look like a class label; set label_column",
+            r"2 of the 3 columns \(text, p, q\) look like a class label; set .*learning.label_column",
         ),
     ],
 )

@@ -51,6 +51,7 @@ def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
             r'{"id": 1, "category": "good", "score": 0.5, "content": "a \"fine\" film"}' + "\n\n"
             '{"id": 2, "category": "bad", "score": 1, "content": "a dull film"}\r\n',
         ),
+        ("two.csv", 'rating,label,target,text\n5,good,x,"a ""fine"" film"\n1,bad,y,a dull film\n'),
     ],
 )
 def test_layouts(tmp_path, name, content):
@@ -71,6 +72,11 @@ def test_separators_in_texts_do_not_count(tmp_path):
     # Semicolons without quotes: their commas are not equally many.
     path.write_text("a fine, good film;1\na dull film;0\n")
     assert read_labelled_texts(path).texts == ("a fine, good film", "a dull film")
+    # Decimal commas also give equally many columns, but fewer; semicolons in quotes give more, but cut texts.
+    path.write_text("a fine film;1;0,5\na dull film;0;0,7\nthe film;1;0,5\nno film;0;0,1\n")
+    assert read_labelled_texts(path, label=1).labels == ("1", "0", "1", "0")
+    path.write_text('1,"fine; long; good"\n0,"dull; bad; short"\n')
+    assert read_labelled_texts(path).texts == ("fine; long; good", "dull; bad; short")
     path.write_text("sep=;\na fine, good film;1\na dull, bad film;0\n")
     found = read_labelled_texts(path)
     assert (found.texts[1], found.places[1]) == ("a dull, bad film", f"{path}:3")
@@ -80,6 +86,10 @@ def test_labels_of_json_lines_keep_their_digits(tmp_path):
     rows = [{"sentence": f"film {i}", "labels": value} for i, value in enumerate([1, 10**20, "01", True])]
     path = write(tmp_path, "d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert read_labelled_texts(path).labels == ("1", "1" + "0" * 20, "01", "True")
+    # pandas writes whole numbers as floats where some are missing; other columns never take their place.
+    rows = [{"stars": i, "text": f"film {i}", "label": float(i % 2)} for i in range(4)]
+    path = write(tmp_path, "d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert read_labelled_texts(path).labels == ("0", "1", "0", "1")
 
 
 def test_quoted_line_breaks_keep_line_numbers(tmp_path):
@@ -130,6 +140,45 @@ def test_columns_by_name_and_index(tmp_path):
         ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, r"d\.jsonl:2: the label is empty"),
         ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, r"d\.jsonl:2: .*one object a line"),
         ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
+        (
+            "d.jsonl",
+            '{"text": "a b", "label": 1, "topic": 1}\n{"text": "c d", "label": 0.5, "topic": 2}\n',
+            {},
+            r"d\.jsonl:2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
+        ),
+        ("d.jsonl", '{"text": "a b", "label": [1], "lang": "x"}\n', {}, r"d\.jsonl:1: 'label' holds \[1\]"),
+        ("d.jsonl", '{"text": "a b", "gold": {}, "lang": "x"}\n', {"label": "gold"}, r"1: 'gold' holds \{\}"),
+        (
+            "d.jsonl",
+            '{"text": ["a"], "id": "x", "label": 1}\n',
+            {},
+            r"1: 'text' holds .*learning\.text_column",
+        ),
+        (
+            "d.csv",
+            "text,rating,sentiment\na b,1,p\nc d,0,n\n",
+            {},
+            r"2 of the 3 columns \(text, rating, sentiment\) .*scenario's learning\.label_column",
+        ),
+        ("d.csv", "Gut, a b;1\nGut, c d;0\n", {}, "both ',' and ';' give every line 2 columns; .*sep=;"),
+        (
+            "d.csv",
+            "Utterance,Intent_name\na b,0\nc d,1\n",
+            {},
+            r"d\.csv:1: label 'Intent_name' occurs in this line",
+        ),
+        (
+            "d.csv",
+            "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4,
+            {},
+            r"d\.csv:1: label 'Intent_name' occurs in",
+        ),
+        (
+            "d.csv",
+            "Utterance,Intent_name\nonce,z\n" + "a b,x\nc d,y\n" * 10,
+            {},
+            r"d\.csv:1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
+        ),
         ("d.jsonl", '{"text": "%s", "label": 1}\n' % (r"\u00e4" * 6000), {}, r"d\.jsonl:1: 6,000 characters"),
         (
             "d.tsv",
@@ -277,6 +326,20 @@ def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path)
     assert {name for part in load_splits(path, "words", "gold") for name in part.labels} == {"0", "1"}
 
 
+@pytest.mark.parametrize("classes", [("comment", "question"), ("topic", "body"), ("title", "label")])
+@pytest.mark.parametrize("columns", [(0, 1), (None, None)])
+def test_a_class_with_the_usual_name_of_a_column_is_no_header(tmp_path, classes, columns):
+    lines = [f"a rather long film {i}\t{classes[i % 2]}\n" for i in range(20)]
+    path = write(tmp_path, "d.tsv", "".join(lines))
+    assert read_labelled_texts(path, *columns).labels == classes * 10
+    path = write(tmp_path, "d.tsv", "sentence\tlabel\n" + "".join(lines))
+    assert read_labelled_texts(path, *columns).labels == classes * 10
+    # With indices, a single sample of a class is enough.
+    path = write(tmp_path, "d.tsv", "".join([lines[0], *lines[1::2]]))
+    if classes[0] != "topic":
+        assert read_labelled_texts(path, 0, 1).labels == (classes[0], *classes[1:] * 10)
+
+
 LABELLED = "sentence\tlabel\n" + "".join(f"a film {i}\t{i % 2}\n" for i in range(40))
 
 
@@ -308,6 +371,14 @@ def test_a_test_part_without_labels_is_none(tmp_path, name, content, header):
 
 
 def test_labels_that_only_look_missing_are_read(tmp_path):
+    write(tmp_path, "train.jsonl", "".join(f'{{"text": "film {i}", "label": {i % 2}}}\n' for i in range(40)))
+    write(tmp_path, "dev.jsonl", '{"text": "a film", "label": 1.0}\n')
+    assert load_splits(tmp_path)[1].labels == ("1",)
+    write(tmp_path, "dev.jsonl", '{"text": "a film", "label": 0.5}\n')
+    with pytest.raises(DataError, match=r"dev\.jsonl:1: 'label' holds 0\.5"):
+        load_splits(tmp_path)
+    for name in ("train.jsonl", "dev.jsonl"):
+        (tmp_path / name).unlink()
     write(tmp_path, "train.tsv", "".join(f"a film {i}\t{(-1) ** i}\n" for i in range(40)))
     write(tmp_path, "test.tsv", "a long film\t-1\na short film\t-1\n")
     assert load_splits(tmp_path)[2].labels == ("-1", "-1")

@@ -73,6 +73,8 @@ def test_detected_languages_are_in_a_fixed_order(tmp_path, endings, source):
         ("EN", "DE"),
         ("en.txt", "de.txt"),
         ("eng_Latn", "deu_Latn"),
+        ("en.tok", "de.tok"),
+        ("clean.eng.bpe", "clean.deu.bpe"),
         ("English", "ger"),
     ],
 )
@@ -100,6 +102,13 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
         (["target", "source"], (1, 0), ("source", "target")),
         (["id", "de_DE", "en_US"], (2, 1), ("en", "de")),
         (["source", "de", "en"], (2, 1), ("en", "de")),
+        (["text_de", "text_en"], (1, 0), ("en", "de")),
+        (["sentence_deu_Latn", "sentence_eng_Latn"], (1, 0), ("en", "de")),
+        (["Deutsch-Text", "English-Text"], (1, 0), ("en", "de")),
+        (["Français", "English"], (1, 0), ("en", "fr")),
+        (["th", "en"], (1, 0), ("en", "th")),
+        (["ca", "es"], (0, 1), ("ca", "es")),
+        (["no", "en"], (1, 0), ("en", "no")),
     ],
 )
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "nested.jsonl"])
@@ -127,6 +136,48 @@ def test_first_pairs_that_look_like_no_header_are_read(tmp_path):
         assert read_pairs(tmp_path / "t.tsv").targets == (first.split("\t")[1], "ja")
         assert read_pairs(tmp_path / "t.tsv").languages is None
     expect(tmp_path / "t.tsv", "t.tsv:1: no columns named en and de", "first line", languages=("en", "de"))
+    for first in ("No\tNein", "I see\tAch so", "Yes\tJa"):
+        write(tmp_path / "t.tsv", first + "\nthis is a sentence\tdas ist ein Satz\n")
+        assert read_pairs(tmp_path / "t.tsv").sources == (first.split("\t")[0], "this is a sentence")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        ("German sentence", "English sentence"),
+        ("Quechua", "English"),
+        ("qu", "ay"),
+        ("QUE", "AYM"),
+        ("text", "label"),
+        ("review", "stars"),
+    ],
+)
+def test_a_first_line_that_may_be_a_header_is_no_pair(tmp_path, first):
+    path = tmp_path / "t.csv"
+    lines = "das ist der Satz,this is the sentence\nund noch einer,and one more\n"
+    write(path, ",".join(first) + "\n" + lines)
+    expect(path, "t.csv:1:", first[0], "set languages", "source and target", "classification")
+    german, english = ("das ist der Satz", "und noch einer"), ("this is the sentence", "and one more")
+    assert read_pairs(path, first) == Pairs(german, english)
+    assert read_pairs(path, first[::-1]) == Pairs(english, german)
+    write(path, "source,target\n" + ",".join(first) + "\n" + lines)
+    assert read_pairs(path).sources == (first[0], *german)
+
+
+@pytest.mark.parametrize("names", [('"de"', '"en"'), ("#de", "en")])
+def test_names_in_quotes_are_names(tmp_path, names):
+    write(tmp_path / "t.tsv", "\t".join(names) + "\neins\tone\n")
+    assert read_pairs(tmp_path / "t.tsv") == Pairs(("one",), ("eins",))
+
+
+def test_columns_of_one_language_are_no_two_sides(tmp_path):
+    path = tmp_path / "t.jsonl"
+    write(path, '{"text_1": "eins", "text_2": "one"}\n')
+    expect(path, "text_1 and text_2", "set languages")
+    assert read_pairs(path, ("text_2", "text_1")) == Pairs(("one",), ("eins",))
+    assert read_pairs(path, ("text_2", "text_1")).languages == ("text_2", "text_1")
+    write(path, '{"source": "eins", "target": ["one", "a"], "id": "x1"}\n')
+    expect(path, "t.jsonl:1: 'target' holds ['one', 'a']", "learning.languages")
 
 
 def test_which_files_are_the_held_out_parts(tmp_path):
@@ -297,6 +348,24 @@ def test_tables_without_header_are_read_like_the_training_table(tmp_path):
         assert pairs == Pairs(
             (f"{name}.tsv en 0", f"{name}.tsv en 1"), (f"{name}.tsv de 0", f"{name}.tsv de 1")
         )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ("de\ten\n", "fr\ten\n", ("en -> fr", "en -> de")),
+        ("", "de\ten\n", ("en -> de", "source -> target")),
+        ("tgt\tsrc\n", "de\ten\n", ("en -> de", "source -> target")),
+        ("de\ten\n", "src\ttgt\n", ("source -> target", "en -> de")),
+    ],
+)
+def test_held_out_tables_have_the_languages_of_training(tmp_path, ours, theirs, said):
+    pairs_table(tmp_path, "train.tsv", 20, header=ours)
+    pairs_table(tmp_path, "dev.tsv", 2, header=theirs)
+    expect(tmp_path, "dev.tsv: its columns say", *said, "train.tsv", "same header")
+    pairs_table(tmp_path, "train.tsv", 20, header="de\ten\n", flip=True)
+    pairs_table(tmp_path, "dev.tsv", 2, header="English\tGerman\n")
+    assert load_parallel(tmp_path)[1].sources == ("dev.tsv en 0", "dev.tsv en 1")
 
 
 def test_folders_of_tables_that_do_not_do(tmp_path):

@@ -234,7 +234,7 @@ def test_order_of_calls_is_checked():
         ({"options": {"reset_maks": None}}, "did you mean 'reset_mask'"),
         ({"options": {"reset_mask": [True]}}, "3 booleans"),
         ({"options": {"reset_mask": torch.zeros(3, dtype=torch.bool)}}, "at least one True"),
-        ({"seed": [1, 2]}, "seed lists 2 entries for 3"),
+        ({"seed": [1, 2]}, r"seed = \[1, 2\] lists 2 entries for 3 .* give one for each"),
     ],
     ids=["option", "length", "empty", "seeds"],
 )
