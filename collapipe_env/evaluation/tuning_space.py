@@ -57,6 +57,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "heat_start": Range(0.05, 0.95, share=True),
         "channel_weight": Range(0.05, 0.99, share=True),
         "failure_price": Range(0.1, 100.0),  # s
+        "gain_caution": Range(0.05, 5.0),
     }
 )
 """Range of each scalar."""
@@ -80,7 +81,7 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         found += ["heat_price", "heat_start"]
     knowledge = processes.get("channel_knowledge")
     if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
-        found.append("channel_weight")
+        found += ["channel_weight", "gain_caution"]
     presence = processes.get("presence")
     if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":
         found.append("failure_price")
