@@ -81,7 +81,9 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         found += ["heat_price", "heat_start"]
     knowledge = processes.get("channel_knowledge")
     if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
-        found += ["channel_weight", "gain_caution"]
+        found.append("channel_weight")
+    if knowledge is not None and {"delayed", "noisy"} & set(knowledge.modes):
+        found.append("gain_caution")
     presence = processes.get("presence")
     if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":
         found.append("failure_price")

@@ -377,7 +377,7 @@ def test_nothing_of_the_process_is_shown(visibility):
 def test_a_scenario_on_traces_has_its_oracle_and_its_scalar():
     scenario = tracing({})
     assert also_playing(scenario) == ("dssra-truth",)
-    assert tunable(scenario) == ("channel_weight", "gain_caution")
+    assert tunable(scenario) == ("channel_weight",)
     delays = {}
     for name in ("dssra", "dssra-truth"):
         env, scheduler = vector(tracing({"level": "layout"}), 16), SCHEDULERS.get(name)(scenario)
