@@ -147,6 +147,14 @@ class LinkFilter:
         uplink, d2d = split_links(gain, None, self._devices)
         return replace(seen, uplink_gain=uplink, d2d_gain=d2d)
 
+    def hop_deviation_db(self) -> FloatArray | float:
+        """Standard deviation of the hops' gains about their estimates of the last update (E,) [dB].
+
+        It holds the errors of the means, their drift since the measurement, and the fading of the round. It
+        is the same for all hops of a system; 0 without noise and delay.
+        """
+        return 0.0 if self._neutral else self._filters[1].deviation(self._delay)
+
 
 class _Filter:
     """Filters of links whose means drift alike; they share covariances, as these depend on no measured value.
@@ -200,6 +208,17 @@ class _Filter:
         self._covariance[going] += np.diag(self._process)
         self._take(~means & ~again, known)
         return np.asarray(self._values[:, 0] + self._keeps[1] ** delay * self._values[:, 1])
+
+    def deviation(self, delay: int) -> FloatArray:
+        """Standard deviation of the gains now about the estimates (E,) [dB].
+
+        Args:
+            delay: Age of measurements, in rounds.
+        """
+        kept = self._keeps[1] ** delay
+        known = np.array((1.0, kept, 0.0))
+        since = delay * self._process[0] + (1.0 - kept**2) * self._variance[1]
+        return np.asarray(np.sqrt(self._covariance @ known @ known + since))
 
     def _take(self, rows: BoolArray, measured: FloatArray) -> None:
         """Update the filters with measurements (E, links) of some rows (E,)."""

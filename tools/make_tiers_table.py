@@ -191,7 +191,8 @@ def main() -> None:
         sizes = [size for size in sizes_of(tier) if size in (options.sizes or LADDER)]
         if sizes:
             rows = with_other_sizes(table(tier, sizes), PAGE.read_text(encoding="utf-8"), tier)
-            write_parts(PAGE, {tier: f"{rows}\n\n{stamp(tier, sizes_of(tier))}"})
+            shown = [size for size in sizes_of(tier) if f"| `{size}-{tier}` |" in rows]
+            write_parts(PAGE, {tier: f"{rows}\n\n{stamp(tier, shown)}"})
     print(f"wrote {PAGE}")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.agents.link_filter import LinkFilter
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
@@ -37,7 +38,7 @@ RISK = "risk"
 class DSSRAPlus(DSSRA):
     """DSSRA that prices moves, heat and channels with tuned scalars; with neutral values it is DSSRA.
 
-    Each round it minimises DSSRA's objective with five changes:
+    Each round it minimises DSSRA's objective with six changes:
 
     - the moments of moved blocks are weighted by ``migration_weight``, in time and in energy. Below 1 this
       spreads a move's price over the rounds for which the new plan lives; above 1 plans change more rarely.
@@ -49,7 +50,10 @@ class DSSRAPlus(DSSRA):
       (:class:`~.hazard_memory.HazardMemory`);
     - where replicas are a decision, each cluster keeps the replicas with the lowest average cost
       (:mod:`~.replica_rule`), from the same estimates; no scalar sets this;
-    - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`) or filtered otherwise.
+    - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`) or filtered otherwise;
+    - device-to-device gains are then taken ``gain_caution`` standard deviations of their prediction
+      (:class:`~collapipe_env.agents.link_filter.LinkFilter`) lower, since a hop that turns out worse than
+      expected costs more time than a better one saves.
 
     Scalars that are not given are taken from the scenario's section ``dssra_plus``. A scalar without an
     effect in the scenario, such as a price of heat where nothing heats, changes nothing.
@@ -62,6 +66,8 @@ class DSSRAPlus(DSSRA):
         heat_start: Thermal headroom at which that price begins, in [0, 1).
         channel_weight: Weight of the observed gains, in [0, 1]; neutral is 1.
         failure_price: Price of the failure of a device with blocks, in seconds of a round's delay [s], >= 0;
+            neutral is 0.
+        gain_caution: Standard deviations by which device-to-device gains are taken lower, from 0 to 10;
             neutral is 0.
         gain_filter: Estimator of gains that replaces ``channel_weight``, which then has no effect.
         options: Options of :class:`DSSRA`.
@@ -81,6 +87,7 @@ class DSSRAPlus(DSSRA):
         heat_start: float | None = None,
         channel_weight: float | None = None,
         failure_price: float | None = None,
+        gain_caution: float | None = None,
         gain_filter: GainFilter | None = None,
         **options: Any,
     ) -> None:
@@ -97,7 +104,9 @@ class DSSRAPlus(DSSRA):
         self.heat_start: float = chosen("heat_start", heat_start)
         self.channel_weight: float = chosen("channel_weight", channel_weight)
         self.failure_price: float = chosen("failure_price", failure_price)
+        self.gain_caution: float = chosen("gain_caution", gain_caution)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
+        self._links = LinkFilter(scenario) if self.gain_caution > 0.0 else None
         self._hazards: HazardMemory | None = None
         self._replicates = opens(scenario, "replication")
         presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
@@ -117,6 +126,8 @@ class DSSRAPlus(DSSRA):
     def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
         """Forget the gains and stays of earlier rounds; nothing is random."""
         self._gains.reset()
+        if self._links is not None:
+            self._links.reset()
         if self._hazards is not None:
             self._hazards.reset()
 
@@ -134,6 +145,11 @@ class DSSRAPlus(DSSRA):
         if self._hazards is not None:
             state = self._with_failures(state, self._hazards)
         seen = self._gains.update(state)
+        if self._links is not None:
+            self._links.update(state)
+            below_db = self.gain_caution * self._links.hop_deviation_db()
+            lower = 10.0 ** (-np.asarray(below_db)[..., None, None, None] / 10.0)
+            seen = replace(seen, d2d_gain=seen.d2d_gain * lower)
         plan = super().allocate(seen, start)
         return self._with_replicas(seen, plan) if self._replicates else plan
 

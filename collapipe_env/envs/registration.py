@@ -24,8 +24,8 @@ TORCH_ONLY = ("device", "dtype", "draws", "check_actions", "compiled")
 # Listed here, not imported: reading scenarios needs pydantic, which `import collapipe_env` does not load.
 LADDER = ("small", "medium", "large", "xlarge")
 REALISTIC = ("boards", "phones")
-TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
-WHOLE_TIERS = ("wild",)
+TIERS = ("migration", "channel", "thermal", "mobile", "stale", "churn", "wild")
+WHOLE_TIERS = ("stale", "wild")
 """Tiers that exist in all sizes of the ladder; the other tiers lack the largest size."""
 TASKS = {
     "classification": "Classification",

@@ -57,6 +57,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "heat_start": Range(0.05, 0.95, share=True),
         "channel_weight": Range(0.05, 0.99, share=True),
         "failure_price": Range(0.1, 100.0),  # s
+        "gain_caution": Range(0.05, 5.0),
     }
 )
 """Range of each scalar."""
@@ -81,6 +82,8 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     knowledge = processes.get("channel_knowledge")
     if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
         found.append("channel_weight")
+    if knowledge is not None and {"delayed", "noisy"} & set(knowledge.modes):
+        found.append("gain_caution")
     presence = processes.get("presence")
     if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":
         found.append("failure_price")

@@ -19,6 +19,7 @@ DSSRA_PLUS_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
         "heat_start": (0.0, 0.99),
         "channel_weight": (0.0, 1.0),
         "failure_price": (0.0, 1e6),
+        "gain_caution": (0.0, 10.0),
     }
 )
 """Smallest and largest value of each scalar."""
@@ -48,6 +49,10 @@ class DSSRAPlusSpec:
     ] = 1.0
     failure_price: Annotated[
         float, _scalar("failure_price", "delay that the failure of a device with blocks is worth", "s")
+    ] = 0.0
+    gain_caution: Annotated[
+        float,
+        _scalar("gain_caution", "deviations of a device-to-device link that its gain is taken lower", "1"),
     ] = 0.0
 
     @property

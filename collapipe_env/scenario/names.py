@@ -13,11 +13,11 @@ REALISTIC = ("boards", "phones")
 """Scenarios with radios of measured power consumption."""
 LANGUAGE = ("llm-boards", "llm-phones")
 """Scenarios that fine-tune a published language model."""
-TIERS = ("migration", "channel", "thermal", "mobile", "churn", "wild")
+TIERS = ("migration", "channel", "thermal", "mobile", "stale", "churn", "wild")
 """Tiers: scenarios in which rounds affect later ones, or information is hidden, devices move or fail."""
 TIER_SIZES = LADDER[:3]
 """Sizes of every tier."""
-WHOLE_TIERS = ("wild",)
+WHOLE_TIERS = ("stale", "wild")
 """Tiers in all sizes of the ladder."""
 
 

@@ -13,7 +13,7 @@ from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.gain_memory import ShrunkGains
 from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
-from collapipe_env.agents.link_filter import LinkFilter
+from collapipe_env.agents.link_filter import LinkFilter, fading_deviation_db, usual_drifts_db
 from collapipe_env.allocation import Allocation
 from collapipe_env.cli.compare import Options
 from collapipe_env.compiled import called_from_python
@@ -72,6 +72,13 @@ def assert_same(first: Allocation, second: Allocation) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def assert_close(first: Allocation, second: Allocation) -> None:
+    ours, theirs = fields_of(first), fields_of(second)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-6, err_msg=name)
 
 
 def playing(scenario, rows=4, seed=0):
@@ -288,9 +295,9 @@ def test_a_row_is_decided_alike_in_any_batch_and_after_a_reset() -> None:
     for _ in range(5):
         states.append(env.state.map(np.copy))
         env.step_allocation(DSSRA(support.SMALL).allocate(env.state))
-    together = DSSRAPlus(support.SMALL, channel_weight=0.4)
+    together = DSSRAPlus(support.SMALL, channel_weight=0.4, gain_caution=1.0)
     plans = [together.allocate(state) for state in states]
-    alone = DSSRAPlus(support.SMALL, channel_weight=0.4)
+    alone = DSSRAPlus(support.SMALL, channel_weight=0.4, gain_caution=1.0)
     for row in (2, 0):
         alone.reset()
         for state, plan in zip(states, plans, strict=True):
@@ -321,6 +328,54 @@ def test_the_weight_of_theory_is_nearest_to_the_truth() -> None:
     assert found[1.0] == pytest.approx(noise, rel=0.05)
     # A mean over some 40 rounds is not exact, hence a little more than the error of theory.
     assert found[best] == pytest.approx(np.sqrt(best) * noise, rel=0.07)
+
+
+class Lowered(ShrunkGains):
+    """Gains less ``caution`` deviations of hops, from the recursion for one mean seen in fresh noise."""
+
+    def __init__(self, scenario, weight, caution):
+        super().__init__(weight)
+        fading = fading_deviation_db(scenario.radio.diversity) ** 2
+        self.drift = usual_drifts_db(scenario)[1] ** 2
+        self.caution, self.fading, self.noise = caution, fading, fading + 3.0**2
+        self.variance = None
+
+    def update(self, state):
+        if self.variance is None:  # the first round shows means with the error of a measurement
+            self.variance = 3.0**2
+        else:
+            ahead = self.variance + self.drift
+            self.variance = ahead * self.noise / (ahead + self.noise)
+        deviation = np.sqrt(self.variance + self.drift + self.fading)
+        shrunk = super().update(state)
+        return replace(shrunk, d2d_gain=shrunk.d2d_gain * 10.0 ** (-self.caution * deviation / 10.0))
+
+
+def test_caution_takes_hops_deviations_lower() -> None:
+    scenario = load_scenario("small-stale")
+    states, env = [], playing(scenario)
+    cautious = DSSRAPlus(scenario, channel_weight=0.6, gain_caution=1.5)
+    by_hand = DSSRAPlus(scenario, gain_caution=0.0, gain_filter=Lowered(scenario, 0.6, 1.5))
+    plain = DSSRAPlus(scenario, channel_weight=0.6, gain_caution=0.0)
+    bold = DSSRAPlus(scenario, gain_caution=0.0, gain_filter=ShrunkGains(0.6))
+    changed = False
+    for _ in range(8):
+        states.append(env.state.map(np.copy))
+        plan, other = cautious.allocate(states[-1]), plain.allocate(states[-1])
+        assert_close(plan, by_hand.allocate(states[-1]))
+        assert_same(other, bold.allocate(states[-1]))
+        changed |= bool((plan.blocks != other.blocks).any())
+        env.step_allocation(plan)
+    assert changed
+    cautious.reset()
+    again = DSSRAPlus(scenario, channel_weight=0.6, gain_caution=1.5)
+    assert_same(cautious.allocate(states[0]), again.allocate(states[0]))
+
+
+def test_where_gains_are_known_caution_changes_nothing() -> None:
+    env = playing(support.SMALL)
+    cautious = DSSRAPlus(support.SMALL, gain_caution=2.0)
+    assert_same(DSSRA(support.SMALL).allocate(env.state), cautious.allocate(env.state))
 
 
 def test_the_kalman_filter_takes_the_place_of_the_shrinkage() -> None:
@@ -384,7 +439,14 @@ def test_it_plays_without_being_named_only_where_it_is_tuned() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("migration_weight", -0.1), ("heat_price", np.nan), ("heat_start", 1.0), ("channel_weight", 1.1)],
+    [
+        ("migration_weight", -0.1),
+        ("heat_price", np.nan),
+        ("heat_start", 1.0),
+        ("channel_weight", 1.1),
+        ("gain_caution", -1.0),
+        ("gain_caution", 11.0),
+    ],
 )
 def test_a_scalar_out_of_range_is_refused(name, value) -> None:
     with pytest.raises(AllocationError, match=rf"DSSRAPlus\({name}: expected .* got {value}"):
@@ -395,7 +457,7 @@ def test_a_scalar_out_of_range_is_refused(name, value) -> None:
 
 @pytest.mark.parametrize("value", ["x", True, [0.5], 1j])
 def test_what_is_no_number_is_refused_by_its_name(value) -> None:
-    for name in ("migration_weight", "heat_price", "heat_start", "channel_weight"):
+    for name in ("migration_weight", "heat_price", "heat_start", "channel_weight", "gain_caution"):
         with pytest.raises(AllocationError) as caught:
             DSSRAPlus(support.SMALL, **{name: value})
         assert str(caught.value).startswith(f"DSSRAPlus({name}: expected a number from 0 to ")

@@ -69,6 +69,24 @@ def test_its_error_is_that_of_the_closed_form(sigma):
     assert rms(raw[35:]) > rms(better[35:])
 
 
+@pytest.mark.parametrize("spec", [{"modes": ["noisy"]}, {"modes": ["noisy", "delayed"], "delay_rounds": 2}])
+@pytest.mark.parametrize(
+    ("memory", "walk", "rel"), [(0.0, {}, 0.04), (0.8, {}, 0.04), (0.0, {"mobility": {}}, 0.25)]
+)
+def test_its_deviation_is_that_of_its_errors(spec, memory, walk, rel):
+    """Where devices walk, the model is an approximation."""
+    scenario = scenario_of({**spec, "noise_db": 3.0}, {"fading_correlation": memory}, **walk)
+    env = CollaPipeVectorEnv(ROWS, scenario, "surrogate")
+    env.reset(seed=1)
+    fltr, found, said = LinkFilter(scenario), [], []
+    for _ in range(30):
+        error = decibels(fltr.update(env.state)) - decibels(env.truth)
+        found.append(rms(error[:, scenario.clusters :]))
+        said.append(rms(fltr.hop_deviation_db()))
+        env.step(np.zeros((ROWS, env.single_action_space.shape[0]), np.float32))
+    assert rms(np.array(found[5:])) == pytest.approx(rms(np.array(said[5:])), rel=rel)
+
+
 def test_without_noise_it_returns_what_it_is_given():
     scenario = scenario_of({"modes": ["noisy"], "noise_db": 0.0})
     env = CollaPipeVectorEnv(2, scenario, "surrogate")

@@ -35,7 +35,7 @@ def checked(*real):
 
 
 def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 82
+    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 90
     for size in ("Small", "Medium", "Large", "Xlarge"):
         for task in ("Classification", "LM", "NER", "Translation"):
             assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
@@ -44,8 +44,8 @@ def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
         f"{prefix}-{name}-v0" for prefix in ("CollaPipe", "CollaPipeSurrogate") for name in REALISTIC
     } < set(IDS)
     sizes = ("Small", "Medium", "Large")
-    for tier in ("Migration", "Channel", "Thermal", "Mobile", "Churn", "Wild"):
-        for size in (*sizes, "Xlarge") if tier == "Wild" else sizes:
+    for tier in ("Migration", "Channel", "Thermal", "Mobile", "Stale", "Churn", "Wild"):
+        for size in (*sizes, "Xlarge") if tier in ("Stale", "Wild") else sizes:
             assert IDS[f"CollaPipe-{size}-{tier}-v0"]["scenario"] == f"{size}-{tier}".lower()
             assert f"CollaPipeSurrogate-{size}-{tier}-v0" in SURROGATE_IDS
     for size in sizes:

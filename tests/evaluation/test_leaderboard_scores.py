@@ -41,7 +41,7 @@ from collapipe_env.evaluation.leaderboard.season import (
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.scenario.names import TIERED
+from collapipe_env.scenario.names import LADDER, TIERED
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
@@ -113,7 +113,7 @@ def test_ranks_are_shared_within_intervals() -> None:
 
 def test_cells_are_the_tiers_in_three_sizes() -> None:
     names = [Cell(tier, size).name for tier in BOARD_TIERS for size in BOARD_SIZES]
-    assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild"}
+    assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild", *(f"{size}-stale" for size in LADDER)}
     assert Cell("wild", "small").environment == "CollaPipe-Small-Wild-v0"
     assert SEASON.rounds == 500
     assert SEASON.episodes == {"small": 20, "medium": 20, "large": 10}

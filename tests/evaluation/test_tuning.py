@@ -74,7 +74,7 @@ def test_only_scalars_that_mean_something_are_tuned() -> None:
     assert names({"migration": {}}) == ("migration_weight",)
     assert names({"heat": {}}) == ("heat_price", "heat_start")
     assert names({"heat": {}, "migration": {}}) == ("migration_weight", "heat_price", "heat_start")
-    assert names({"channel_knowledge": {}}) == ("channel_weight",)
+    assert names({"channel_knowledge": {}}) == ("channel_weight", "gain_caution")
     assert names({"channel_knowledge": {"modes": ["mean", "quantised"]}}) == ("channel_weight",)
     known = {"channel_knowledge": {"modes": ["mean"]}}
     for processes in ({}, {"migration": {"moments": "reset"}}, known):

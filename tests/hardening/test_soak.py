@@ -21,8 +21,8 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 
 SECONDS = float(os.environ.get("COLLAPIPE_SOAK_SECONDS", "600"))
-SCENARIOS = ("small", "small-migration", "small-channel", "small-thermal", "small-mobile", "small-churn",
-             "small-wild", "medium")  # fmt: skip
+SCENARIOS = ("small", "small-migration", "small-channel", "small-thermal", "small-mobile", "small-stale",
+             "small-churn", "small-wild", "medium")  # fmt: skip
 MAY_GROW = 8 * 1024**2
 """Bytes that the resident memory may grow by after the warm-up: pools of the allocator, and no leak of
 hundreds of bytes a step."""

@@ -32,8 +32,8 @@ REALISTIC = {"boards": (4, 4, 12), "phones": (4, 5, 12)}
 LANGUAGE = {"llm-boards": (4, 6, 24), "llm-phones": (4, 5, 12)}
 TIERED = {
     f"{size}-{tier}": LADDER[size] if (size, tier) != ("medium", "migration") else (4, 4, 12)
-    for tier in ("migration", "channel", "thermal", "mobile", "churn", "wild")
-    for size in ("small", "medium", "large", *(("xlarge",) if tier == "wild" else ()))
+    for tier in ("migration", "channel", "thermal", "mobile", "stale", "churn", "wild")
+    for size in ("small", "medium", "large", *(("xlarge",) if tier in ("stale", "wild") else ()))
 }
 TRACED = {f"{size}-trace-like": LADDER[size] for size in ("small", "medium", "large")}
 SIZES = LADDER | PUBLISHED | REALISTIC | LANGUAGE | TRACED | TIERED

@@ -21,10 +21,10 @@ SCHEDULERS = ("dssra", "dssra-plus", "dssra-truth", "pipeline", "random", "zoo:g
 WILD = [f"{size}-wild" for size in sizes_of("wild")]
 
 
-def test_wild_alone_comes_in_the_largest_size() -> None:
-    assert WHOLE_TIERS == REGISTERED == ("wild",)
-    assert sizes_of("wild") == LADDER
-    assert {sizes_of(tier) for tier in TIERS if tier != "wild"} == {TIER_SIZES}
+def test_stale_and_wild_come_in_the_largest_size() -> None:
+    assert WHOLE_TIERS == REGISTERED == ("stale", "wild")
+    assert sizes_of("wild") == sizes_of("stale") == LADDER
+    assert {sizes_of(tier) for tier in TIERS if tier not in WHOLE_TIERS} == {TIER_SIZES}
     assert is_tier("xlarge-wild")
     assert is_tier("small-churn-ner")
     assert not is_tier("xlarge-churn")

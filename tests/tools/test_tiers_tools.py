@@ -84,7 +84,7 @@ def test_every_tier_says_where_its_scalars_are_from() -> None:
         scenario = load_scenario(name)
         assert ("dssra_plus:\n  # collapipe tune " in text) == (not name.endswith("mobile")), name
         if not scenario.dssra_plus.is_neutral:
-            assert re.search(r"# collapipe tune (small|medium|large)-\w+", text), name
+            assert re.search(r"# collapipe tune (small|medium|large|xlarge)-\w+", text), name
 
 
 @pytest.mark.usefixtures("short")
