@@ -78,6 +78,26 @@ class GraphParameters:
     """Parts of the net to leave out, to measure what they contribute."""
 
 
+RECIPES: dict[str, tuple[int, GraphParameters]] = {
+    "wild": (
+        4000,
+        GraphParameters(
+            start_from="zoo:graph",
+            scenarios=("small-wild", "medium-wild", "large-wild"),
+            random_groups=6,
+            random_systems="wild",
+            most_clusters=48,
+            clusters=80,
+            samples=8,
+            learning_rate=1.5e-3,
+            entropy=0.01,
+            averaged_steps=300,
+        ),
+    )
+}
+"""Gradient steps and hyper-parameters of named trainings."""
+
+
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "samples"), 2, 4096, "a number from 2 to 4096"),
     (("clone_steps", "random_groups", "critic_steps"), 0, 10**9, "0 or more"),

@@ -129,9 +129,10 @@ class GraphNet(nn.Module):
         # Without a draw, so that the other weights stay what they were before these inputs existed.
         self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
         self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
-        # Last, for the same reason. It begins without effect.
-        self.share_in = nn.Linear(d + CHAIN_INPUTS, SHARE_UNITS)
-        self.share_head = nn.Linear(SHARE_UNITS, 1)
+        with torch.random.fork_rng(devices=[]):  # for the same reason
+            self.share_in = nn.Linear(d + CHAIN_INPUTS, SHARE_UNITS)
+            self.share_head = nn.Linear(SHARE_UNITS, 1)
+        # It begins without effect.
         nn.init.zeros_(self.share_head.weight)
         nn.init.zeros_(self.share_head.bias)
 
