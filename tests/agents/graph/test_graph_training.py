@@ -310,6 +310,15 @@ def test_a_training_starts_from_the_weights_of_another(tmp_path, monkeypatch, ve
     assert apart == {name for name in wanted.tensors if not name.startswith(LATER)}
 
 
+def test_the_share_head_learns_where_gains_are_hidden(tmp_path):
+    parameters = replace(FEW, scenarios=("small-wild",), random_groups=0)
+    first = trained(tmp_path, 3, parameters, every=3).files.latest
+    head = read_agent_file(first).tensors["share_head.weight"]
+    assert (head != 0.0).any()
+    trained(tmp_path, 5, parameters, every=5)  # and goes on
+    assert (read_agent_file(first).tensors["share_head.weight"] != head).any()
+
+
 def test_a_training_starts_from_a_net_of_the_zoo_without_parts_of_it(tmp_path, monkeypatch):
     sizes = {name: getattr(GraphParameters(), name) for name in ("width", "hidden")}
     training, _ = started_from(tmp_path, "zoo:graph", **sizes, without=("pooling",))
