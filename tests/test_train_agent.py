@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,15 @@ import pytest
 import train_agent
 from collapipe_env.agents.learned.callbacks import SystemCurves
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
+from collapipe_env.agents.learned.graph.graph_parameters import (
+    RECIPES,
+    check_graph_parameters,
+    require_scenarios,
+)
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
+from collapipe_env.cli.common import given_options, parse
 from collapipe_env.cli.early_end import INTERRUPTED
+from collapipe_env.cli.train_options import Options
 from collapipe_env.evaluation import runner
 
 TINY = [
@@ -359,6 +367,10 @@ def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
         ("--algo sac --sac.hidden-units 0", "--sac.hidden-units = (0,)"),
         ("--sac.gamma 0.8", "--sac.* options with --algo ppo: they are of another algorithm"),
         ("--algo graph --ppo.gamma 0.8", "--ppo.* options with --algo graph"),
+        (
+            "--recipe wild",
+            "--recipe wild with --algo ppo: it is a training of the graph net; give --algo graph",
+        ),
         ("--algo graph --envs 3", "--envs 3 with --algo graph: it learns from the model"),
     ],
 )
@@ -390,3 +402,14 @@ def test_help_names_every_group_and_default(capsys) -> None:
         f"default: {PPOParameters().epochs}",
     ):  # fmt: skip
         assert expected in text
+
+
+def test_a_recipe_sets_what_is_not_given() -> None:
+    given = ["--algo", "graph", "--recipe", "wild", "--graph.samples=12", "--graph.most_clusters", "9"]
+    options = parse(Options, "train", None, given).with_recipe(given_options(given))
+    assert options.steps == 4000
+    wanted = replace(RECIPES["wild"][1], samples=12, most_clusters=9)
+    assert options.graph == wanted
+    check_graph_parameters(RECIPES["wild"][1], "")
+    require_scenarios(RECIPES["wild"][1], "")
+    assert replace(options, training=replace(options.training, steps=7)).with_recipe(()).steps == 7

@@ -112,7 +112,7 @@ def price_plan(
     inputs = round_input(parameters, running, options, convergence_weight, exact_drift=exact)
     numbers: Any = as_record(parameters.numbers._replace(tradeoff_v=V))
     shares, worth = even.copy(), np.empty_like(even)
-    _best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
+    best_shares(inputs, numbers, plan.blocks, np.ascontiguousarray(plan.node_power), shares, worth)
     costs = round_costs(parameters, state, replace(plan, bandwidth=shares))
     objective = round_objective(costs, state, V, convergence_weight, exact_drift=exact)
     return PlanPrice(costs, shares, worth, objective)
@@ -155,7 +155,7 @@ def round_objective(
 
 
 @compiled
-def _best_shares(
+def best_shares(
     inputs: RoundInput,
     parameters: Parameters,
     segments: IntArray,

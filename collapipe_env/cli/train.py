@@ -49,6 +49,7 @@ Examples:
   {program}                     # PPO on medium, then a comparison
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
+  {program} --algo graph --recipe wild --scenario large-wild  # for the tier Wild
   {program} --task translation  # or ner, language-modelling: another task
   {program} --runs 5            # five seeds, one row
   {program} --evaluate-only --episodes 10
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
                 "note: --learner is the learner of the comparison; --train-learner is that of the training",
                 file=sys.stderr,
             )
-        Job(options, program, given).run()
+        Job(options.with_recipe(names), program, given).run()
 
     return run_command(Options, run, DESCRIPTION.format(program=program), typed, program, RENAMED)
 

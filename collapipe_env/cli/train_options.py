@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from collapipe_env.agents.learned.graph.graph_parameters import (
+    RECIPES,
     GraphParameters,
     check_graph_parameters,
     require_scenarios,
@@ -65,6 +67,8 @@ class TrainingOptions:
     dataset: Annotated[str | None, DATASET_OPTION] = None
     algo: Literal["ppo", "sac", "graph"] = "ppo"
     """Learning algorithm; graph trains one net for all sizes, with gradients of the simulated round."""
+    recipe: Literal["wild"] | None = None
+    """A named training of graph, with --steps and --graph.* of its own; those that are given prevail."""
     steps: Annotated[
         int | None,
         tyro.conf.arg(metavar="INT"),
@@ -145,6 +149,31 @@ class Options:
     """Hyper-parameters of SAC."""
     graph: GraphParameters = field(default_factory=GraphParameters)
     """Hyper-parameters of the graph net."""
+
+    def with_recipe(self, given: Iterable[str]) -> Options:
+        """The options with the recipe's values in place of those that are not given.
+
+        Args:
+            given: Names of the given options, with their hyphens.
+
+        Raises:
+            ScenarioError: The recipe is of another algorithm.
+        """
+        training, named = self.training, {name.replace("_", "-") for name in given}
+        if training.recipe is None:
+            return self
+        if training.algo != "graph":
+            raise ScenarioError(
+                f"--recipe {training.recipe} with --algo {training.algo}: it is a training of the graph net; "
+                "give --algo graph"
+            )
+        steps, recipe = RECIPES[training.recipe]
+        left = [f.name for f in fields(recipe) if f"--graph.{f.name.replace('_', '-')}" not in named]
+        return replace(
+            self,
+            training=replace(training, steps=steps if training.steps is None else training.steps),
+            graph=replace(self.graph, **{name: getattr(recipe, name) for name in left}),
+        )
 
     @property
     def trains(self) -> bool:

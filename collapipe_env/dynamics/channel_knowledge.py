@@ -86,6 +86,12 @@ class ChannelKnowledgeSpec:
         return self.margin_db if self.rates == "committed" else 0.0
 
 
+def hidden_gains(scenario: Scenario) -> ChannelKnowledgeSpec | None:
+    """How a scenario's gains are known; ``None`` where they are known exactly."""
+    spec: ChannelKnowledgeSpec | None = dict(scenario.dynamics.processes).get("channel_knowledge")
+    return None if spec is None or "perfect" in spec.modes else spec
+
+
 class ChannelKnowledge(Process):
     """Known gains of all links ([X]), which schedulers and observations receive instead of the true ones.
 

@@ -464,6 +464,14 @@ class MDPViews:
         return self._mdp.world.state
 
     @property
+    def path_gains(self) -> Array:
+        """True gains of all links before the next round, without small-scale fading (E, links).
+
+        Uplinks come first, then each cluster's pairs of nodes. Like :attr:`truth`, not for schedulers.
+        """
+        return self._mdp.world.system.path_gains
+
+    @property
     def last_round(self) -> RoundRecord | None:
         """Record of the round just played (E, ...); ``None`` before the first."""
         return self._mdp.world.last_round

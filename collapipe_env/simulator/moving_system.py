@@ -247,6 +247,11 @@ class MovingSystem:
             processes=self._shown(carried) if self._seen else _NOTHING,
         )
 
+    @property
+    def path_gains(self) -> Array:
+        """True gains of all links before the next round without small-scale fading (E, links)."""
+        return self._see(self._base, self._at_rest, self.carried)[2].link_gain
+
     def _shown(self, carried: AllCarried) -> AllCarried:
         """Arrays that may be known before the round, from the processes that show any."""
         return {

@@ -57,6 +57,10 @@ class NetWeights(NamedTuple):
     chain_head_w: Single
     chain_head_b: Single
     heat_w: Single
+    share_in_w: Single
+    share_in_b: Single
+    share_head_w: Single
+    share_head_b: Single
 
 
 @compiled_inner

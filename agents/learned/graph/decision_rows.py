@@ -41,6 +41,7 @@ from .plan_inputs import (
     node_columns,
     pipeline_time,
 )
+from .shares import depart
 from .staying import keep_what_pays, write_staying
 
 
@@ -54,6 +55,7 @@ class Fixed(NamedTuple):
         log_worth: Log of ``V / N``.
         heads: Heads of attention.
         exact_shares: 1 for exact shares of the uplink, 0 for the net's own.
+        departs: 1 where shares depart from the exact ones by the net's residual.
         times: Times of the system, for the net's own shares.
     """
 
@@ -63,6 +65,7 @@ class Fixed(NamedTuple):
     log_worth: float
     heads: int
     exact_shares: int
+    departs: int
     times: SystemTimes
 
 
@@ -215,6 +218,42 @@ def _compare_chains(total: FloatArray, longest: FloatArray, node: Single, chain:
 
 
 @compiled_inner
+def _second_inputs(
+    segments: IntArray, device: Single, hop: Single, mean_blocks: FloatArray
+) -> tuple[Single, Single]:
+    """Second inputs of a system's devices (N K, NODE_INPUTS) and of its clusters (N, CHAIN_INPUTS)."""
+    N, K = segments.shape
+    node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
+    ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
+    total, longest = np.empty(N), np.empty(N)
+    for n in range(N):
+        _write_second_inputs(
+            segments[n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
+        )
+    _compare_chains(total, longest, node, chain)
+    return node, chain
+
+
+@compiled_inner
+def _depart(
+    segments: IntArray,
+    tokens: Single,
+    device: Single,
+    hop: Single,
+    mean_blocks: FloatArray,
+    floor: float,
+    weights: NetWeights,
+    share: FloatArray,
+) -> None:
+    """Turn the exact shares of a system's final segments (N,) into the net's departures from them."""
+    _, chain = _second_inputs(segments, device, hop, mean_blocks)
+    nodes = 1 + segments.shape[1]
+    units = with_second_inputs(tokens, nodes, True, chain, weights.share_in_w, weights.share_in_b)
+    residual = linear(units, weights.share_head_w, weights.share_head_b)[:, 0].astype(np.float64)
+    depart(share, residual, floor)
+
+
+@compiled_inner
 def _complete(
     segments: IntArray,
     tokens: Single,
@@ -235,15 +274,8 @@ def _complete(
 ) -> None:
     """Write powers (N, K+1), own shares (N,) and micro-batches (N,) for the segments of a system."""
     N, K = segments.shape
-    node, chain = np.empty((N * K, NODE_INPUTS), np.float32), np.empty((N, CHAIN_INPUTS), np.float32)
-    ahead, behind = np.empty(K + 1, np.int64), np.empty(K + 1, np.int64)
-    total, longest = np.empty(N), np.empty(N)
+    node, chain = _second_inputs(segments, device, hop, mean_blocks)
     low, high = math.log(parameters.power_min_w), math.log(parameters.power_max_w)
-    for n in range(N):
-        _write_second_inputs(
-            segments[n], ahead, behind, n, device, hop, mean_blocks[n], node, chain, total, longest
-        )
-    _compare_chains(total, longest, node, chain)
     units = with_second_inputs(tokens, K + 1, True, chain, weights.chain_in_w, weights.chain_in_b)
     units = linear(units, weights.chain_head_w, weights.chain_head_b)
     second = with_second_inputs(tokens, K + 1, False, node, weights.node_in_w, weights.node_in_b)
@@ -288,7 +320,8 @@ def decide_rows(
     """Decide a round of every environment.
 
     Where a change of plan has a price and shares are exact, each cluster keeps the previous round's segments
-    if that costs less, with the powers and micro-batches that suit them.
+    if that costs less, with the powers and micro-batches that suit them. Where gains are hidden, the net's
+    shares may depart from those that are exact at the known gains.
 
     Args:
         scales: Numbers of the graph observer.
@@ -344,7 +377,10 @@ def decide_rows(
                 segments[e], power[e], micro_batches[e], share[e],
                 stay, own_power, own_micro_batches, row, parameters,
             )  # fmt: skip
-            continue
-        _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
-        for n in range(N):
-            share[e, n] = plan.share[n]
+        else:
+            _, plan = evaluate(segments[e], power[e], micro_batches[e], share[e], row, parameters)
+            for n in range(N):
+                share[e, n] = plan.share[n]
+        if fixed.departs:
+            floor = parameters.bandwidth_floor
+            _depart(segments[e], tokens, device, hop, mean_blocks, floor, weights, share[e])

@@ -24,7 +24,6 @@ from collapipe_env.zoo.shipped_agents import agent_path
 
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler, packed_weights
-from .heat_inputs import HEAT_INPUTS
 from .net import GraphNet, NetShape
 
 DECISIONS: Shapes = {
@@ -40,6 +39,8 @@ ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
 critic of heat."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
+LATER = (HEAT, "share_")
+"""Beginnings of the names of weights that files of earlier versions lack: they count as 0, without effect."""
 
 
 def net_shape(parameters: GraphParameters) -> NetShape:
@@ -94,7 +95,8 @@ def systems_of(parameters: GraphParameters) -> str:
     names = ", ".join(parameters.scenarios)
     if not parameters.random_groups:
         return names
-    drawn = f"random systems of up to {parameters.most_clusters} clusters"
+    like = " like the tier Wild" if parameters.random_systems == "wild" else ""
+    drawn = f"random systems{like} of up to {parameters.most_clusters} clusters"
     return f"{names}; {drawn}" if names else drawn
 
 
@@ -133,7 +135,9 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
         wanted = {
             name: tuple(value.shape) for name, value in GraphNet(net_shape(parameters)).state_dict().items()
         }
-    own = with_heat_weights(_playing(tensors), parameters.width)
+    own = _playing(tensors)
+    missing = (name for name in wanted if name.startswith(LATER) and name not in own)
+    own |= {name: np.zeros(wanted[name], np.float32) for name in missing}
     for name in dict.fromkeys((*wanted, *own)):
         held = f"{own[name].dtype} of shape {own[name].shape}" if name in own else "none"
         needed = f"float32 of shape {wanted[name]}" if name in wanted else "none"
@@ -146,7 +150,7 @@ def require_graph_net(agent: AgentFile, place: str) -> tuple[GraphParameters, di
 
 
 def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
-    """Weights of the net that a training starts from.
+    """Weights of the net that a training starts from, without those that its file lacks.
 
     Args:
         parameters: Hyper-parameters of the training, which name that net.
@@ -155,7 +159,8 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
         CheckpointError: If it cannot be read, is not a graph net, or has other sizes.
     """
     path = agent_path(parameters.start_from)
-    found, weights = require_graph_net(read_agent_file(path), str(path))
+    agent = read_agent_file(path)
+    found, weights = require_graph_net(agent, str(path))
     wanted, held = asdict(net_shape(parameters)), asdict(net_shape(found))
     for name, value in wanted.items():
         if held[name] != value:
@@ -163,35 +168,7 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
                 f"{path}, which training is to start from, is a net with {name} = {held[name]}, not {value}: "
                 f"give --graph.{name.replace('_', '-')} {held[name]}"
             )
-    return weights
-
-
-def with_heat_weights(tensors: Tensors, width: int) -> Tensors:
-    """Weights of a net, with weights of 0 for heat if the file of an earlier version lacks them.
-
-    Args:
-        tensors: Weights by name.
-        width: Numbers of a token.
-    """
-    return {**tensors} if HEAT in tensors else {**tensors, HEAT: np.zeros((width, HEAT_INPUTS), np.float32)}
-
-
-def with_heat_training(tensors: Tensors, width: int) -> Tensors:
-    """Tensors of a training, including those of the weights for heat as Adam has them at its first step.
-
-    They are added only to a file of an earlier version, whose net lacks weights for heat; see
-    :func:`with_heat_weights`.
-
-    Args:
-        tensors: Tensors by name.
-        width: Numbers of a token.
-    """
-    if HEAT in tensors:
-        return tensors
-    nothing = np.zeros((width, HEAT_INPUTS), np.float32)
-    moments = {f"{ADAM}{part}.{HEAT}": nothing for part in ("exp_avg", "exp_avg_sq")}
-    step: Tensors = {f"{ADAM}step.{HEAT}": np.zeros((), np.float32)}
-    return {**tensors, f"{LEARNING}{HEAT}": nothing, **moments, **step}
+    return {name: value for name, value in weights.items() if name in agent.tensors}
 
 
 def _playing(tensors: Tensors) -> Tensors:

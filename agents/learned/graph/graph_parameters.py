@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario import load_scenario
 
-from .random_systems import with_new_layouts
+from .random_systems import RandomSystems, with_new_layouts
 
 Part: TypeAlias = Literal["edges", "pooling", "plan"]
 """A part of the net: what attention knows of hops, what clusters tell each other, or the second inputs."""
@@ -37,12 +37,16 @@ class GraphParameters:
     """Largest number of clusters in the training systems."""
     random_groups: int = 8
     """Groups of random systems, in addition to two groups per scenario."""
+    random_systems: RandomSystems = "ladder"
+    """Random systems like the ladder, or like the tier Wild; versions are compared on such systems."""
     scenarios: tuple[str, ...] = ("small", "medium", "medium", "boards", "phones")
     """Training scenarios, with two groups each; name a scenario twice for twice as many groups."""
     longest_backlog: float = LONGEST_BACKLOG
     """Mean longest energy queue (in budgets) above which a group is replaced."""
     samples: int = 12
     """Samples of each cluster's block counts."""
+    fading_draws: int = 8
+    """Draws of the fading for which a plan is priced where gains are known late."""
     entropy: float = 0.02
     """Weight of the entropy of the block counts at the start; it falls quadratically."""
     final_entropy: float = 0.001
@@ -74,10 +78,31 @@ class GraphParameters:
     """Parts of the net to leave out, to measure what they contribute."""
 
 
+RECIPES: dict[str, tuple[int, GraphParameters]] = {
+    "wild": (
+        4000,
+        GraphParameters(
+            start_from="zoo:graph",
+            scenarios=("small-wild", "medium-wild", "large-wild"),
+            random_groups=6,
+            random_systems="wild",
+            most_clusters=48,
+            clusters=80,
+            samples=8,
+            learning_rate=1.5e-3,
+            entropy=0.01,
+            averaged_steps=300,
+        ),
+    )
+}
+"""Gradient steps and hyper-parameters of named trainings."""
+
+
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "samples"), 2, 4096, "a number from 2 to 4096"),
     (("clone_steps", "random_groups", "critic_steps"), 0, 10**9, "0 or more"),
     (("horizon_s",), 0.0, 1e9, "a number of seconds from 0 to 1,000,000,000"),
+    (("fading_draws",), 1, 4096, "a number from 1 to 4096"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),
     (("width", "hidden", "edge_hidden", "plan_hidden"), 1, 1024, "a number from 1 to 1024"),
@@ -108,6 +133,11 @@ def check_graph_parameters(parameters: GraphParameters, prefix: str) -> None:
     if not parameters.scenarios and not parameters.random_groups:
         raise ScenarioError(
             f"{prefix}scenarios is empty and {prefix}random-groups = 0: there is nothing to train on"
+        )
+    if parameters.random_systems not in get_args(RandomSystems):
+        raise ScenarioError(
+            f"{_named(prefix, 'random_systems')} = {shown(parameters.random_systems)}: "
+            + nearest_name(parameters.random_systems, get_args(RandomSystems))
         )
     odd = [part for part in parameters.without if part not in get_args(Part)]
     if odd:

@@ -13,6 +13,7 @@ from collapipe_env.agents.dssra.argument_checks import require_weights
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
+from collapipe_env.dynamics.channel_knowledge import hidden_gains
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -34,7 +35,8 @@ class GraphScheduler(StateScheduler):
         weights: The net's weights, from :func:`packed_weights`.
         heads: Heads of attention.
         exact_shares: Whether the uplink is shared out exactly for the net's segments and powers, as DSSRA
-            does; otherwise the net also decides the shares.
+            does; otherwise the net also decides the shares. Where gains are hidden, a net trained for that
+            departs from the shares that are exact at the known gains.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
 
     Raises:
@@ -68,6 +70,7 @@ class GraphScheduler(StateScheduler):
             log_worth=float(np.log(V / parameters.clusters)),
             heads=heads,
             exact_shares=int(exact_shares),
+            departs=int(hidden_gains(scenario) is not None and _has_share_head(weights)),
             times=system_times(self._observer),
         )
 
@@ -137,3 +140,8 @@ def packed_weights(state: Mapping[str, Any], layers: int) -> NetWeights:
         else:
             packed[field] = np.stack([get(f"layers.{i}.{name}", part) for i in range(layers)])
     return NetWeights(**packed)
+
+
+def _has_share_head(weights: NetWeights) -> bool:
+    """Whether the net departs from exact shares: a head of zeros changes nothing but roundings."""
+    return bool(weights.share_head_w.any() or weights.share_head_b.any())

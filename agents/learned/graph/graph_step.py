@@ -24,7 +24,9 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.envs.graph_observation import GraphArrays
-from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.build import SystemParameters
+from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.state import SystemState
 
 from .cluster_comparison import compare_counts
 from .counts import sample_counts
@@ -189,7 +191,6 @@ def learn_and_play(
     E, N, _ = plan.counts.shape
     # If a cluster sits out, the others play another round than the one that is priced.
     whole = group.whole
-    counted = max(int(whole.sum()), 1)
     power = np.ascontiguousarray(plan.power.detach().numpy())
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
     sample_cost, choice_cost = np.empty((E, N, samples)), np.empty((E, N, len(group.choices)))
@@ -210,7 +211,37 @@ def learn_and_play(
         played = foresight.explored(group, played, choice_cost)
         sample_cost, choice_cost = sample_cost + of_samples, choice_cost + of_choices
     objective, unit = _objective(plan, group, share, worth, whole)
+    losses = losses_of(plan, objective, unit, sample_cost, choice_cost, whole, entropy, weights)
+    group.play(played)
+    if foresight is not None:
+        foresight.played(group)
+    return losses
 
+
+def losses_of(
+    plan: Plan,
+    objective: torch.Tensor,
+    unit: FloatArray,
+    sample_cost: FloatArray,
+    choice_cost: FloatArray,
+    whole: BoolArray,
+    entropy: float,
+    weights: Weights,
+) -> Losses:
+    """Losses of a plan from the costs of its alternatives.
+
+    Args:
+        plan: The plan.
+        objective: Sum of the clusters' objectives, relative to ``unit``.
+        unit: Size of a cluster's objective in every environment (E,).
+        sample_cost: Costs of the samples (E, N, S).
+        choice_cost: Costs of the plan's blocks with each number of micro-batches (E, N, C).
+        whole: Environments that count (E,).
+        entropy: Weight of the entropy of the counts.
+        weights: Weights of the other parts.
+    """
+    N, samples = sample_cost.shape[1:]
+    counted = max(int(whole.sum()), 1)
     relative = (sample_cost - sample_cost.min(axis=-1, keepdims=True)) / unit[:, None, None]
     # Rare and very bad samples must not drown the others.
     relative = np.minimum(relative, 2.0) + entropy * plan.log_chance
@@ -227,10 +258,6 @@ def learn_and_play(
     total = (objective.float() + weights.counts * counts + weights.micro_batches * micro_batches) / (
         counted * N
     )
-
-    group.play(played)
-    if foresight is not None:
-        foresight.played(group)
     likeliest = plan.choice_logits.argmax(dim=-1, keepdim=True)
     return Losses(
         total=total,
@@ -247,22 +274,37 @@ def _objective(
 
     The sum is over the environments in which every cluster plays.
     """
-    p = group.parameters
-    state = group.truth.map(torch.from_numpy)
+    costs, drift, size = priced(group.parameters, group.truth, plan, torch.from_numpy(share))
+    parts = torch.from_numpy(worth) * costs.cluster_delay + drift
+    return (parts / size[:, None])[torch.from_numpy(whole)].sum(), size.numpy()
+
+
+def priced(
+    parameters: SystemParameters, truth: SystemState, plan: Plan, share: torch.Tensor
+) -> tuple[RoundCosts, torch.Tensor, torch.Tensor]:
+    """Costs of a plan with gradients, drifts of the clusters (R, N), and sizes of a cluster's objective (R,).
+
+    Args:
+        parameters: Scalars of the scenario.
+        truth: True states (R, ...), ``R`` a multiple of the plan's E: as many successive ones of each.
+        plan: The plan (E, ...).
+        share: Its shares of the uplink (E, N).
+    """
+    state = truth.map(torch.from_numpy)
+    rows = torch.arange(len(truth.present)) // (len(truth.present) // len(plan.counts))
     costs = round_costs(
-        p,
+        parameters,
         state,
         Allocation(
-            blocks=torch.from_numpy(plan.counts),
-            micro_batches=torch.from_numpy(plan.micro_batches.astype(np.int64)),
-            bandwidth=torch.from_numpy(share),
-            device_power=plan.power[..., 1:],
-            cu_power=plan.power[..., 0],
+            blocks=torch.from_numpy(plan.counts)[rows],
+            micro_batches=torch.from_numpy(plan.micro_batches.astype(np.int64))[rows],
+            bandwidth=share[rows],
+            device_power=plan.power[rows, :, 1:],
+            cu_power=plan.power[rows, :, 0],
         ),
     )
     after = torch.clamp(state.backlog + costs.energy_ratio - 1.0, min=0.0)
     drift = 0.5 * (after * after).sum(dim=-1)
-    priced = (state.backlog * costs.energy_ratio).sum(dim=(-2, -1))
-    size = (p.tradeoff_v * costs.delay + priced + drift.sum(dim=-1)).detach() / p.clusters
-    parts = torch.from_numpy(worth) * costs.cluster_delay + drift
-    return (parts / size[:, None])[torch.from_numpy(whole)].sum(), size.numpy()
+    energy = (state.backlog * costs.energy_ratio).sum(dim=(-2, -1))
+    size = (parameters.tradeoff_v * costs.delay + energy + drift.sum(dim=-1)).detach() / parameters.clusters
+    return costs, drift, size

@@ -22,6 +22,7 @@ from collapipe_env.agents.learned.validation import Score
 from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
+from .expected_step import learn_for_hidden_gains
 from .foresight import Foresight
 from .graph_cloning import clone_and_play
 from .graph_files import (
@@ -32,12 +33,11 @@ from .graph_files import (
     graph_record,
     net_shape,
     require_graph_net,
-    with_heat_training,
 )
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
-from .graph_validation import GraphValidator, validation_scenarios
+from .graph_validation import GraphValidator, graph_validator
 from .net import GraphNet
 from .training_groups import Curriculum, Group
 
@@ -77,7 +77,7 @@ class GraphTraining:
         torch.manual_seed(plan.seed)
         self._net = GraphNet(net_shape(p))
         if p.start_from and not files.latest.exists():
-            self._net.load_state_dict(first_weights(p))
+            self._net.load_state_dict(first_weights(p), strict=False)
         self._net.leave_out(p.without)
         self._adam = torch.optim.Adam(
             self._net.parameters(), lr=p.learning_rate, betas=(0.9, 0.98), fused=True
@@ -107,11 +107,11 @@ class GraphTraining:
             return
         # A resumed run must not replay the systems it began with.
         rng = np.random.default_rng([plan.seed, self.steps])
-        curriculum = Curriculum(p.scenarios, p.random_groups, p.most_clusters, p.clusters, p.longest_backlog)
+        curriculum = Curriculum(
+            p.scenarios, p.random_groups, p.most_clusters, p.clusters, p.longest_backlog, p.random_systems
+        )
         groups: list[Group | None] = [None] * len(curriculum)
-        # The gain from foresight shows only where heat matters.
-        compared = validation_scenarios() if self._foresight is None else (plan.scenario,)
-        validator = GraphValidator(plan.scenario, compared)
+        validator = graph_validator(plan.scenario, p)
         weights = Weights(p.counts_weight, p.micro_batches_weight)
         logger = curves_logger(self.files.tensorboard, plan.track, plan.told)
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
@@ -133,6 +133,10 @@ class GraphTraining:
                 entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
                 if self.steps < p.clone_steps:
                     losses = clone_and_play(self._net, current, rng)
+                elif current.hidden is not None and self._foresight is None:
+                    losses = learn_for_hidden_gains(
+                        self._net, current, p.samples, entropy, weights, rng, p.fading_draws
+                    )
                 elif self._foresight is None:
                     losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
                 else:
@@ -267,7 +271,7 @@ class GraphTraining:
                 "train again with --fresh"
             )
         self._average.load_state_dict(weights)
-        tensors = with_heat_training(agent.tensors, parameters.width)
+        tensors = agent.tensors
         for name, parameter in self._net.named_parameters():
             learning = tensors.get(f"{LEARNING}{name}")
             state = {part: tensors.get(f"{ADAM}{part}.{name}") for part in ("step", "exp_avg", "exp_avg_sq")}

@@ -14,7 +14,9 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 from .compiled_net import NetWeights
+from .graph_parameters import GraphParameters
 from .graph_scheduler import GraphScheduler
+from .random_systems import wild_system
 
 _BETWEEN = {
     "cluster.clusters": 8,
@@ -38,6 +40,28 @@ def validation_scenarios() -> tuple[Scenario, ...]:
     """
     medium = load_scenario("medium")
     return (load_scenario("small"), medium, medium.with_overrides(_BETWEEN))
+
+
+def wild_scenarios() -> tuple[Scenario, ...]:
+    """Scenarios of the tier Wild on which versions are compared: `large-wild`, and one of 48 clusters.
+
+    `large-wild` alone hardly tells nets apart that differ by a tenth on systems three times as large.
+    """
+    return (load_scenario("large-wild"), wild_system(np.random.default_rng(0), 48, least_clusters=48))
+
+
+def graph_validator(shown: Scenario, parameters: GraphParameters) -> GraphValidator:
+    """The validator of a training.
+
+    Args:
+        shown: Scenario whose delay, energy and backlog the scores give.
+        parameters: Hyper-parameters of the training.
+    """
+    if parameters.horizon_s > 0.0:
+        return GraphValidator(shown, (shown,))  # the gain from foresight shows only where heat matters
+    if parameters.random_systems == "wild":
+        return GraphValidator(shown, wild_scenarios(), episodes=4, rounds=60)
+    return GraphValidator(shown, validation_scenarios())
 
 
 class GraphValidator:

@@ -42,6 +42,8 @@ class NetShape:
 
 CHAIN_OUTPUTS = 3
 """Numbers of a cluster's head: power, micro-batches and their sharpness."""
+SHARE_UNITS = 24
+"""Units of the layer before the share head."""
 
 
 class NetAnswer(NamedTuple):
@@ -51,11 +53,14 @@ class NetAnswer(NamedTuple):
         power: Powers of CUs and devices, 0 for the least and 1 for the greatest in decibels (..., N, K+1).
         log2_micro_batches: Log2 of the wanted number of micro-batches (..., N).
         sharpness: Steepness of their logits (..., N).
+        share_residual: Log of the factor by which a share of the uplink departs from the best one at the
+            known gains, before shares are scaled to their sum (..., N); used only where gains are hidden.
     """
 
     power: torch.Tensor
     log2_micro_batches: torch.Tensor
     sharpness: torch.Tensor
+    share_residual: torch.Tensor
 
 
 class Layer(nn.Module):
@@ -124,6 +129,12 @@ class GraphNet(nn.Module):
         # Without a draw, so that the other weights stay what they were before these inputs existed.
         self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
         self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
+        with torch.random.fork_rng(devices=[]):  # for the same reason
+            self.share_in = nn.Linear(d + CHAIN_INPUTS, SHARE_UNITS)
+            self.share_head = nn.Linear(SHARE_UNITS, 1)
+        # It begins without effect.
+        nn.init.zeros_(self.share_head.weight)
+        nn.init.zeros_(self.share_head.bias)
 
     def leave_out(self, parts: Sequence[str]) -> None:
         """Set the weights of parts of the net to 0, for good: no gradient reaches them.
@@ -139,7 +150,7 @@ class GraphNet(nn.Module):
             for name, values in self.named_parameters():
                 silent += [(values, 0)] if ".shared." in name else []
         if "plan" in parts:
-            silent += [(self.node_in.weight, d), (self.chain_in.weight, d)]
+            silent += [(layer.weight, d) for layer in (self.node_in, self.chain_in, self.share_in)]
         for weights, first in silent:
             weights.data[..., first:] = 0.0
             known = torch.zeros_like(weights)
@@ -173,12 +184,13 @@ class GraphNet(nn.Module):
     def forward(self, tokens: torch.Tensor, plan: PlanInputs) -> NetAnswer:
         """Everything except the segments, from the tokens and from the chains under the segments."""
         devices = torch.relu(self.node_in(torch.cat((tokens[..., 1:, :], plan.node), dim=-1)))
-        chains = torch.relu(self.chain_in(torch.cat((tokens[..., 0, :], plan.chain), dim=-1)))
-        cu = self.chain_head(chains)
+        chain = torch.cat((tokens[..., 0, :], plan.chain), dim=-1)
+        cu = self.chain_head(torch.relu(self.chain_in(chain)))
         return NetAnswer(
             power=power_of(torch.cat((cu[..., :1], self.node_head(devices)[..., 0]), dim=-1)),
             log2_micro_batches=wanted_micro_batches(cu[..., 1]),
             sharpness=torch.nn.functional.softplus(cu[..., 2]) + 0.05,
+            share_residual=self.share_head(torch.relu(self.share_in(chain)))[..., 0],
         )
 
 

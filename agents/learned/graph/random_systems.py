@@ -1,41 +1,71 @@
 """Random systems to train on: sizes, layouts, workloads, budgets and prices drawn anew for every group.
 
 Most are like the shipped ladder: its workload, devices and prices, with other sizes, layouts, budgets and V.
-The others also have other workloads, radios, speeds and prices, and moments that move.
+The others also have other workloads, radios, speeds and prices, and moments that move. Where they are to be
+like the tier Wild, only sizes, densities and budgets are drawn.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 
+RandomSystems: TypeAlias = Literal["ladder", "wild"]
+"""What random systems are like: the shipped ladder, or the tier Wild."""
 WIDE_SHARE = 0.5
 """Share of systems that differ from the ladder in more than size, layout, budgets and V."""
 _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
 
 
-def random_system(rng: np.random.Generator, most_clusters: int) -> Scenario:
+def random_system(rng: np.random.Generator, most_clusters: int, like: RandomSystems = "ladder") -> Scenario:
     """A scenario whose layout is redrawn in every episode.
 
     Args:
         rng: Draws it.
         most_clusters: Largest number of clusters, >= 2.
+        like: What it is like.
 
     Raises:
         ScenarioError: If no valid one is found in many draws.
     """
     for _ in range(_TRIES):
         try:
+            if like == "wild":
+                return wild_system(rng, most_clusters)
             draw = _wide if rng.random() < WIDE_SHARE else _like_the_ladder
             return draw(rng, most_clusters)
         except ScenarioError:
             continue  # too little memory or room: the next draw has other sizes
     raise ScenarioError(f"no valid system in {_TRIES} draws with at most {most_clusters} clusters")
+
+
+def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: int = 3) -> Scenario:
+    """A scenario like those of the tier Wild, of any size.
+
+    Args:
+        rng: Draws it.
+        most_clusters: Largest number of clusters.
+        least_clusters: Smallest number of clusters, or the largest if that is smaller.
+
+    Raises:
+        ScenarioError: If its clusters have too little room.
+    """
+    N = round(_between(rng, min(least_clusters, most_clusters), most_clusters))
+    changes = _scaled(N) | {
+        "workload.blocks": int(rng.integers(8, 17)),
+        "cluster.devices": int(rng.integers(4, 17)),
+        "cluster.cu_distance_max_m": rng.uniform(300.0, 500.0),
+        "cluster.cluster_separation_min_m": rng.uniform(45.0, 100.0),
+        "budgets.cu_energy_j": rng.uniform(3.5, 6.5),
+        "budgets.device_energy_j": rng.uniform(65.0, 100.0),
+        "server.energy_budget_j": 20.0 * N,
+    }
+    return _named(load_scenario("large-wild"), changes)
 
 
 def with_new_layouts(scenario: Scenario) -> Scenario:
@@ -52,24 +82,30 @@ def _between(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
-    """Numbers of clusters, devices and blocks, and where they stand."""
-    # Many clusters are as frequent as few: their effects on each other are the harder part.
-    most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
-    N = max(2, round(most))
+def _scaled(N: int) -> dict[str, Any]:
+    """``N`` clusters, and what they share: as much for each as on the ladder."""
     return {
-        "workload.blocks": int(rng.integers(6, 17)),
         "cluster.clusters": N,
-        "cluster.devices": int(rng.integers(3, 17)),
-        "cluster.layout": "per_episode",
-        "cluster.layout_seed": int(rng.integers(2**31)),
-        "cluster.cu_distance_max_m": rng.uniform(150.0, 500.0),
-        "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
         "cluster.server_flops": 0.5e12 * N,
         "radio.uplink_bandwidth_hz": _PER_CLUSTER_HZ * N,
         "radio.downlink_bandwidth_hz": _PER_CLUSTER_HZ * N,
         "radio.bs_power_w": 5.0 * N,
         "budgets.bandwidth_floor": 0.08 / N,
+    }
+
+
+def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
+    """Numbers of clusters, devices and blocks, and where they stand."""
+    # Many clusters are as frequent as few: their effects on each other are the harder part.
+    most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
+    N = max(2, round(most))
+    return _scaled(N) | {
+        "workload.blocks": int(rng.integers(6, 17)),
+        "cluster.devices": int(rng.integers(3, 17)),
+        "cluster.layout": "per_episode",
+        "cluster.layout_seed": int(rng.integers(2**31)),
+        "cluster.cu_distance_max_m": rng.uniform(150.0, 500.0),
+        "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
         "budgets.tradeoff_v": _between(rng, 0.08, 3.0),
         "budgets.cu_energy_j": _between(rng, 0.8, 2.0),
     }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
+from collapipe_env.arrays import BoolArray, FloatArray
+from collapipe_env.dynamics.channel_knowledge import hidden_gains
+from collapipe_env.dynamics.system import split_links
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError
@@ -22,7 +24,7 @@ from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .graph_parameters import LONGEST_BACKLOG
-from .random_systems import random_system, with_new_layouts
+from .random_systems import RandomSystems, random_system, with_new_layouts
 
 
 class Group:
@@ -66,6 +68,8 @@ class Group:
         self.env.reset(seed=seed)
         self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
 
+        self.hidden = hidden_gains(scenario)
+
     @property
     def able(self) -> BoolArray:
         """Clusters whose devices can hold the encoder (E, N); the others sit the round out."""
@@ -87,6 +91,30 @@ class Group:
     def truth(self) -> SystemState:
         """True state of the systems (E, ...), with room where clusters sit out: plans are priced by it."""
         return with_room_everywhere(self.env.truth, self.able, self.parameters.costs.blocks)
+
+    def possible_truths(self, draws: int, rng: np.random.Generator) -> SystemState:
+        """True states (E D, ...), the D of an environment together, which differ in their fading alone.
+
+        Where the known gains say something of the round's fading, it is not drawn anew: D is then 1.
+
+        Args:
+            draws: Draws of the fading of every environment, >= 1.
+            rng: Draws it.
+        """
+        scenario, known = self.scenario, self.hidden
+        late = known is not None and (known.delay > 0 or "mean" in known.modes)
+        if (
+            not late
+            or scenario.radio.fading_correlation > 0.0
+            or "traces" in dict(scenario.dynamics.processes)
+        ):
+            return self.truth
+        gains: FloatArray = np.repeat(np.asarray(self.env.path_gains), draws, axis=0)
+        m = scenario.radio.diversity
+        gains = gains * rng.gamma(m, 1.0 / m, gains.shape)
+        uplink, d2d = split_links(gains, None, (scenario.clusters, scenario.max_devices))
+        rows = np.repeat(np.arange(self.env.num_envs), draws)
+        return replace(self.truth[rows], uplink_gain=uplink, d2d_gain=d2d)
 
     def play(self, plan: Allocation) -> None:
         """Play a plan (E, ...), which clusters without room sit out."""
@@ -112,6 +140,7 @@ class Curriculum:
         most_clusters: Largest number of clusters of random systems.
         clusters: Clusters of a group, over all its environments.
         longest_backlog: Mean longest queue [budgets] above which a group is replaced.
+        random_systems: What random systems are like.
         longest_life: Most rounds of a group with a fixed layout; other groups end sooner.
     """
 
@@ -120,6 +149,7 @@ class Curriculum:
     most_clusters: int
     clusters: int = 128
     longest_backlog: float = LONGEST_BACKLOG
+    random_systems: RandomSystems = "ladder"
     longest_life: int = 400
 
     def __len__(self) -> int:
@@ -140,7 +170,7 @@ class Curriculum:
             life = int(rng.integers(60, self.longest_life if place < fixed else 160))
             try:
                 if place >= 2 * fixed:
-                    scenario = random_system(rng, self.most_clusters)
+                    scenario = random_system(rng, self.most_clusters, self.random_systems)
                 else:
                     scenario = load_scenario(self.scenarios[place % fixed])
                     if place >= fixed:

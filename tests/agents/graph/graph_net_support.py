@@ -13,7 +13,7 @@ from collapipe_env.agents.learned.graph.cluster_needs import (
     write_own_shares,
 )
 from collapipe_env.agents.learned.graph.counts import sample_counts
-from collapipe_env.agents.learned.graph.graph_files import HEAT
+from collapipe_env.agents.learned.graph.graph_files import LATER
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
@@ -62,18 +62,19 @@ def random_plan(codec, state, rng):
     return codec.decode(rng.uniform(-1.0, 1.0, (len(state.present), codec.action_size)), state.memory_cap)
 
 
-def random_net(seed, spread=0.3):
+def random_net(seed, spread=0.3, shares=1.0):
     """A net whose heads are random, too, so that its decisions vary from node to node; blind to heat."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = GraphNet()
         with torch.no_grad():
             for name, parameter in net.named_parameters():
-                if name != HEAT:
+                if not name.startswith(LATER):
                     parameter.add_(0.05 * torch.randn_like(parameter))
             for head in (net.count_head, net.node_head, net.chain_head):
                 head.weight.copy_(spread * torch.randn_like(head.weight))
                 head.bias.copy_(0.3 * torch.randn_like(head.bias))
+            net.share_head.weight.copy_(shares * torch.randn_like(net.share_head.weight))
     return net
 
 
@@ -99,6 +100,7 @@ class Whole(NamedTuple):
     power: torch.Tensor
     log2_micro_batches: torch.Tensor
     sharpness: torch.Tensor
+    share_residual: torch.Tensor
 
 
 def likeliest_counts(logits, cap, blocks):

@@ -213,6 +213,8 @@ def test_hyper_parameters_go_through_plain_data():
             {"scenarios": (), "random_groups": 0},
             "--graph.scenarios is empty and --graph.random-groups = 0: there is nothing to train on",
         ),
+        ({"random_systems": "wide"}, "--graph.random-systems = 'wide': did you mean 'wild'?"),
+        ({"fading_draws": 0}, "--graph.fading-draws = 0: a number from 1 to 4096 is needed"),
         ({"longest_backlog": 0.5}, "--graph.longest-backlog = 0.5: a number from 1 to 1,000,000"),
         ({"without": ("plan", "pools")}, "--graph.without = 'pools' is not part of the net; did you mean"),
         (

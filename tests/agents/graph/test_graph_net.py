@@ -9,7 +9,7 @@ from collapipe_env.agents.learned.graph.graph_files import HEAT
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape, count_logits
 from collapipe_env.agents.learned.graph.net_inputs import NetInputs
 
-CLUSTER_FIELDS = ("logits", "power", "log2_micro_batches", "sharpness")
+CLUSTER_FIELDS = ("logits", "power", "log2_micro_batches", "sharpness", "share_residual")
 
 
 def inputs_for(name, rows=2, seed=0):
@@ -223,7 +223,7 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
         if name == HEAT:  # no device of these warms up
             assert (value == 0.0).all()
             continue
-        if "plan" in parts and name in ("node_in.weight", "chain_in.weight"):
+        if "plan" in parts and name in ("node_in.weight", "chain_in.weight", "share_in.weight"):
             assert (value[:, d:] == 0.0).all()
             assert (value[:, :d] != before[name][:, :d]).any()
             continue

@@ -12,7 +12,7 @@ import torch
 
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.graph import graph_training
-from collapipe_env.agents.learned.graph.graph_files import ADAM, CRITIC, GRAPH_AGENTS, HEAT, net_shape
+from collapipe_env.agents.learned.graph.graph_files import ADAM, CRITIC, GRAPH_AGENTS, HEAT, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
@@ -33,7 +33,7 @@ def short_validations(monkeypatch):
     """Validations of a few rounds of `small` instead of the four scenarios' 800 each."""
     monkeypatch.setattr(
         graph_training,
-        "GraphValidator",
+        "graph_validator",
         lambda *_: GraphValidator(support.SMALL, (support.SMALL,), episodes=4, rounds=25),
     )
 
@@ -305,9 +305,18 @@ def test_a_training_starts_from_the_weights_of_another(tmp_path, monkeypatch, ve
     done = trained(tmp_path / "second", 4, parameters, every=4, seed=3)
     assert done.steps == 4
     learned = GRAPH_AGENTS.playing_part(training.files.latest).tensors
-    # All weights but those for heat, of which these systems have none.
+    # All weights but those for heat and for hidden gains, of which these systems have none.
     apart = {name for name, value in wanted.tensors.items() if (learned[name] != value).any()}
-    assert apart == wanted.tensors.keys() - {HEAT}
+    assert apart == {name for name in wanted.tensors if not name.startswith(LATER)}
+
+
+def test_the_share_head_learns_where_gains_are_hidden(tmp_path):
+    parameters = replace(FEW, scenarios=("small-wild",), random_groups=0)
+    first = trained(tmp_path, 3, parameters, every=3).files.latest
+    head = read_agent_file(first).tensors["share_head.weight"]
+    assert (head != 0.0).any()
+    trained(tmp_path, 5, parameters, every=5)  # and goes on
+    assert (read_agent_file(first).tensors["share_head.weight"] != head).any()
 
 
 def test_a_training_starts_from_a_net_of_the_zoo_without_parts_of_it(tmp_path, monkeypatch):

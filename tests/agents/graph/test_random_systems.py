@@ -12,6 +12,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
     GraphParameters,
     require_scenarios,
 )
+from collapipe_env.agents.learned.graph.graph_validation import wild_scenarios
 from collapipe_env.agents.learned.graph.random_systems import random_system
 from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
 from collapipe_env.errors import ScenarioError
@@ -57,6 +58,23 @@ def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
         group.env.step_allocation(even_split(group.parameters, group.env.state))
         assert np.isfinite(group.env.last_round.costs.delay).all()
     assert odd
+
+
+def test_systems_like_the_tier_wild_differ_from_it_in_size_density_and_budgets():
+    drawn = [random_system(np.random.default_rng([3, seed]), 20, "wild") for seed in range(15)]
+    wild = load_scenario("large-wild")
+    for scenario in drawn:
+        assert 3 <= scenario.clusters <= 20
+        assert all(4 <= devices <= 16 for devices in scenario.cluster.devices_per_cluster)
+        assert 8 <= scenario.workload.blocks <= 16
+        assert scenario.dynamics == wild.dynamics
+        assert scenario.budgets.tradeoff_v == wild.budgets.tradeoff_v
+        for name in ("uplink_bandwidth_hz", "bs_power_w"):
+            each = getattr(scenario.radio, name) / scenario.clusters
+            assert each == pytest.approx(getattr(wild.radio, name) / wild.clusters)
+        load_scenario(scenario.to_dict())
+    assert len({scenario.clusters for scenario in drawn}) > 5
+    assert [s.clusters for s in wild_scenarios()] == [16, 48]
 
 
 def test_the_seed_decides_the_system():
