@@ -47,7 +47,10 @@ def departed(share: FloatArray, residual: torch.Tensor, floor: float) -> torch.T
         floor: Least share.
     """
     above = torch.from_numpy(np.log(np.maximum(share - floor, LEAST_ABOVE)))
-    return floor + (1.0 - share.shape[-1] * floor) * torch.softmax(above + residual.double(), dim=-1)
+    found: torch.Tensor = floor + (1.0 - share.shape[-1] * floor) * torch.softmax(
+        above + residual.double(), dim=-1
+    )
+    return found
 
 
 @compiled

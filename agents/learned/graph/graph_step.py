@@ -24,7 +24,7 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.envs.graph_observation import GraphArrays
-from collapipe_env.simulator.build import SystemParameters
+from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.state import SystemState
 
