@@ -49,7 +49,7 @@ Examples:
   {program}                     # PPO on medium, then a comparison
   {program} --scenario small --algo sac
   {program} --algo graph        # one net for systems of every size
-  {program} --algo graph --recipe wild --scenario large-wild  # for the tier Wild
+  {program} --algo graph --recipe wild --scenario large-wild
   {program} --task translation  # or ner, language-modelling: another task
   {program} --runs 5            # five seeds, one row
   {program} --evaluate-only --episodes 10

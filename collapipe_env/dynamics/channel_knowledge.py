@@ -87,7 +87,7 @@ class ChannelKnowledgeSpec:
 
 
 def hidden_gains(scenario: Scenario) -> ChannelKnowledgeSpec | None:
-    """How a scenario's gains are known; ``None`` where they are known exactly."""
+    """Rules by which a scenario's gains are known; ``None`` where they are known exactly."""
     spec: ChannelKnowledgeSpec | None = dict(scenario.dynamics.processes).get("channel_knowledge")
     return None if spec is None or "perfect" in spec.modes else spec
 

@@ -15,7 +15,7 @@ from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 
 RandomSystems: TypeAlias = Literal["ladder", "wild"]
-"""What random systems are like: the shipped ladder, or the tier Wild."""
+"""Model of random systems: the shipped ladder, or the tier Wild."""
 WIDE_SHARE = 0.5
 """Share of systems that differ from the ladder in more than size, layout, budgets and V."""
 _TRIES = 50
