@@ -43,7 +43,7 @@ from collapipe_env.evaluation.plotting import (
 )
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.run_directory import folder_name
-from collapipe_env.evaluation.statistics import Summary
+from collapipe_env.evaluation.statistics import Summary, measure_name
 from collapipe_env.evaluation.typical_rounds import gantt_figure
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _delay_panel(axes: Axes, comparison: ScenarioComparison, looks: Looks) -> No
     axes.set_xlim(0.0, 1.85 * limit)
     axes.set_xticks([tick for tick in axes.get_xticks() if 0.0 <= tick <= 1.05 * limit])
     axes.set_xlabel(
-        f"{_measure(lines)}; whisker: 95 % bootstrap interval{_tick_note(lines)}\n"
+        f"{measure_name(lines)} (s); whisker: 95 % bootstrap interval{_tick_note(lines)}\n"
         f"energy: worst node's mean against its budget; red: over its energy budget",
         fontsize=8.5,
     )
@@ -157,12 +157,6 @@ def _delay_bar(axes: Axes, y: int, summary: Summary, limit: float, colour: str) 
         fontsize=8.5,
         color=WARNING if summary.gate.failed else INK,
     )
-
-
-def _measure(summaries: Sequence[Summary]) -> str:
-    """Name and unit of the compared quantity."""
-    by_progress = any(summary.by_progress for summary in summaries)
-    return "priced time per unit of progress (s)" if by_progress else "priced delay (s)"
 
 
 def _tick_note(summaries: Sequence[Summary]) -> str:

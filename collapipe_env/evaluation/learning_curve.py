@@ -18,7 +18,7 @@ from collapipe_env.evaluation.plotting import (
     short_name,
     whole_numbers,
 )
-from collapipe_env.evaluation.statistics import Summary
+from collapipe_env.evaluation.statistics import Summary, measure_name
 from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def learning_curve(
             marker=look.marker, markevery=[1], markersize=5, label=short_name(summary.label),
         )  # fmt: skip
     delay_axes.set_ylim(0.0, top)
-    by_progress = any(summary.by_progress for summary in summaries)
-    measure = "priced time per unit of progress" if by_progress else "priced delay"
+    measure = measure_name(summaries)
     delay_axes.set_ylabel(f"{measure} (s)")
     delay_axes.set_title(f"{title}: validation during training", loc="left", fontsize=10.5)
     energy_axes.plot(steps, 100.0 * (ratio - 1.0), linewidth=1.5, **own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.runner import EvaluationPlan
+from collapipe_env.evaluation.statistics import measure_name
 from collapipe_env.evaluation.table import Cell, Page, cell, markdown_text, summary_page
 from collapipe_env.evaluation.text_samples import samples_report
 from collapipe_env.files import write_json, write_text
@@ -211,8 +211,8 @@ def explanation(comparisons: Sequence[ScenarioComparison]) -> str:
     several = any(summary.runs > 1 for c in comparisons for summary in c.summaries)
     runs = " and training runs" if several else ""
     reference = _reference_title(comparisons)
-    by_progress = any(not math.isnan(s.seconds_per_progress.mean) for c in comparisons for s in c.summaries)
-    compared = "priced time per unit of progress" if by_progress else "priced delay"
+    by_progress = any(summary.by_progress for c in comparisons for summary in c.summaries)
+    compared = measure_name(summary for c in comparisons for summary in c.summaries)
     return (
         f"Means over episodes{runs}, with 95 % bootstrap intervals. Priced delay: mean delay of a round with "
         "the price of the energy queues' growth, (V sum T + L(end) - L(start)) / (V rounds); it is the "

@@ -8,7 +8,7 @@ learned scheduler may be several training runs, each of which plays all episodes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -126,6 +126,16 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+
+def measure_name(summaries: Iterable[Summary]) -> str:
+    """Name of :attr:`Summary.measure` in sentences and on axes; its unit is the second.
+
+    Args:
+        summaries: Summaries of schedulers.
+    """
+    by_progress = any(summary.by_progress for summary in summaries)
+    return "priced time per unit of progress" if by_progress else "priced delay"
 
 
 def by_run(results: Sequence[EpisodeResult], value: Callable[[EpisodeResult], float]) -> Floats:
