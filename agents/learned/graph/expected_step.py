@@ -26,7 +26,6 @@ from collapipe_env.agents.dssra.cluster_costs import (
 from collapipe_env.agents.dssra.link_noise import noise_of, set_moving_noise
 from collapipe_env.agents.dssra.pricing import best_shares
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, round_input
-from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.parameters import Parameters
@@ -137,15 +136,7 @@ def learn_for_hidden_gains(
         entropy,
         weights,
     )
-    group.play(
-        Allocation(
-            blocks=plan.counts,
-            micro_batches=plan.micro_batches.astype(np.int64),
-            bandwidth=share,
-            device_power=power[..., 1:],
-            cu_power=power[..., 0],
-        )
-    )
+    group.play(plan.played(power, share))
     return losses
 
 

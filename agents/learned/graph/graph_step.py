@@ -91,6 +91,16 @@ class Plan(NamedTuple):
     choice_logits: torch.Tensor
     micro_batches: FloatArray
 
+    def played(self, power: FloatArray, share: FloatArray) -> Allocation:
+        """The most likely plan with its powers as an array (E, N, K+1) [W], and shares of the band (E, N)."""
+        return Allocation(
+            blocks=self.counts,
+            micro_batches=self.micro_batches.astype(np.int64),
+            bandwidth=share,
+            device_power=power[..., 1:],
+            cu_power=power[..., 0],
+        )
+
 
 def planned(
     net: GraphNet, group: Group, samples: int, rng: np.random.Generator, given: IntArray | None = None
@@ -199,13 +209,7 @@ def learn_and_play(
         inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
         share, worth, sample_cost, choice_cost,
     )  # fmt: skip
-    played = Allocation(
-        blocks=plan.counts,
-        micro_batches=plan.micro_batches.astype(np.int64),
-        bandwidth=share,
-        device_power=power[..., 1:],
-        cu_power=power[..., 0],
-    )
+    played = plan.played(power, share)
     if foresight is not None:
         of_samples, of_choices = foresight.charges(group, played, worth, plan.samples, group.choices)
         played = foresight.explored(group, played, choice_cost)
