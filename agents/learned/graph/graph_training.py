@@ -40,6 +40,7 @@ from .graph_step import Losses, Weights, learn_and_play
 from .graph_validation import GraphValidator, graph_validator
 from .net import GraphNet
 from .training_groups import Curriculum, Group
+from .training_range import training_range
 
 CURVE_EVERY = 50
 """Gradient steps between two entries of the curves."""
@@ -244,7 +245,12 @@ class GraphTraining:
             "seconds": self.seconds,
         }
         record = graph_record(
-            self.plan.parameters, self.steps, training, [s.to_dict() for s in self.history], __version__
+            self.plan.parameters,
+            self.steps,
+            training,
+            [score.to_dict() for score in self.history],
+            __version__,
+            training_range(self.plan.parameters),
         )
         tensors: Tensors = {n: v.numpy() for n, v in self._average.state_dict().items()}
         if for_training:
