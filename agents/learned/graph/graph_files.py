@@ -40,7 +40,7 @@ ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
 critic of heat."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
-LATER = (HEAT, "share_")
+LATER = (HEAT, "risk.", "share_")
 """Beginnings of the names of weights that files of earlier versions lack: they count as 0, without effect."""
 
 

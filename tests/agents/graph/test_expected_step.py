@@ -1,4 +1,4 @@
-"""Training for hidden gains: plans depend on what is known alone, and pay the cost over what may be true."""
+"""Training for surprises: plans depend on what is known alone, and pay the cost over what may be true."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.expected_step import (
     departed,
     expected_costs,
-    learn_for_hidden_gains,
+    learn_for_the_expected_round,
 )
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights
@@ -53,6 +53,7 @@ def group_of(scenario, known, truths):
         known=known,
         whole=np.ones(len(known.present), np.bool_),
         possible_truths=lambda *_: truths,
+        possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
         play=played.append,
         parameters=p,
         observer=GraphObserver(p),
@@ -67,7 +68,7 @@ NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
 
 def learn(net, group, samples=2, weights=NOTHING):
-    return learn_for_hidden_gains(net, group, samples, 0.0, weights, np.random.default_rng(0), 3)
+    return learn_for_the_expected_round(net, group, samples, 0.0, weights, np.random.default_rng(0), 3)
 
 
 def value_of(scenario, truths, plan, draws):
@@ -94,15 +95,20 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     segments = np.stack((plan.blocks, other.blocks, plan.blocks), axis=2)
     M = plan.micro_batches
     option = np.stack((M, M, np.full_like(M, p.micro_batch_choices[0])), axis=2).astype(float)
-    inputs = round_input(p, truths, np.ones(truths.uplink_gain.shape), exact_drift=True)
-    cost = np.empty(option.shape)
+    known, inputs = (
+        round_input(p, of, np.ones(of.uplink_gain.shape), exact_drift=True) for of in (state, truths)
+    )
+    cost, rng = np.empty(option.shape), np.random.default_rng(8)
     record: Any = as_record(p.numbers)
     power = np.ascontiguousarray(plan.node_power)
-    expected_costs(inputs, record, power, share, segments, option, cost)
+    part = rng.dirichlet(np.ones(p.clusters), 3)
+    longer = np.where(rng.random(truths.present.shape) < 0.3, rng.random(truths.present.shape), 0.0)
+    expected_costs(known, inputs, record, power, share, part, segments, option, longer, cost)
 
     rows = np.repeat(np.arange(3), draws)
     many = type(plan)(**{k: v[rows] for k, v in vars(plan).items() if v is not None})
-    held = round_costs(p, truths, many)
+    held, seen = round_costs(p, truths, many), round_costs(p, state[rows], many)
+    own = held.cluster_delay * (1.0 + np.where(many.blocks > 0, longer, 0.0).max(axis=-1))
     least = 0.5 * (np.maximum(truths.live_backlog - 1.0, 0.0) ** 2).sum(axis=-1)
     for c in range(3):
         # The simulator's moments of other blocks have other interference, which the comparison holds.
@@ -111,11 +117,16 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
             many, blocks=segments[rows, :, c], micro_batches=option[rows, :, c].astype(np.int64)
         )
         costs = round_costs(p, truths, changed, interference_w=held.interference)
+        at_known = round_costs(p, state[rows], changed, interference_w=seen.interference).cluster_delay
+        later = at_known - seen.cluster_delay
+        failing = 1.0 + np.where(changed.blocks > 0, longer, 0.0).max(axis=-1)
+        ends = (costs.cluster_delay - later) * failing
         after = np.maximum(truths.live_backlog + costs.energy_ratio - 1.0, 0.0)
         drift = 0.5 * (after**2).sum(axis=-1) - least
         for n in range(p.clusters):
-            others = np.delete(held.cluster_delay, n, axis=1).max(axis=1)
-            value = p.tradeoff_v * np.maximum(costs.cluster_delay[:, n], others) + drift[:, n]
+            others = np.delete(own, n, axis=1).max(axis=1)
+            latest = np.maximum(ends[:, n], others) + part[rows, n] * later[:, n]
+            value = p.tradeoff_v * latest + drift[:, n]
             np.testing.assert_allclose(
                 cost[:, n, c], value.reshape(3, draws).mean(axis=1), rtol=2e-3 if moved else 1e-12
             )
