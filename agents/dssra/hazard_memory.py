@@ -30,7 +30,7 @@ def failure_risk(scenario: Scenario) -> FailureRisk | None:
 
 
 class FailureRisk:
-    """Adds each device's probability of failing in the round to the states of an episode.
+    """Adds each device's probability of failing in a usual round to the states of an episode.
 
     Args:
         spec: Laws and classes of the process ``presence``.

@@ -12,10 +12,12 @@ with them.
    ``V mean_s max_m T_m`` plus the cluster's mean drift. Since delays differ from draw to draw, a cluster that
    is seldom the slowest pays little for its delay.
 
-The best shares answer a change of plan: at the known gains they make the clusters end together. To first
-order, what would make one cluster ``d`` later at given shares makes every cluster ``w d`` later, where ``w``
-is its part of the worth of all clusters' delays. Without that answer each cluster would pay ``N`` times what
-a change costs. With exact gains and no failures these prices are those of ``graph_step`` (envelope theorem).
+The best shares answer a change of plan: at the known gains they make the clusters end together. A change
+that would make one cluster ``d`` later at given shares therefore makes every cluster a little later, by
+:func:`answer`. Without that answer each cluster would pay up to ``N`` times what a change costs. To first
+order all clusters are ``w d`` later, where ``w`` is the cluster's part of the worth of all delays. Powers
+follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too: all
+clusters end together there, and what is too dear for one alone may pay off for all at once.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ from .net import GraphNet
 from .shares import LEAST_ABOVE
 from .training_groups import Group
 
+_MORE, _LEAST_S, _HALVINGS = 1.05, 1e-9, 40
+FAILURE_DRAWS = 32
+"""Draws of failures of every environment, where devices fail."""
+
 
 def departed(share: FloatArray, residual: torch.Tensor, floor: float) -> torch.Tensor:
     """The net's departures from shares (E, N), as :func:`~.shares.depart` has them, with gradients.
@@ -60,6 +66,38 @@ def departed(share: FloatArray, residual: torch.Tensor, floor: float) -> torch.T
 
 
 @compiled_inner
+def answer(n: int, later: float, own: float, share: FloatArray, uplink: FloatArray) -> float:
+    """Seconds by which all clusters end later if one would be later at its share, and shares are made anew.
+
+    With delays ``a_m + u_m / b_m``, the shares ``b_m`` have the same sum if each cluster ends ``x`` later.
+
+    Args:
+        n: The cluster.
+        later: ``d``, by how much it would be later [s].
+        own: ``u_n / b_n`` of its new plan [s], > 0.
+        share: Shares ``b_m`` (N,).
+        uplink: ``u_m / b_m`` of the plans so far (N, C) [s], > 0, in the first column.
+    """
+    whole, low = 0.0, later - own
+    for m in range(len(share)):
+        whole += share[m]
+        if m != n:
+            low = max(low, -uplink[m, 0])
+    high = max(later, 0.0)
+    for _ in range(_HALVINGS):
+        x = 0.5 * (low + high)
+        taken = share[n] * own / max(own + x - later, _LEAST_S)
+        for m in range(len(share)):
+            if m != n:
+                taken += share[m] * uplink[m, 0] / max(uplink[m, 0] + x, _LEAST_S)
+        if taken > whole:
+            low = x
+        else:
+            high = x
+    return high
+
+
+@compiled_inner
 def _write_costs(
     row: RoundInput,
     parameters: Parameters,
@@ -70,8 +108,9 @@ def _write_costs(
     summary: FloatArray,
     delay: FloatArray,
     drift: FloatArray,
+    uplink: FloatArray,
 ) -> None:
-    """Write delays and drifts (N, C) of plans of single clusters of one environment."""
+    """Write delays, drifts and times that go with the inverse share (N, C) of plans of single clusters."""
     N, C, K = segments.shape
     noise = noise_of(segments[:, 0], power, row, parameters)
     set_moving_noise(segments[:, 0], power, row, parameters)
@@ -79,6 +118,8 @@ def _write_costs(
         for c in range(C):
             summarise_cluster(n, segments[n, c], power[n], option[n, c], noise[n], row, parameters, summary)
             delay[n, c] = delay_and_cost(share[n], summary, parameters)[0]
+            faster = delay_and_cost(share[n] * _MORE, summary, parameters)[0]
+            uplink[n, c] = max((delay[n, c] - faster) / (1.0 - 1.0 / _MORE), _LEAST_S)
             drift[n, c] = 0.0
             for i in range(K + 1):
                 ratio = node_joules(i, share[n], summary, parameters) / row.budget[n, i]
@@ -96,6 +137,7 @@ def expected_costs(
     segments: IntArray,
     option: FloatArray,
     longer: FloatArray,
+    exact: bool,
     cost: FloatArray,
 ) -> None:
     """Expected costs of other plans of single clusters: ``V mean_s max_m T_m + mean drift``.
@@ -106,44 +148,53 @@ def expected_costs(
         parameters: The scenario.
         power: Powers (E, N, K+1) [W].
         share: Shares of the uplink (E, N).
-        part: Each cluster's part of the worth of all delays (E, N).
+        part: Each cluster's part of the worth of all delays (E, N); shares do not answer one without worth.
         segments: Blocks (E, N, C, K); those at 0 are the plan's, which the other clusters play.
         option: Micro-batches (E, N, C).
-        longer: Delays that failures add to rounds, over these (E D, N, K); D is G, or G is 1.
+        longer: Delays that failures add to rounds, over these (E G F, N, K): F draws for each of the gains.
+        exact: Whether gains are known: changes are then priced by ``part``.
         cost: Receives the costs (E, N, C).
     """
     E, N, C, K = segments.shape
-    gains, draws = len(inputs.gain) // E, len(longer) // E
+    gains, failures = len(inputs.gain) // E, len(longer) // len(inputs.gain)
     summary, delay, drift = np.empty(SUMMARY + K + 1), np.empty((N, C)), np.empty((N, C))
-    change, ends = np.empty((N, C)), np.empty((N, C))
+    change, all_later, ends = np.empty((N, C)), np.empty((N, C)), np.empty((N, C))
+    uplink, unused = np.empty((N, C)), np.empty((N, C))
     cost[:] = 0.0
     for e in range(E):
         row = environment_row(known, e)
-        _write_costs(row, parameters, power[e], share[e], segments[e], option[e], summary, change, drift)
+        _write_costs(
+            row, parameters, power[e], share[e], segments[e], option[e], summary, change, drift, uplink
+        )
         for n in range(N):
             for c in range(C - 1, -1, -1):
-                change[n, c] -= change[n, 0]
-        for s in range(draws):
-            if s < gains:
-                row = environment_row(inputs, e * gains + s)
-                _write_costs(
-                    row, parameters, power[e], share[e], segments[e], option[e], summary, delay, drift
-                )
-                cost[e] += drift / gains
-            for n in range(N):
-                for c in range(C):
-                    worst = 0.0
-                    for i in range(K):
-                        if segments[e, n, c, i] > 0:
-                            worst = max(worst, longer[e * draws + s, n, i])
-                    ends[n, c] = (delay[n, c] - change[n, c]) * (1.0 + worst)
-            for n in range(N):
-                others = 0.0
-                for m in range(N):
-                    others = max(others, ends[m, 0] if m != n else 0.0)
-                for c in range(C):
-                    latest = max(ends[n, c], others) + part[e, n] * change[n, c]
-                    cost[e, n, c] += parameters.tradeoff_v * latest / draws
+                change[n, c] = change[n, c] - change[n, 0] if part[e, n] > 0.0 else 0.0
+                all_later[n, c] = 0.0
+                if exact:
+                    all_later[n, c] = part[e, n] * change[n, c]
+                elif change[n, c] != 0.0:
+                    all_later[n, c] = answer(n, change[n, c], uplink[n, c], share[e], uplink)
+        for g in range(e * gains, (e + 1) * gains):
+            row = environment_row(inputs, g)
+            _write_costs(
+                row, parameters, power[e], share[e], segments[e], option[e], summary, delay, drift, unused
+            )
+            cost[e] += drift / gains
+            for f in range(g * failures, (g + 1) * failures):
+                for n in range(N):
+                    for c in range(C):
+                        worst = 0.0
+                        for i in range(K):
+                            if segments[e, n, c, i] > 0:
+                                worst = max(worst, longer[f, n, i])
+                        ends[n, c] = (delay[n, c] - change[n, c]) * (1.0 + worst)
+                for n in range(N):
+                    others = 0.0
+                    for m in range(N):
+                        others = max(others, ends[m, 0] if m != n else 0.0)
+                    for c in range(C):
+                        latest = max(ends[n, c], others) + all_later[n, c]
+                        cost[e, n, c] += parameters.tradeoff_v * latest / (gains * failures)
 
 
 def learn_for_the_expected_round(
@@ -164,16 +215,16 @@ def learn_for_the_expected_round(
         entropy: Weight of the entropy of the counts.
         weights: Weights of the other parts.
         rng: Draws the samples, the fading and the failures.
-        draws: Draws of the fading and of failures of every environment.
+        draws: Draws of the fading of every environment.
     """
     whole, plan = group.whole, planned(net, group, samples, rng)
     power = np.ascontiguousarray(plan.power.detach().numpy())
     shares, part = _shares(plan, group, power)
     share = np.ascontiguousarray(shares.detach().numpy())
     played = plan.played(power, share)
-    truths, longer = group.possible_truths(draws, rng), group.possible_failures(played, draws, rng)
-    if len(truths.present) > len(longer):
-        longer = np.zeros((len(truths.present), *longer.shape[1:]))
+    truths = group.possible_truths(draws, rng)
+    gains = len(truths.present) // len(whole)
+    longer = group.possible_failures(played, gains * max(1, FAILURE_DRAWS // gains), rng)
     objective, unit = _expected(plan, group, shares, part, truths, longer)
     cost = _alternatives(plan, group, power, share, part, truths, longer)
     weighed = torch.from_numpy(np.where(whole, 1.0 / unit, 0.0))
@@ -215,6 +266,7 @@ def _expected(
     draws = longer.reshape(E, -1, N, K)
     worst = np.where(plan.counts[:, None] > 0, draws, 0.0).max(axis=-1)
     delay = costs.cluster_delay.reshape(E, -1, N) - change[:, None]
+    delay = delay.repeat_interleave(worst.shape[1] // delay.shape[1], dim=1)
     ends = (delay * torch.from_numpy(1.0 + worst)).amax(dim=-1).mean(dim=-1)
     latest = ends + (torch.from_numpy(part) * change).sum(dim=-1)
     drifts = drift.sum(dim=-1).reshape(E, -1).mean(dim=-1)
@@ -235,10 +287,10 @@ def _alternatives(
     segments = np.concatenate((own, plan.samples, np.repeat(own, len(choices), axis=2)), axis=2)
     option = np.repeat(plan.micro_batches[:, :, None], segments.shape[2], axis=2)
     option[:, :, -len(choices) :] = choices
-    cost = np.empty(option.shape)
+    cost, exact = np.empty(option.shape), group.hidden is None
     known, inputs = (
         round_input(group.parameters, state, np.ones(state.uplink_gain.shape), exact_drift=True)
         for state in (group.known, truths)
     )
-    expected_costs(known, inputs, group.record, power, share, part, segments, option, longer, cost)
+    expected_costs(known, inputs, group.record, power, share, part, segments, option, longer, exact, cost)
     return cost

@@ -142,7 +142,7 @@ class Group:
             rng: Draws devices, times and failures.
         """
         E, N, K = self.env.state.present.shape
-        if self._failures is None:
+        if self._failures is None or self.risk is None:
             return np.zeros((E * draws, N, K))
         costs = round_costs(self.parameters, self.truth, plan)
         T = costs.cluster_delay
@@ -150,11 +150,11 @@ class Group:
         failing = np.full((E, N, K), np.inf)
         np.put_along_axis(failing, device[..., None], (rng.random((E, N)) * T)[..., None], axis=-1)
         replayed = self._failures.replayed(self.truth, costs, failing)
-        longer = np.zeros(E * N) if replayed is None else (replayed.cluster_delay / T).ravel()
+        more = np.zeros_like(T) if replayed is None else replayed.cluster_delay / np.maximum(T, 1e-9)
         state = self.known
         risk = np.where(state.present, state.processes[PRESENCE][RISK], 0.0)
         fails = rng.random((E * draws, N, K)) < np.repeat(risk, draws, axis=0)
-        return np.where(fails, rng.choice(longer, fails.shape), 0.0)
+        return np.where(fails, rng.choice(more.ravel(), fails.shape), 0.0)
 
     def play(self, plan: Allocation) -> None:
         """Play a plan (E, ...), which clusters without room sit out."""
