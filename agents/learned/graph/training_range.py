@@ -13,7 +13,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from .graph_parameters import GraphParameters
 from .random_systems import RANGES, random_processes
 
-_NAMES = ("cluster.clusters", *RANGES["ladder"])
+_NAMES = ("cluster.clusters", *RANGES["ladder"], "workload.width", "workload.sequence_length")
 """Numbers of a scenario on which a net's plans depend, and which it does not know by their ratios alone."""
 
 _DAMAGED = "the range of its training systems is damaged: train or export it again"

@@ -44,6 +44,7 @@ def test_random_systems_lie_within_the_range_and_near_its_ends(parameters):
         ("medium", {"radio.diversity": 16}, ["radio.diversity = 16 (trained on 1 to 8)"]),
         ("medium", {"cluster.devices": [5, 6, 20, 5]}, ["cluster.devices = 5 to 20 (trained on 3 to 16)"]),
         ("medium-thermal", {}, ["dynamics.processes.heat (off in training)"]),
+        ("medium", {"workload.width": 128}, ["workload.width = 128 (trained on 256 to 256)"]),
     ],
 )
 def test_what_lies_outside_is_named(scenario, changes, said):
