@@ -245,7 +245,8 @@ class Presence(Process):
     @property
     def recovery(self) -> RecoveryTerms:
         """Terms on which clusters recover."""
-        return self.spec.terms
+        terms: RecoveryTerms = self.spec.terms
+        return terms
 
     def failures(self, carried: Carried) -> Array:
         """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""
