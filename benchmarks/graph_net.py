@@ -1,9 +1,10 @@
-"""The graph net beside DSSRA: delay, energy and decision time on sizes it was trained on and on larger ones.
+"""The graph net beside DSSRA: priced delay, energy and decision time on sizes of its training and others.
 
-All play the same held-out episodes, from empty queues; delays are paired with DSSRA's. Run::
+All play the same held-out episodes, from empty queues; delays are paired with those of the reference. Run::
 
     python benchmarks/graph_net.py
     python benchmarks/graph_net.py --agent runs/medium-graph-seed*/checkpoints/best.safetensors --rounds 500
+    python benchmarks/graph_net.py --agent zoo:graph-wild --reference dssra-plus --scenarios large-wild
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import numpy as np
 from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
-from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.channel_knowledge import hidden_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError
+from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 
 TEST_SEED = 1_300_000_000
@@ -43,12 +48,14 @@ class Options:
     """Graph nets: files, or one of the zoo; several are training runs."""
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""
+    reference: str = "dssra"
+    """Scheduler to which the nets are compared."""
     rounds: int = 500
     """Rounds of an episode, 1 to 100,000."""
     episodes: int = 10
-    """Episodes, 2 to 1000; a quarter of them on xlarge, at least 2."""
+    """Episodes, 2 to 1000; two fifths of them on sizes xlarge, at least 2."""
     batch: int = 64
-    """Systems of a batch that is timed, 1 to 1024; an eighth of them on xlarge."""
+    """Systems of a batch that is timed, 1 to 1024; an eighth of them on sizes xlarge."""
     output: Path = RESULTS / "graph_net.json"
     """JSON file to write."""
 
@@ -66,13 +73,13 @@ class Course:
     """Episodes of one scheduler.
 
     Attributes:
-        delay_s: Mean delay of a round of each episode [s].
+        priced_s: Mean delay of a round of each episode, plus the worth of the queues at the end [s].
         worst_energy: Worst node's average energy over its budget, mean over episodes.
         single_ms: Processor time of a decision [ms].
         batch_ms: Processor time of a decision in a batch [ms].
     """
 
-    delay_s: list[float]
+    priced_s: list[float]
     worst_energy: float
     single_ms: float
     batch_ms: float
@@ -110,18 +117,20 @@ def _played(
     rounds: int,
     episodes: int,
 ) -> tuple[FloatArray, float]:
-    """Mean delays of the episodes (E,) and the worst node's energy."""
+    """Priced delays of the episodes (E,) and the worst node's energy."""
     env = CollaPipeVectorEnv(
         episodes, lasting(scenario, rounds), IdleLearner(episodes), autoreset_mode="Disabled"
     )
     env.reset(seed=TEST_SEED)
-    delays, energy = np.zeros(episodes), np.zeros(())
+    delays, used, granted, record = np.zeros(episodes), 0.0, 0.0, None
     for _ in tqdm(range(rounds), desc=f"{scenario.name}, {title}", leave=False, disable=None):
         delays += env.step_allocation(allocate(env.state))[4]["delay"]
         record = env.last_round
         assert record is not None
-        energy = energy + record.costs.energy_ratio
-    return delays / rounds, float((energy / rounds).max(axis=(-2, -1)).mean())
+        used, granted = used + record.costs.energy_ratio, granted + record.granted
+    assert record is not None
+    delays += 0.5 * (record.backlog**2).sum(axis=(-2, -1)) / scenario.budgets.tradeoff_v
+    return delays / rounds, float(budgets_used(used, granted).max(axis=(-2, -1)).mean())
 
 
 def compare(options: Options) -> None:
@@ -129,37 +138,55 @@ def compare(options: Options) -> None:
     rows = []
     # All nets are loaded before anything is played, so that a wrong file is found at once.
     nets = {name: [_net(agent, load_scenario(name)) for agent in options.agent] for name in options.scenarios}
+    references = {
+        name: _deciding(_from_states(options.reference, load_scenario(name))) for name in options.scenarios
+    }
+    other = options.reference
     print(
-        "| scenario | run | DSSRA (s) | net | energy, DSSRA | net | own shares | energy | "
-        "ms single, DSSRA | net | in a batch, DSSRA | net |"
+        f"| scenario | run | {other} (s) | net | energy, {other} | net | own shares | energy | "
+        f"ms single, {other} | net | in a batch, {other} | net |"
     )
     print("|---|---|" + "---:|" * 10)
     for name in options.scenarios:
         scenario = load_scenario(name)
-        few = name == "xlarge"
-        episodes = max(2, options.episodes // 4) if few else options.episodes
+        few = name.startswith("xlarge")
+        episodes = max(2, 2 * options.episodes // 5) if few else options.episodes
         batch = max(1, options.batch // 8) if few else options.batch
         size = (options.rounds, episodes, batch)
-        reference = play("dssra", scenario, DSSRA(scenario, threads=1).allocate, *size)
+        reference = play(options.reference, scenario, references[name], *size)
         runs = []
         for run, (agent, net) in enumerate(zip(options.agent, nets[name], strict=True)):
-            exact = play(f"net {run}", scenario, net.allocate, *size)
-            own = play(f"own shares {run}", scenario, net.with_own_shares().allocate, *size)
+            exact = own = play(f"net {run}", scenario, _deciding(net), *size)
+            if hidden_gains(scenario) is None:
+                own = play(f"own shares {run}", scenario, _deciding(net.with_own_shares()), *size)
             runs.append((exact, own))
             print(
-                f"| `{name}` | {run} | {np.mean(reference.delay_s):.3f} | {_paired(exact, reference)} | "
+                f"| `{name}` | {run} | {np.mean(reference.priced_s):.3f} | {_paired(exact, reference)} | "
                 f"{_excess(reference)} | {_excess(exact)} | {_paired(own, reference)} | {_excess(own)} | "
                 f"{reference.single_ms:.2f} | {_faster(exact.single_ms, reference.single_ms)} | "
                 f"{reference.batch_ms:.3f} | {_faster(exact.batch_ms, reference.batch_ms)} |",
                 flush=True,
             )
             rows.append(
-                {"scenario": name, "run": run, "agent": agent, "dssra": vars(reference)}
+                {"scenario": name, "run": run, "agent": agent, "reference": vars(reference)}
                 | {"net": vars(exact), "own shares": vars(own)}
             )
         if len(runs) > 1:
             print(_over_runs(name, reference, runs), flush=True)
-    store(options.output, "the graph net beside DSSRA", options, rows=rows)
+    store(options.output, "the graph net beside a reference", options, rows=rows)
+
+
+def _deciding(scheduler: StateScheduler) -> Callable[[SystemState], Allocation]:
+    """Its decisions from states alone."""
+    return lambda state: scheduler.act(None, state)
+
+
+def _from_states(name: str, scenario: Scenario) -> StateScheduler:
+    """A scheduler that decides from states."""
+    found = make_scheduler(name, scenario)
+    if not isinstance(found, StateScheduler):
+        raise ScenarioError(f"--reference {name} does not decide from states: choose another, such as dssra")
+    return found
 
 
 def _net(agent: str, scenario: Scenario) -> GraphScheduler:
@@ -182,21 +209,21 @@ def _over_runs(name: str, reference: Course, runs: Sequence[tuple[Course, Course
         cells.append(spread([100.0 * (course.worst_energy - 1.0) for course in courses]))
     delay, energy, own_delay, own_energy = cells
     return (
-        f"| `{name}` | all | {np.mean(reference.delay_s):.3f} | {delay} | {_excess(reference)} | {energy} | "
+        f"| `{name}` | all | {np.mean(reference.priced_s):.3f} | {delay} | {_excess(reference)} | {energy} | "
         f"{own_delay} | {own_energy} | | | | |"
     )
 
 
 def _changes(course: Course, reference: Course) -> FloatArray:
     """Relative differences of the delays by episode [%]."""
-    changes: FloatArray = 100.0 * (np.array(course.delay_s) / np.array(reference.delay_s) - 1.0)
+    changes: FloatArray = 100.0 * (np.array(course.priced_s) / np.array(reference.priced_s) - 1.0)
     return changes
 
 
 def _paired(course: Course, reference: Course) -> str:
-    """Relative difference of the delays, and its range over episodes."""
-    change = _changes(course, reference)
-    return f"{change.mean():+.2f} % ({change.min():+.2f}...{change.max():+.2f})"
+    """Mean relative difference of the delays, with its 95 % bootstrap interval over episodes."""
+    change = estimate(_changes(course, reference))
+    return f"{change.mean:+.2f} % ({change.low:+.2f}...{change.high:+.2f})"
 
 
 def _excess(course: Course) -> str:

@@ -37,17 +37,18 @@ def test_delays_are_paired_and_times_are_those_of_single_and_batched_decisions(a
     assert graph_net.main([*arguments, "--batch", "2", "--output", str(output)]) == 0
     (row,) = json.loads(output.read_text())["rows"]
     assert row["scenario"] == "small"
-    for title in ("dssra", "net", "own shares"):
-        assert len(row[title]["delay_s"]) == 3
+    for title in ("reference", "net", "own shares"):
+        assert len(row[title]["priced_s"]) == 3
         assert row[title]["single_ms"] > 0.0
         assert row[title]["batch_ms"] > 0.0
         assert row[title]["worst_energy"] > 0.0
     printed = capsys.readouterr().out
     changes = [
-        100.0 * (a / b - 1.0) for a, b in zip(row["net"]["delay_s"], row["dssra"]["delay_s"], strict=True)
+        100.0 * (a / b - 1.0)
+        for a, b in zip(row["net"]["priced_s"], row["reference"]["priced_s"], strict=True)
     ]
     assert f"{sum(changes) / 3:+.2f} %" in printed
-    assert row["net"]["delay_s"] != row["own shares"]["delay_s"]
+    assert row["net"]["priced_s"] != row["own shares"]["priced_s"]
 
 
 def test_several_runs_have_a_line_each_and_one_over_all(agent, tmp_path, capsys):
@@ -57,15 +58,15 @@ def test_several_runs_have_a_line_each_and_one_over_all(agent, tmp_path, capsys)
     assert graph_net.main(arguments) == 0
     rows = json.loads(output.read_text())["rows"]
     assert [row["run"] for row in rows] == [0, 1]
-    assert rows[0]["dssra"] == rows[1]["dssra"]
+    assert rows[0]["reference"] == rows[1]["reference"]
     mean = sum(
         100.0 * (a / b - 1.0)
         for row in rows
-        for a, b in zip(row["net"]["delay_s"], row["dssra"]["delay_s"], strict=True)
+        for a, b in zip(row["net"]["priced_s"], row["reference"]["priced_s"], strict=True)
     )
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `small`")]
     assert len(lines) == 3
-    assert f"| all | {sum(rows[0]['dssra']['delay_s']) / 2:.3f} | {mean / 4:+.2f} % (sd " in lines[2]
+    assert f"| all | {sum(rows[0]['reference']['priced_s']) / 2:.3f} | {mean / 4:+.2f} % (sd " in lines[2]
 
 
 def test_what_is_no_graph_net_is_refused(tmp_path, capsys):

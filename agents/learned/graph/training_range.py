@@ -47,7 +47,7 @@ def training_range(parameters: GraphParameters) -> dict[str, Any]:
 
 
 def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
-    """What of a scenario lies outside the range of a training, in words.
+    """Numbers and processes of a scenario that lie outside the range of a training, in words.
 
     Args:
         scenario: The scenario.
