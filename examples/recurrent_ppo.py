@@ -2,7 +2,7 @@
 
     pip install -e ".[examples]"
     python examples/recurrent_ppo.py                        # scenario small-stale, a few minutes on one core
-    python examples/recurrent_ppo.py --scenario large-stale --steps 49152 --seed 1 --out runs/stale/1
+    python examples/recurrent_ppo.py --scenario large-stale --steps 32768 --seed 1 --out runs/stale/1
     python examples/recurrent_ppo.py --scenario large-stale --runs runs/stale/*   # compares saved runs
     python examples/recurrent_ppo.py --help
 
