@@ -2,9 +2,11 @@
 
 A run is judged by the geometric mean of the priced delays on ``small``,
 ``medium``, a system between ``medium`` and ``large``, and one of 48 clusters, which is larger than any in the
-training: runs that are equally good on known sizes may differ beyond them. No test episode is used. Run::
+training: runs that are equally good on known sizes may differ beyond them. Runs for the tier Wild are judged
+on ``large-wild`` and on a random system of 48 clusters. No test episode is used. Run::
 
     python tools/choose_graph_net.py runs/net-*/checkpoints/latest.safetensors
+    python tools/choose_graph_net.py --systems wild runs/wild-*/checkpoints/latest.safetensors
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from tqdm import tqdm
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.graph.graph_files import require_graph_net
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
-from collapipe_env.agents.learned.graph.graph_validation import GraphValidator, validation_scenarios
+from collapipe_env.agents.learned.graph.graph_validation import (
+    GraphValidator,
+    validation_scenarios,
+    wild_scenarios,
+)
+from collapipe_env.agents.learned.graph.random_systems import RandomSystems
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.scenario import load_scenario
 
@@ -35,6 +42,8 @@ class Options:
 
     nets: tyro.conf.Positional[tuple[Path, ...]]
     """A saved net of each run."""
+    systems: RandomSystems = "ladder"
+    """Kind of systems to judge the runs on."""
     episodes: int = 8
     """Validation episodes of each scenario."""
     rounds: int = 300
@@ -48,8 +57,10 @@ def main(arguments: list[str] | None = None) -> int:
         low = "episodes" if options.episodes < 1 else "rounds"
         print(f"error: --{low} = {getattr(options, low)}: 1 or more is needed", file=sys.stderr)
         return 2
-    scenarios = (*validation_scenarios(), sized(*LARGE))
-    validate = GraphValidator(load_scenario("medium"), scenarios, options.episodes, options.rounds)
+    wild = options.systems == "wild"
+    scenarios = wild_scenarios() if wild else (*validation_scenarios(), sized(*LARGE))
+    shown = load_scenario("large-wild" if wild else "medium")
+    validate = GraphValidator(shown, scenarios, options.episodes, options.rounds)
     lines = []
     try:
         for path in tqdm(options.nets, desc="validating", disable=None, leave=False):
@@ -65,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     print(
         markdown_table(
-            ["net", "geometric mean (s)", "priced delay on `medium` (s)", "over budget (%)"], cells
+            ["net", "geometric mean (s)", f"priced delay on `{shown.name}` (s)", "over budget (%)"], cells
         )
     )
     return 0

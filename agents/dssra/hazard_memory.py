@@ -9,12 +9,54 @@ likely beforehand.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
+
+RISK = "risk"
+"""Name under which the probability of failure is added to the arrays of ``presence``."""
+
+
+def failure_risk(scenario: Scenario) -> FailureRisk | None:
+    """Estimates of failures in a scenario; ``None`` where devices neither come nor go."""
+    spec: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
+    return None if spec is None else FailureRisk(spec, usual_round(scenario))
+
+
+class FailureRisk:
+    """Adds each device's probability of failing in a usual round to the states of an episode.
+
+    Args:
+        spec: Laws and classes of the process ``presence``.
+        round_s: Length of a usual round [s].
+    """
+
+    def __init__(self, spec: PresenceSpec, round_s: float) -> None:
+        # The part of departures that come unannounced.
+        self._failing, self._round_s = 1.0 - spec.graceful, round_s
+        self._hazards = HazardMemory(spec)
+
+    def reset(self) -> None:
+        """Forget the stays of earlier rounds."""
+        self._hazards.reset()
+
+    def added(self, state: SystemState) -> SystemState:
+        """The state with the probabilities (E, N, K) as :data:`RISK` in the arrays of ``presence``.
+
+        Args:
+            state: The system as it is seen (E, ...).
+        """
+        shown = state.processes[PRESENCE]
+        risk = -np.expm1(-self._failing * self._round_s * self._hazards.update(state))
+        # Devices that have announced their departure stay until the round ends.
+        risk = np.where(np.asarray(shown["announced"], dtype=np.bool_), 0.0, risk)
+        return replace(state, processes={**state.processes, PRESENCE: {**shown, RISK: risk}})
 
 
 class HazardMemory:

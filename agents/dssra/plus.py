@@ -18,21 +18,17 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
+from collapipe_env.physics.recovery import bits_of_block
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
-from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
 
 from .argument_checks import require_number
 from .gain_memory import GainFilter, ShrunkGains
-from .hazard_memory import HazardMemory
+from .hazard_memory import RISK, failure_risk
 from .policy import DSSRA
 from .replica_rule import best_replicas
-
-RISK = "risk"
-"""Name under which the probability of failure is added to the arrays of ``presence``."""
 
 
 class DSSRAPlus(DSSRA):
@@ -107,14 +103,12 @@ class DSSRAPlus(DSSRA):
         self.gain_caution: float = chosen("gain_caution", gain_caution)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
         self._links = LinkFilter(scenario) if self.gain_caution > 0.0 else None
-        self._hazards: HazardMemory | None = None
         self._replicates = opens(scenario, "replication")
-        presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
-        if presence is not None and (self.failure_price > 0.0 or self._replicates):
-            self._hazards = HazardMemory(presence)
-            # The part of departures that come unannounced.
-            self._failing, self._round_s = 1.0 - presence.graceful, usual_round(scenario)
-            self._recovery = RecoveryTerms(presence.recovery, presence.heartbeat_s, presence.misses)
+        priced = self.failure_price > 0.0 or self._replicates
+        self._risk = failure_risk(scenario) if priced else None
+        if self._risk is not None:
+            presence: PresenceSpec = dict(scenario.dynamics.processes)[PRESENCE]
+            self._recovery = presence.terms
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
@@ -128,8 +122,8 @@ class DSSRAPlus(DSSRA):
         self._gains.reset()
         if self._links is not None:
             self._links.reset()
-        if self._hazards is not None:
-            self._hazards.reset()
+        if self._risk is not None:
+            self._risk.reset()
 
     def allocate(self, state: SystemState, start: Allocation | None = None) -> Allocation:
         """Decide one round, see :meth:`DSSRA.allocate`; the gains of each row are remembered.
@@ -142,8 +136,8 @@ class DSSRAPlus(DSSRA):
             AllocationError: If the devices present in some cluster cannot hold the encoder, and all clusters
                 have to take part.
         """
-        if self._hazards is not None:
-            state = self._with_failures(state, self._hazards)
+        if self._risk is not None:
+            state = self._risk.added(state)
         seen = self._gains.update(state)
         if self._links is not None:
             self._links.update(state)
@@ -152,14 +146,6 @@ class DSSRAPlus(DSSRA):
             seen = replace(seen, d2d_gain=seen.d2d_gain * lower)
         plan = super().allocate(seen, start)
         return self._with_replicas(seen, plan) if self._replicates else plan
-
-    def _with_failures(self, state: SystemState, hazards: HazardMemory) -> SystemState:
-        """The state with each device's probability of failure in the round added to ``presence``."""
-        shown = state.processes[PRESENCE]
-        risk = -np.expm1(-self._failing * self._round_s * hazards.update(state))
-        # Devices that have announced their departure stay until the round ends.
-        risk = np.where(np.asarray(shown["announced"], dtype=np.bool_), 0.0, risk)
-        return replace(state, processes={**state.processes, PRESENCE: {**shown, RISK: risk}})
 
     def _with_replicas(self, state: SystemState, plan: Allocation) -> Allocation:
         """The plan with the replicas that pay off."""

@@ -113,6 +113,11 @@ class PresenceSpec:
         else:
             require_same_file(self.availability, self.availability_checksum)
 
+    @property
+    def terms(self) -> RecoveryTerms:
+        """Terms on which clusters recover."""
+        return RecoveryTerms(self.recovery, self.heartbeat_s, self.misses)
+
 
 class Presence(Process):
     """Devices that are on and off by turns ([X]): a semi-Markov process of each device.
@@ -240,7 +245,8 @@ class Presence(Process):
     @property
     def recovery(self) -> RecoveryTerms:
         """Terms on which clusters recover."""
-        return RecoveryTerms(self.spec.recovery, self.spec.heartbeat_s, self.spec.misses)
+        terms: RecoveryTerms = self.spec.terms
+        return terms
 
     def failures(self, carried: Carried) -> Array:
         """Time after which each device fails without notice (R, N, K) [s]; infinite where it does not."""

@@ -120,7 +120,7 @@ def test_prices_are_the_probability_to_fail_in_the_round():
     scenario, policy = with_failures(7.0, graceful=0.25, hazard_factors=[1.0])
     env = CollaPipeVectorEnv(2, scenario, "surrogate")
     env.reset(seed=0)
-    seen = policy._with_failures(env.state, policy._hazards)
+    seen = policy._risk.added(env.state)
     p = 1.0 - math.exp(-0.75 * usual_round(scenario) / 60.0)
     np.testing.assert_allclose(policy.use_price(seen), policy.tradeoff_v * 7.0 * p)
     assert policy.use_price(env.state) is None
@@ -144,7 +144,7 @@ def test_priced_plans_are_the_best_of_all_segments(price):
     steady = DSSRA(scenario, threads=1)
     fewer = checked = 0
     for _ in range(6):
-        state = policy._with_failures(env.state, policy._hazards)
+        state = policy._risk.added(env.state)
         plan = policy.allocate(env.state)
         value = policy.objective(state, plan)
         for e in range(6):

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.plus import RISK, DSSRAPlus
+from collapipe_env.agents.dssra.hazard_memory import RISK
+from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.dssra.replica_rule import best_replicas, expected_loss
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -141,7 +142,7 @@ def test_devices_that_have_announced_their_end_do_not_fail_in_the_round():
     policy, announced = DSSRAPlus(scenario, failure_price=1.0), 0
     for _ in range(5):
         state = env.state
-        shown = policy._with_failures(state, policy._hazards).processes[PRESENCE]
+        shown = policy._risk.added(state).processes[PRESENCE]
         leaving = np.asarray(shown["announced"], dtype=bool)
         announced += int(leaving.sum())
         assert_array_equal(shown[RISK][leaving], 0.0)

@@ -56,7 +56,7 @@ class NetWeights(NamedTuple):
     chain_in_b: Single
     chain_head_w: Single
     chain_head_b: Single
-    heat_w: Single
+    process_w: Single
     share_in_w: Single
     share_in_b: Single
     share_head_w: Single
@@ -179,7 +179,13 @@ def rectify(x: Single) -> None:
 
 @compiled_inner
 def tokens_of(
-    cu: Single, device: Single, hop: Single, present: Single, heat: Single, heads: int, weights: NetWeights
+    cu: Single,
+    device: Single,
+    hop: Single,
+    present: Single,
+    processes: Single,
+    heads: int,
+    weights: NetWeights,
 ) -> Single:
     """Tokens of all nodes of one system.
 
@@ -188,7 +194,7 @@ def tokens_of(
         device: Inputs of devices (N, K, DEVICE_INPUTS).
         hop: Inputs of hops (N (K+1) (K+1), HOP_INPUTS).
         present: 1 where a device is present (N, K).
-        heat: Inputs for the heat of devices (N K, HEAT_INPUTS); no rows where devices do not warm up.
+        processes: Inputs for what processes do to devices (N K, PROCESS_INPUTS), or no rows.
         heads: Heads of attention.
         weights: The net's weights.
 
@@ -203,8 +209,8 @@ def tokens_of(
     bias = linear(edges, weights.edge_out_w, weights.edge_out_b)
     units = linear(cu, weights.cu_w, weights.cu_b)
     devices = linear(device.reshape((N * K, device.shape[2])), weights.device_w, weights.device_b)
-    if len(heat) > 0:
-        devices += np.dot(heat, weights.heat_w)
+    if len(processes) > 0:
+        devices += np.dot(processes, weights.process_w)
     x = np.empty((N * nodes, width), dtype=np.float32)
     for n in range(N):
         for c in range(width):

@@ -311,7 +311,7 @@ def decide_rows(
     parameters: Parameters,
     fixed: Fixed,
     weights: NetWeights,
-    heat: Single,
+    processes: Single,
     segments: IntArray,
     power: FloatArray,
     share: FloatArray,
@@ -330,7 +330,7 @@ def decide_rows(
         parameters: The scenario.
         fixed: Part of the net's inputs that the scenario fixes.
         weights: The net's weights.
-        heat: Inputs for the heat of devices (E, N, K, HEAT_INPUTS); no rows where devices do not warm up.
+        processes: Inputs for what processes do to devices (E, N, K, PROCESS_INPUTS), or no rows.
         segments: Receives the blocks (E, N, K).
         power: Receives the powers (E, N, K+1) [W].
         share: Receives the shares (E, N).
@@ -347,15 +347,15 @@ def decide_rows(
     mean_blocks, logits = np.empty(N), np.empty((K, blocks + 1))
     stay, own_power = np.empty((N, K), np.int64), np.empty((N, K + 1))
     own_share, own_micro_batches = np.empty(N), np.empty(N)
-    no_heat = np.empty((0, heat.shape[3]), np.float32)
+    nothing = np.empty((0, processes.shape[3]), np.float32)
     for e in range(E):
         row = environment_row(inputs, e)
         write_row(e, scales, parameters, system, cu_features, device_features, hop_features, between, present)
         _write_inputs(
             device_features, cu_features, hop_features, present, blocks, fixed, cu, device, hop, mean_blocks
         )
-        warm = heat[e].reshape((N * K, heat.shape[3])) if len(heat) > 0 else no_heat
-        tokens = tokens_of(cu, device, hop, present, warm, fixed.heads, weights)
+        added = processes[e].reshape((N * K, processes.shape[3])) if len(processes) > 0 else nothing
+        tokens = tokens_of(cu, device, hop, present, added, fixed.heads, weights)
         raw = linear(tokens, weights.count_head_w, weights.count_head_b)
         for n in range(N):
             for k in range(K):

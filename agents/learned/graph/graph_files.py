@@ -25,6 +25,7 @@ from collapipe_env.zoo.shipped_agents import agent_path
 from .graph_parameters import GraphParameters, graph_parameters_from_dict
 from .graph_scheduler import GraphScheduler, packed_weights
 from .net import GraphNet, NetShape
+from .training_range import outside, warn_outside
 
 DECISIONS: Shapes = {
     "blocks": [1],
@@ -39,7 +40,7 @@ ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
 critic of heat."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
-LATER = (HEAT, "share_")
+LATER = (HEAT, "risk.", "share_")
 """Beginnings of the names of weights that files of earlier versions lack: they count as 0, without effect."""
 
 
@@ -66,6 +67,7 @@ def graph_record(
     training: Mapping[str, Any],
     history: list[dict[str, Any]],
     package_version: str,
+    trained: Mapping[str, Any] | None = None,
 ) -> AgentRecord:
     """Record of a graph net's file.
 
@@ -75,12 +77,13 @@ def graph_record(
         training: Record of the training.
         history: Validations, oldest first.
         package_version: Version of the package.
+        trained: Range of the systems that it was trained on, see :func:`~.training_range.training_range`.
     """
     return AgentRecord(
         algorithm="graph",
         hyperparameters={n: list(v) if isinstance(v, tuple) else v for n, v in asdict(parameters).items()},
         scenario={},
-        systems={"name": systems_of(parameters)},
+        systems={"name": systems_of(parameters), **(trained or {})},
         features=features(),
         decisions=DECISIONS,
         steps=steps,
@@ -194,6 +197,12 @@ class _GraphAgents:
     def from_agent_file(self, agent: AgentFile, scenario: Scenario, place: str) -> GraphScheduler:
         """The net, for a scenario of any size."""
         parameters, weights = require_graph_net(agent, place)
+        try:
+            found = outside(scenario, agent.record.systems)
+        except CheckpointError as error:
+            raise CheckpointError(f"{place}: {error}") from None
+        if found:
+            warn_outside(place, tuple(found))
         return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.agents.dssra.argument_checks import require_weights
+from collapipe_env.agents.dssra.hazard_memory import FailureRisk, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
@@ -23,8 +24,8 @@ from collapipe_env.simulator.state import SystemState
 from .cluster_needs import system_times
 from .compiled_net import NetWeights
 from .decision_rows import Fixed, decide_rows
-from .heat_inputs import heat_inputs
 from .net_inputs import log_snr_cap, scale_slopes, shared_columns
+from .process_inputs import HEAT_INPUTS, process_inputs
 
 
 class GraphScheduler(StateScheduler):
@@ -73,18 +74,31 @@ class GraphScheduler(StateScheduler):
             departs=int(hidden_gains(scenario) is not None and _has_share_head(weights)),
             times=system_times(self._observer),
         )
+        self._risk = self._failure_risk()
 
     def with_own_shares(self) -> GraphScheduler:
         """The same net with its own shares of the uplink in place of the exact ones."""
         other = copy(self)
+        other._risk = self._failure_risk()
         other._fixed = self._fixed._replace(exact_shares=0)
         return other
+
+    def _failure_risk(self) -> FailureRisk | None:
+        """Estimates of failures, if the net reads them."""
+        reads = self._weights.process_w[HEAT_INPUTS:].any()
+        return failure_risk(self.scenario) if reads else None
+
+    def reset(self, seed: int | None = None) -> None:  # noqa: ARG002 - part of the interface
+        """Forget the stays of earlier rounds; nothing is random."""
+        if self._risk is not None:
+            self._risk.reset()
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round.
 
         Args:
-            state: The system before the round (E, ...).
+            state: The system before the round (E, ...); where the net reads failures, row ``i`` is the same
+                environment in every call.
 
         Returns:
             The allocation (E, ...).
@@ -92,6 +106,8 @@ class GraphScheduler(StateScheduler):
         Raises:
             AllocationError: If the devices present in some cluster cannot hold the encoder.
         """
+        if self._risk is not None:
+            state = self._risk.added(state)
         inputs = round_input(self.parameters, state, exact_drift=True)
         require_room(inputs.cap, self.parameters.costs.blocks)
         E, N, K = state.present.shape
@@ -104,7 +120,7 @@ class GraphScheduler(StateScheduler):
             self._record,
             self._fixed,
             self._weights,
-            heat_inputs(state),
+            process_inputs(state),
             blocks,
             power,
             share,
@@ -131,8 +147,8 @@ def packed_weights(state: Mapping[str, Any], layers: int) -> NetWeights:
         array = np.asarray(state[f"{name}.{part}"], dtype=np.float32)
         return np.ascontiguousarray(array.T if array.ndim == 2 else array)
 
-    packed = {}
-    for field in NetWeights._fields:
+    packed = {"process_w": np.concatenate((get("heat", "weight"), get("risk", "weight")))}
+    for field in [name for name in NetWeights._fields if name not in packed]:
         name, _, kind = field.rpartition("_")
         part = "weight" if kind == "w" else "bias"
         if f"{name}.{part}" in state:

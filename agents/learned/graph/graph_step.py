@@ -31,10 +31,10 @@ from collapipe_env.simulator.state import SystemState
 from .cluster_comparison import compare_counts
 from .counts import sample_counts
 from .foresight import Foresight
-from .heat_inputs import heat_inputs
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
+from .process_inputs import process_inputs
 from .staying import keep_rows, staying_rows
 from .training_groups import Group
 
@@ -117,8 +117,7 @@ def planned(
     state, p = group.known, group.parameters
     graph = group.observer.build(state)
     inputs = net_inputs(GraphArrays(*(torch.from_numpy(array) for array in graph)))
-    heat = torch.from_numpy(heat_inputs(state)) if "heat" in state.processes else None
-    tokens = net.tokens(inputs, heat)
+    tokens = net.tokens(inputs, torch.from_numpy(process_inputs(state)))
     all_logits = net.count_logits(tokens, inputs, p.costs.blocks)
     E, N, K, C = all_logits.shape
     cap = np.where(state.present, state.memory_cap, 0).reshape(E * N, K)

@@ -22,7 +22,7 @@ from collapipe_env.agents.learned.validation import Score
 from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
-from .expected_step import learn_for_hidden_gains
+from .expected_step import learn_for_the_expected_round
 from .foresight import Foresight
 from .graph_cloning import clone_and_play
 from .graph_files import (
@@ -40,6 +40,7 @@ from .graph_step import Losses, Weights, learn_and_play
 from .graph_validation import GraphValidator, graph_validator
 from .net import GraphNet
 from .training_groups import Curriculum, Group
+from .training_range import training_range
 
 CURVE_EVERY = 50
 """Gradient steps between two entries of the curves."""
@@ -133,8 +134,8 @@ class GraphTraining:
                 entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
                 if self.steps < p.clone_steps:
                     losses = clone_and_play(self._net, current, rng)
-                elif current.hidden is not None and self._foresight is None:
-                    losses = learn_for_hidden_gains(
+                elif current.surprises and self._foresight is None:
+                    losses = learn_for_the_expected_round(
                         self._net, current, p.samples, entropy, weights, rng, p.fading_draws
                     )
                 elif self._foresight is None:
@@ -244,7 +245,12 @@ class GraphTraining:
             "seconds": self.seconds,
         }
         record = graph_record(
-            self.plan.parameters, self.steps, training, [s.to_dict() for s in self.history], __version__
+            self.plan.parameters,
+            self.steps,
+            training,
+            [score.to_dict() for score in self.history],
+            __version__,
+            training_range(self.plan.parameters),
         )
         tensors: Tensors = {n: v.numpy() for n, v in self._average.state_dict().items()}
         if for_training:

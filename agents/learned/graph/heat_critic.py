@@ -14,7 +14,7 @@ from torch import nn
 from collapipe_env.envs.graph_observation import DEVICE_FEATURES
 from collapipe_env.simulator.state import SystemState
 
-from .heat_inputs import HEAT_INPUTS, heat_columns
+from .process_inputs import HEAT_INPUTS, heat_columns
 from .training_groups import Group
 
 STEADY_INPUTS = 3
@@ -73,5 +73,5 @@ def critic_inputs(group: Group) -> CriticInputs:
 
 
 def heat_tensor(headroom: object, share: object, present: object) -> torch.Tensor:
-    """Inputs for heat (..., HEAT_INPUTS) from arrays (...); see :func:`~.heat_inputs.heat_columns`."""
+    """Inputs for heat (..., HEAT_INPUTS) from arrays (...); see :func:`~.process_inputs.heat_columns`."""
     return torch.as_tensor(heat_columns(headroom, share, present)).float()

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from .heat_inputs import HEAT_INPUTS
 from .net_inputs import CU_INPUTS, DEVICE_INPUTS, HOP_INPUTS, NetInputs
 from .net_outputs import OFFSETS, bell, power_of, wanted_micro_batches
 from .plan_inputs import CHAIN_INPUTS, NODE_INPUTS, PlanInputs
+from .process_inputs import HEAT_INPUTS, RISK_INPUTS
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ class GraphNet(nn.Module):
         # Without a draw, so that the other weights stay what they were before these inputs existed.
         self.heat = nn.Linear(HEAT_INPUTS, d, bias=False, device="meta")
         self.heat.weight = nn.Parameter(torch.zeros(d, HEAT_INPUTS))
+        self.risk = nn.Linear(RISK_INPUTS, d, bias=False, device="meta")
+        self.risk.weight = nn.Parameter(torch.zeros(d, RISK_INPUTS))
         with torch.random.fork_rng(devices=[]):  # for the same reason
             self.share_in = nn.Linear(d + CHAIN_INPUTS, SHARE_UNITS)
             self.share_head = nn.Linear(SHARE_UNITS, 1)
@@ -157,20 +159,21 @@ class GraphNet(nn.Module):
             known[..., :first] = 1.0
             weights.register_hook(known.mul)  # type: ignore[no-untyped-call]
 
-    def tokens(self, inputs: NetInputs, heat: torch.Tensor | None = None) -> torch.Tensor:
+    def tokens(self, inputs: NetInputs, processes: torch.Tensor | None = None) -> torch.Tensor:
         """Tokens of all nodes (..., N, K+1, d), CUs first.
 
         Args:
             inputs: Inputs that every system has.
-            heat: Inputs for the heat of the devices (..., N, K, HEAT_INPUTS), where they warm up.
+            processes: Inputs for what processes do to devices (..., N, K, PROCESS_INPUTS), or no rows.
         """
         there = torch.cat((torch.ones_like(inputs.present[..., :1]), inputs.present), dim=-1)
         edges = self.edge_out(torch.relu(self.edge_in(inputs.hop)))
         absent = (there[..., None, :] - 1.0) * 1e9
         bias = edges.movedim(-1, -3) + absent[..., None, :, :]
         devices = self.device(inputs.device)
-        if heat is not None:
-            devices = devices + self.heat(heat)
+        if processes is not None and len(processes):
+            heat, risk = processes[..., :HEAT_INPUTS], processes[..., HEAT_INPUTS:]
+            devices = devices + self.heat(heat) + self.risk(risk)
         x = torch.cat((self.cu(inputs.cu)[..., None, :], devices), dim=-2)
         for i, layer in enumerate(self.layers):
             x = layer(x, bias[..., i * self.shape.heads : (i + 1) * self.shape.heads, :, :])

@@ -7,17 +7,36 @@ like the tier Wild, only sizes, densities and budgets are drawn.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from collapipe_env.errors import ScenarioError
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import Scenario, block_bytes, load_scenario
 
 RandomSystems: TypeAlias = Literal["ladder", "wild"]
 """Model of random systems: the shipped ladder, or the tier Wild."""
 WIDE_SHARE = 0.5
 """Share of systems that differ from the ladder in more than size, layout, budgets and V."""
+Range: TypeAlias = tuple[float, float]
+RANGES: dict[RandomSystems, dict[str, Range]] = {
+    "ladder": {
+        "cluster.devices": (3, 16),
+        "cluster.cu_distance_max_m": (150.0, 500.0),
+        "workload.blocks": (6, 48),
+        "workload.batch_size": (16, 256),
+        "workload.local_steps": (1, 8),
+        "radio.diversity": (1, 8),
+        "budgets.tradeoff_v": (0.08 / 8, 3.0),
+    },
+    "wild": {
+        "cluster.devices": (4, 16),
+        "cluster.cu_distance_max_m": (300.0, 500.0),
+        "workload.blocks": (8, 16),
+    },
+}
+"""Least and largest values of what is drawn; for Wild, of what differs from `large-wild`."""
 _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
 
@@ -55,17 +74,22 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
     Raises:
         ScenarioError: If its clusters have too little room.
     """
-    N = round(_between(rng, min(least_clusters, most_clusters), most_clusters))
+    N, of = round(_between(rng, min(least_clusters, most_clusters), most_clusters)), RANGES["wild"]
     changes = _scaled(N) | {
-        "workload.blocks": int(rng.integers(8, 17)),
-        "cluster.devices": int(rng.integers(4, 17)),
-        "cluster.cu_distance_max_m": rng.uniform(300.0, 500.0),
+        "workload.blocks": _whole(rng, *of["workload.blocks"]),
+        "cluster.devices": _whole(rng, *of["cluster.devices"]),
+        "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
         "cluster.cluster_separation_min_m": rng.uniform(45.0, 100.0),
         "budgets.cu_energy_j": rng.uniform(3.5, 6.5),
         "budgets.device_energy_j": rng.uniform(65.0, 100.0),
         "server.energy_budget_j": 20.0 * N,
     }
     return _named(load_scenario("large-wild"), changes)
+
+
+def random_processes(like: RandomSystems) -> set[str]:
+    """Names of the processes that are on in some of the random systems."""
+    return set(dict(load_scenario("large-wild").dynamics.processes)) if like == "wild" else {"migration"}
 
 
 def with_new_layouts(scenario: Scenario) -> Scenario:
@@ -80,6 +104,11 @@ def with_new_layouts(scenario: Scenario) -> Scenario:
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
     """Number whose logarithm is uniform."""
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _whole(rng: np.random.Generator, low: float, high: float) -> int:
+    """Whole number from ``low`` to ``high``."""
+    return int(rng.integers(int(low), int(high) + 1))
 
 
 def _scaled(N: int) -> dict[str, Any]:
@@ -98,17 +127,30 @@ def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     """Numbers of clusters, devices and blocks, and where they stand."""
     # Many clusters are as frequent as few: their effects on each other are the harder part.
     most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
-    N = max(2, round(most))
+    N, of = max(2, round(most)), RANGES["ladder"]
+    K = _whole(rng, *of["cluster.devices"])
+    fewest, most = of["workload.blocks"]
+    L = _whole(rng, fewest, 16) if rng.random() < 0.6 else round(_between(rng, 12, most))
     return _scaled(N) | {
-        "workload.blocks": int(rng.integers(6, 17)),
-        "cluster.devices": int(rng.integers(3, 17)),
+        "workload.blocks": L,
+        "cluster.devices": K,
         "cluster.layout": "per_episode",
         "cluster.layout_seed": int(rng.integers(2**31)),
-        "cluster.cu_distance_max_m": rng.uniform(150.0, 500.0),
+        "cluster.cu_distance_max_m": rng.uniform(*of["cluster.cu_distance_max_m"]),
         "cluster.cluster_separation_min_m": rng.uniform(25.0, 100.0),
         "budgets.tradeoff_v": _between(rng, 0.08, 3.0),
-        "budgets.cu_energy_j": _between(rng, 0.8, 2.0),
+        "budgets.cu_energy_j": _between(rng, 0.8, 2.0) * max(1.0, L / 12),  # they send the encoder
     }
+
+
+def _room(rng: np.random.Generator, scenario: Scenario, changes: dict[str, Any]) -> dict[str, Any]:
+    """Memories in which the cluster can always hold its blocks; those of the scenario where they suffice."""
+    memory = scenario.devices.profiles[0].memory_bytes
+    batch = {"workload.batch_size": changes.get("workload.batch_size", scenario.workload.batch_size)}
+    block = block_bytes(scenario.with_overrides(batch | {"devices.profiles.0.memory_bytes": [1e12]}))
+    most = math.ceil(changes["workload.blocks"] / changes["cluster.devices"])
+    factor = _between(rng, 1.0, 1.5) * max(1.0, most * block / min(memory))
+    return {"devices.profiles.0.memory_bytes": [size * factor for size in memory]}
 
 
 def _named(scenario: Scenario, changes: dict[str, Any]) -> Scenario:
@@ -120,31 +162,34 @@ def _like_the_ladder(rng: np.random.Generator, most_clusters: int) -> Scenario:
     scenario, changes = load_scenario("medium"), _sizes(rng, most_clusters)
     # Device budgets of medium for the same blocks per device, with more or less slack.
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
-    changes["budgets.device_energy_j"] = scenario.budgets.device_energy_j * part * _between(rng, 0.9, 3.0)
-    return _named(scenario, changes)
+    changes["budgets.device_energy_j"] = scenario.budgets.device_energy_j * part * _between(rng, 0.75, 2.5)
+    return _named(scenario, changes | _room(rng, scenario, changes))
 
 
 def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
     scenario = load_scenario(str(rng.choice(["medium", "boards", "phones"], p=[0.4, 0.4, 0.2])))
     changes = _sizes(rng, most_clusters)
-    H = int(rng.choice([1, 1, 2, 4]))
+    H = int(rng.choice([1, 1, 1, 2, 4, 8]))
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]
-    budget = scenario.budgets.device_energy_j * part * H * _between(rng, 0.9, 3.0)
+    budget = scenario.budgets.device_energy_j * part * H * _between(rng, 0.75, 2.5)
     changes |= {
         "workload.local_steps": H,
         "cluster.area_side_m": _between(rng, 20.0, 60.0),
-        "radio.diversity": int(rng.choice([2, 4, 8])),
-        "budgets.cu_energy_j": scenario.budgets.cu_energy_j * _between(rng, 0.8, 2.0) * (0.6 + 0.4 * H),
+        "radio.diversity": int(rng.choice([1, 2, 4, 8])),
     }
+    changes["budgets.cu_energy_j"] *= scenario.budgets.cu_energy_j * (0.6 + 0.4 * H)
     changes["budgets.tradeoff_v"] /= H
     for name in ("cluster.server_flops", "radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"):
         changes[name] *= _between(rng, 0.6, 1.6)
     changes["radio.d2d_bandwidth_hz"] = scenario.radio.d2d_bandwidth_hz * _between(rng, 0.5, 2.0)
     if scenario.name == "medium":
-        faster, batch = _between(rng, 0.6, 2.5), int(rng.choice([32, 64, 96]))
+        faster, batch = _between(rng, 0.6, 2.5), int(rng.choice([16, 32, 64, 96, 128, 256]))
         budget *= batch / scenario.workload.batch_size / faster
         changes["workload.batch_size"] = batch
+        sent = batch / scenario.workload.batch_size  # CUs send activations, too
+        changes["budgets.cu_energy_j"] *= 0.7 + 0.3 * sent
         changes["devices.profiles.0.flops_per_cycle"] = scenario.devices.profiles[0].flops_per_cycle * faster
+        changes |= _room(rng, scenario, changes)
         if rng.random() < 0.5:
             changes["dynamics.load_levels"] = [0.4, 0.7, 1.0]
     changes["budgets.device_energy_j"] = budget

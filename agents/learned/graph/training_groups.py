@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from collapipe_env.agents.dssra.hazard_memory import RISK, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.dynamics.channel_knowledge import hidden_gains
+from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
 from collapipe_env.dynamics.system import split_links
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -19,6 +21,8 @@ from collapipe_env.errors import ScenarioError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
@@ -67,8 +71,14 @@ class Group:
             )
         self.env.reset(seed=seed)
         self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
+        self.hidden, self.risk = hidden_gains(scenario), failure_risk(scenario)
+        presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
+        self._failures = None if presence is None else Failures(self.parameters, presence.terms)
 
-        self.hidden = hidden_gains(scenario)
+    @property
+    def surprises(self) -> bool:
+        """Whether rounds may differ from what is known: gains are hidden, or devices fail."""
+        return self.hidden is not None or self.risk is not None
 
     @property
     def able(self) -> BoolArray:
@@ -84,8 +94,12 @@ class Group:
 
     @property
     def known(self) -> SystemState:
-        """Known state of the systems (E, ...), with room where clusters sit out: plans follow from it."""
-        return with_room_everywhere(self.env.state, self.able, self.parameters.costs.blocks)
+        """Known state of the systems (E, ...), with room where clusters sit out: plans follow from it.
+
+        Where devices fail, the estimated probabilities are among the arrays of ``presence``.
+        """
+        state = self.env.state if self.risk is None else self.risk.added(self.env.state)
+        return with_room_everywhere(state, self.able, self.parameters.costs.blocks)
 
     @property
     def truth(self) -> SystemState:
@@ -115,6 +129,32 @@ class Group:
         uplink, d2d = split_links(gains, None, (scenario.clusters, scenario.max_devices))
         rows = np.repeat(np.arange(self.env.num_envs), draws)
         return replace(self.truth[rows], uplink_gain=uplink, d2d_gain=d2d)
+
+    def possible_failures(self, plan: Allocation, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Delays that failures would add to the clusters' rounds (E D, N, K), over the rounds' delays.
+
+        Devices fail with their estimated probabilities; 0 where one does not. What a failure costs is drawn
+        from replays of this very round: in each cluster one device of the plan fails at any time.
+
+        Args:
+            plan: The plan (E, ...).
+            draws: Draws ``D`` of every environment, >= 1; those of an environment are together.
+            rng: Draws devices, times and failures.
+        """
+        E, N, K = self.env.state.present.shape
+        if self._failures is None or self.risk is None:
+            return np.zeros((E * draws, N, K))
+        costs = round_costs(self.parameters, self.truth, plan)
+        T = costs.cluster_delay
+        device = np.where(costs.allocation.device_blocks > 0, rng.random((E, N, K)), -1.0).argmax(axis=-1)
+        failing = np.full((E, N, K), np.inf)
+        np.put_along_axis(failing, device[..., None], (rng.random((E, N)) * T)[..., None], axis=-1)
+        replayed = self._failures.replayed(self.truth, costs, failing)
+        more = np.zeros_like(T) if replayed is None else replayed.cluster_delay / np.maximum(T, 1e-9)
+        state = self.known
+        risk = np.where(state.present, state.processes[PRESENCE][RISK], 0.0)
+        fails = rng.random((E * draws, N, K)) < np.repeat(risk, draws, axis=0)
+        return np.where(fails, rng.choice(more.ravel(), fails.shape), 0.0)
 
     def play(self, plan: Allocation) -> None:
         """Play a plan (E, ...), which clusters without room sit out."""

@@ -1,4 +1,4 @@
-"""Training for hidden gains: plans depend on what is known alone, and pay the cost over what may be true."""
+"""Training for surprises: plans depend on what is known alone, and pay the cost over what may be true."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,13 +8,14 @@ import graph_net_support as support
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.expected_step import (
     departed,
     expected_costs,
-    learn_for_hidden_gains,
+    learn_for_the_expected_round,
 )
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights
@@ -53,7 +54,9 @@ def group_of(scenario, known, truths):
         known=known,
         whole=np.ones(len(known.present), np.bool_),
         possible_truths=lambda *_: truths,
+        possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
         play=played.append,
+        hidden="",
         parameters=p,
         observer=GraphObserver(p),
         moves="migration" in known.processes,
@@ -67,7 +70,7 @@ NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
 
 def learn(net, group, samples=2, weights=NOTHING):
-    return learn_for_hidden_gains(net, group, samples, 0.0, weights, np.random.default_rng(0), 3)
+    return learn_for_the_expected_round(net, group, samples, 0.0, weights, np.random.default_rng(0), 3)
 
 
 def value_of(scenario, truths, plan, draws):
@@ -79,8 +82,24 @@ def value_of(scenario, truths, plan, draws):
     return costs.cluster_delay, 0.5 * (after**2).sum(axis=-1)
 
 
+def more_band(plan):
+    """The plan with 1.05 times its shares, so that the uplink's part of delays shows."""
+    return replace(plan, bandwidth=1.05 * plan.bandwidth)
+
+
+def solved(n, later, own, share, uplink):
+    """Common delay after which the shares of clusters of delays ``a + u / b`` have the same sum again."""
+    if later == 0.0:
+        return 0.0
+    u, fixed = share * uplink, -uplink
+    u[n], fixed[n] = share[n] * own, later - own
+    low = fixed.max()
+    return brentq(lambda x: (u / (x - fixed)).sum() - share.sum(), low + 1e-9, max(later, 0.0) + 1e-9)
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["hidden", "exact"])
 @pytest.mark.parametrize("scenario", [CHANNEL, MOVING, WILD], ids=lambda s: s.name)
-def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(scenario):
+def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(scenario, exact):
     p, draws = system_parameters(scenario), 4
     group = Group(scenario, 3, life=10, seed=1)
     nets = [GraphScheduler(scenario, support.packed(support.random_net(seed)), 4) for seed in (1, 2)]
@@ -94,15 +113,24 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     segments = np.stack((plan.blocks, other.blocks, plan.blocks), axis=2)
     M = plan.micro_batches
     option = np.stack((M, M, np.full_like(M, p.micro_batch_choices[0])), axis=2).astype(float)
-    inputs = round_input(p, truths, np.ones(truths.uplink_gain.shape), exact_drift=True)
-    cost = np.empty(option.shape)
+    known, inputs = (
+        round_input(p, of, np.ones(of.uplink_gain.shape), exact_drift=True) for of in (state, truths)
+    )
+    cost, rng = np.empty(option.shape), np.random.default_rng(8)
     record: Any = as_record(p.numbers)
     power = np.ascontiguousarray(plan.node_power)
-    expected_costs(inputs, record, power, share, segments, option, cost)
+    part = rng.dirichlet(np.ones(p.clusters), 3)
+    strikes = (len(truths.present), 2, *truths.present.shape[1:])  # two draws of failures for each of gains
+    longer = np.where(rng.random(strikes) < 0.3, rng.random(strikes), 0.0)
+    each = longer.reshape(-1, *truths.present.shape[1:])
+    expected_costs(known, inputs, record, power, share, part, segments, option, each, exact, cost)
 
     rows = np.repeat(np.arange(3), draws)
     many = type(plan)(**{k: v[rows] for k, v in vars(plan).items() if v is not None})
-    held = round_costs(p, truths, many)
+    held, seen = round_costs(p, truths, many), round_costs(p, state[rows], many)
+    own = held.cluster_delay[:, None] * (1.0 + np.where(many.blocks[:, None] > 0, longer, 0.0).max(axis=-1))
+    quicker = round_costs(p, state[rows], more_band(many), interference_w=seen.interference).cluster_delay
+    of_plan = (seen.cluster_delay - quicker) / (1.0 - 1.0 / 1.05)
     least = 0.5 * (np.maximum(truths.live_backlog - 1.0, 0.0) ** 2).sum(axis=-1)
     for c in range(3):
         # The simulator's moments of other blocks have other interference, which the comparison holds.
@@ -111,11 +139,26 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
             many, blocks=segments[rows, :, c], micro_batches=option[rows, :, c].astype(np.int64)
         )
         costs = round_costs(p, truths, changed, interference_w=held.interference)
+        at_known = round_costs(p, state[rows], changed, interference_w=seen.interference).cluster_delay
+        later = at_known - seen.cluster_delay
+        quicker = round_costs(
+            p, state[rows], more_band(changed), interference_w=seen.interference
+        ).cluster_delay
+        uplink = (at_known - quicker) / (1.0 - 1.0 / 1.05)
+        failing = 1.0 + np.where(changed.blocks[:, None] > 0, longer, 0.0).max(axis=-1)
+        ends = (costs.cluster_delay - later)[:, None] * failing
         after = np.maximum(truths.live_backlog + costs.energy_ratio - 1.0, 0.0)
         drift = 0.5 * (after**2).sum(axis=-1) - least
         for n in range(p.clusters):
-            others = np.delete(held.cluster_delay, n, axis=1).max(axis=1)
-            value = p.tradeoff_v * np.maximum(costs.cluster_delay[:, n], others) + drift[:, n]
+            others = np.delete(own, n, axis=2).max(axis=2)
+            everybody = [
+                part[rows[r], n] * later[r, n]
+                if exact
+                else solved(n, later[r, n], uplink[r, n], many.bandwidth[r], of_plan[r])
+                for r in range(len(rows))
+            ]
+            latest = np.maximum(ends[..., n], others).mean(axis=1) + everybody
+            value = p.tradeoff_v * latest + drift[:, n]
             np.testing.assert_allclose(
                 cost[:, n, c], value.reshape(3, draws).mean(axis=1), rtol=2e-3 if moved else 1e-12
             )
@@ -251,3 +294,50 @@ def test_fading_of_which_something_is_known_is_not_drawn_anew(changes):
     np.testing.assert_array_equal(
         group.possible_truths(8, np.random.default_rng(1)).d2d_gain, group.truth.d2d_gain
     )
+
+
+def test_failures_come_with_their_estimated_probabilities_and_costs_of_replayed_rounds():
+    scenario = load_scenario("medium-churn")
+    group, draws = Group(scenario, 3, life=20, seed=4), 3000
+    net = GraphScheduler(scenario, support.packed(support.random_net(1)), 4)
+    for _ in range(3):
+        plan = net.allocate(group.known)
+        group.play(plan)
+    plan, state, rng = net.allocate(group.known), group.known, np.random.default_rng(2)
+    found = group.possible_failures(plan, draws, rng).reshape(3, draws, *state.present.shape[1:])
+    risk = np.where(state.present, state.processes["presence"]["risk"], 0.0)
+    assert risk.max() > 0.03
+    struck = found > 0.0
+    costly = struck.sum() / (risk.sum() * draws)  # some failures come too late to matter
+    assert 0.2 < costly <= 1.01
+    np.testing.assert_allclose(struck.mean(axis=1), risk * costly, atol=5.0 * 0.5 / np.sqrt(draws))
+    assert not struck.any(axis=1)[~state.present].any()
+    # A cluster that loses a device loses at most the round and a slower repetition of it.
+    assert 0.2 < np.median(found[struck]) < 1.5
+
+
+def test_with_exact_gains_the_gradient_is_that_of_the_plan_with_its_best_shares():
+    """Central differences through the simulator; the shares are optimised anew on both sides."""
+    scenario = support.SMALL
+    state, net = support.played_state(scenario, 2, 1), support.random_net(2, spread=0.2, shares=0.0)
+    group = group_of(scenario, state, state)
+    learn(net, group).total.backward()
+    way = torch.from_numpy(np.random.default_rng(3).standard_normal(net.chain_head.weight.shape[1])).float()
+    way = 0.3 * way / way.norm()
+    found, step, values = float((way * net.chain_head.weight.grad[0]).sum()), 0.05, []
+    scale = sizes(scenario, state, group.played[0], 1)
+    for side in (-step, step):
+        moved = support.random_net(2, spread=0.2, shares=0.0)
+        with torch.no_grad():
+            moved.chain_head.weight[0] += side * way
+        other = group_of(scenario, state, state)
+        learn(moved, other)
+        (plan,) = other.played
+        np.testing.assert_array_equal(plan.blocks, group.played[0].blocks)
+        np.testing.assert_array_equal(plan.micro_batches, group.played[0].micro_batches)
+        delay, drift = value_of(scenario, state, plan, 1)
+        value = scenario.budgets.tradeoff_v * delay.max(axis=-1) + drift.sum(axis=-1)
+        values.append((value / scale).sum() / plan.bandwidth.size)
+    slope = (values[1] - values[0]) / (2.0 * step)
+    assert abs(slope) > 5e-5
+    assert found == pytest.approx(slope, rel=0.05)

@@ -114,7 +114,7 @@ def test_one_set_of_weights_answers_every_size_with_finite_gradients(name):
     assert (answer.sharpness > 0.0).all()
     sum(array.sum() for array in answer).backward()
     for name, parameter in net.named_parameters():
-        if name == HEAT:  # no device of these warms up
+        if name in (HEAT, "risk.weight"):  # no device of these warms up or fails
             assert parameter.grad is None
             continue
         assert torch.isfinite(parameter.grad).all()
@@ -220,7 +220,7 @@ def test_what_is_left_out_stays_so_while_the_rest_learns(parts):
     }
     zero = {name for part in parts for name in silent[part]}
     for name, value in net.state_dict().items():
-        if name == HEAT:  # no device of these warms up
+        if name in (HEAT, "risk.weight"):  # no device of these warms up or fails
             assert (value == 0.0).all()
             continue
         if "plan" in parts and name in ("node_in.weight", "chain_in.weight", "share_in.weight"):

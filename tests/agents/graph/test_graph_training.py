@@ -91,7 +91,7 @@ def test_training_says_what_it_reaches_and_keeps_the_best_version(tmp_path):
     training = trained(tmp_path, 10, every=4, say=said.append)
     assert [score.steps for score in training.history] == [4, 8, 10]
     assert len(said) == 3
-    assert all("round delay" in line for line in said)
+    assert all("priced delay" in line for line in said)
     best = min(training.history, key=lambda score: score.objective)
     assert training.best == best
     files = training.files

@@ -1,4 +1,4 @@
-"""Inputs for heat: the compiled decision reads them as PyTorch does, and weights of 0 change nothing."""
+"""Inputs for heat and failures: compiled decisions read them as PyTorch does; weights of 0 change nothing."""
 
 from dataclasses import replace
 
@@ -8,17 +8,26 @@ import numpy as np
 import pytest
 import torch
 
+from collapipe_env.agents.dssra.hazard_memory import failure_risk
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
 from collapipe_env.agents.learned.graph.graph_files import HEAT, LATER, first_weights, require_graph_net
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.agents.learned.graph.heat_inputs import HEAT_INPUTS, heat_columns, heat_inputs
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
+from collapipe_env.agents.learned.graph.process_inputs import (
+    HEAT_INPUTS,
+    PROCESS_INPUTS,
+    heat_columns,
+    process_inputs,
+    risk_columns,
+)
+from collapipe_env.agents.learned.graph.training_groups import Group
 from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.even_split import even_split
 from collapipe_env.zoo.shipped_agents import agent_path
 
-THERMAL = load_scenario("small-thermal")
+THERMAL, CHURN = load_scenario("small-thermal"), load_scenario("small-churn")
 
 
 def warm_state(rows=4, seed=0):
@@ -36,33 +45,48 @@ def test_the_columns_are_those_of_the_array_heat_of_the_graph_observation():
     for _ in range(30):
         observation, *_ = env.step(env.action_space.sample() * 0.0)
     headroom, share = observation["heat"][..., 0], observation["heat"][..., 1]
-    found = heat_inputs(env.unwrapped.state)[0]
+    found = process_inputs(env.unwrapped.state)[0]
     assert headroom.max() > 0.3
     np.testing.assert_allclose(found[..., 0], headroom, rtol=1e-6)
     np.testing.assert_allclose(found[..., 2], 1.0 - share, atol=1e-6)
     np.testing.assert_allclose(found[..., 1], np.maximum(headroom - 0.8, 0.0) / 0.2, atol=1e-5)
+    assert not found[..., HEAT_INPUTS:].any()
 
 
-def test_absent_devices_have_no_heat():
-    found = heat_columns(np.array([1.2, 0.9]), np.array([0.25, 1.0]), np.array([False, True]))
+def test_absent_devices_have_neither_heat_nor_risk():
+    there = np.array([False, True])
+    found = heat_columns(np.array([1.2, 0.9]), np.array([0.25, 1.0]), there)
     np.testing.assert_allclose(found, [[0.0, 0.0, 0.0], [0.9, 0.5, 0.0]])
+    found = risk_columns(np.array([0.5, 0.097]), there)
+    np.testing.assert_allclose(found, [[0.0, 0.0], [0.485, 1.0 - np.log(10.0) / 3.0]])
 
 
-def test_systems_that_do_not_warm_up_have_no_such_inputs():
-    assert heat_inputs(support.played_state(support.SMALL, 2)).shape == (0, 0, 0, HEAT_INPUTS)
+def test_systems_that_neither_warm_up_nor_fail_have_no_such_inputs():
+    assert process_inputs(support.played_state(support.SMALL, 2)).shape == (0, 0, 0, PROCESS_INPUTS)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_compiled_decisions_read_heat_as_pytorch_does(seed):
-    state, net = warm_state(seed=seed), support.random_net(seed)
+def churned(seed):
+    """A state of `small-churn`, with the probabilities of failure that a new scheduler adds."""
+    group = Group(CHURN, 4, life=10, seed=seed)
+    for _ in range(3):
+        group.play(even_split(group.parameters, group.known))
+    return failure_risk(CHURN).added(group.known)
+
+
+@pytest.mark.parametrize(("scenario", "state_of"), [(THERMAL, warm_state), (CHURN, churned)])
+@pytest.mark.parametrize("seed", range(2))
+def test_compiled_decisions_read_processes_as_pytorch_does(scenario, state_of, seed):
+    state, net = state_of(seed=seed), support.random_net(seed)
     with torch.no_grad():
-        net.heat.weight.copy_(torch.randn_like(net.heat.weight))
-    scheduler = GraphScheduler(THERMAL, support.packed(net), net.shape.heads, exact_shares=False)
+        for part in (net.heat, net.risk):
+            part.weight.copy_(torch.randn_like(part.weight))
+    scheduler = GraphScheduler(scenario, support.packed(net), net.shape.heads, exact_shares=False)
     found = scheduler.allocate(state)
     graph = GraphArrays(*(torch.from_numpy(array) for array in scheduler._observer.build(state)))
-    inputs, blocks = net_inputs(graph), THERMAL.workload.blocks
+    inputs, blocks = net_inputs(graph), scenario.workload.blocks
     with torch.no_grad():
-        tokens = net.tokens(inputs, torch.from_numpy(heat_inputs(state)))
+        tokens = net.tokens(inputs, torch.from_numpy(process_inputs(state)))
+        assert not torch.equal(tokens, net.tokens(inputs))
         logits = net.count_logits(tokens, inputs, blocks).double()
     cap = np.where(state.present, state.memory_cap, 0)
     np.testing.assert_array_equal(found.blocks, support.likeliest_counts(logits, cap, blocks))
@@ -89,7 +113,7 @@ def test_files_of_earlier_versions_load_with_weights_of_zero(tmp_path):
     parameters, weights = require_graph_net(read_agent_file(path), str(path))
     assert weights[HEAT].shape == (parameters.width, HEAT_INPUTS)
     added = weights.keys() - older.keys()
-    assert len(added) == 5  # for heat, and two layers for shares
+    assert len(added) == 6  # for heat and failures, and two layers for shares
     assert not any(weights[name].any() for name in added)
     # A training starts with weights of its own for what the file lacks: of zeros, nothing would learn.
     assert first_weights(GraphParameters(start_from=str(path))).keys() == older.keys()

@@ -1,0 +1,102 @@
+"""Systems that a graph net was trained on, and what of a scenario lies outside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+from warnings import warn
+
+from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.scenario import Scenario, load_scenario
+
+from .graph_parameters import GraphParameters
+from .random_systems import RANGES, random_processes
+
+_NAMES = ("cluster.clusters", *RANGES["ladder"], "workload.width", "workload.sequence_length")
+"""Numbers of a scenario on which a net's plans depend, and which it does not know by their ratios alone."""
+
+_DAMAGED = "the range of its training systems is damaged: train or export it again"
+
+
+class OutsideTrainingWarning(UserWarning):
+    """A scenario lies outside the systems that a net was trained on."""
+
+
+def training_range(parameters: GraphParameters) -> dict[str, Any]:
+    """Least and largest numbers of the training systems, by field, and processes that were on in some.
+
+    Args:
+        parameters: Hyper-parameters of the training.
+
+    Raises:
+        ScenarioError: A scenario of the training does not exist.
+    """
+    scenarios = [load_scenario(name) for name in dict.fromkeys(parameters.scenarios)]
+    processes = {name for scenario in scenarios for name in dict(scenario.dynamics.processes)}
+    values = {name: [end for s in scenarios for end in _ends(s, name)] for name in _NAMES}
+    if parameters.random_groups:
+        processes |= random_processes(parameters.random_systems)
+        values["cluster.clusters"] += [2, parameters.most_clusters]
+        for name, ends in RANGES[parameters.random_systems].items():
+            values[name] += ends
+    return {
+        "numbers": {name: [min(of), max(of)] for name, of in values.items()},
+        "processes": sorted(processes),
+    }
+
+
+def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
+    """What of a scenario lies outside the range of a training, in words.
+
+    Args:
+        scenario: The scenario.
+        trained: The range, as :func:`training_range` gives it; files of earlier versions have none.
+
+    Raises:
+        CheckpointError: The range is not of this form.
+    """
+    numbers, processes = trained.get("numbers", {}), trained.get("processes", [])
+    if not isinstance(numbers, dict) or not isinstance(processes, list):
+        raise CheckpointError(_DAMAGED)
+    found = []
+    for name, ends in numbers.items():
+        if name not in _NAMES or not _is_range(ends):
+            raise CheckpointError(f"{_DAMAGED}: {shortened(name)} = {shown(ends)}")
+        (least, most), (low, high) = ends, _ends(scenario, name)
+        if low < least or high > most:
+            value = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            found.append(f"{name} = {value} (trained on {least:g} to {most:g})")
+    if numbers:
+        on = dict(scenario.dynamics.processes)
+        found += [f"dynamics.processes.{name} (off in training)" for name in on if name not in processes]
+    return found
+
+
+@cache
+def warn_outside(agent: str, found: tuple[str, ...]) -> None:
+    """Warn, once in a process, that a net plays outside the systems of its training.
+
+    Args:
+        agent: Name of the net.
+        found: What lies outside, as :func:`outside` gives it.
+    """
+    warn(
+        f"{agent} was not trained for such systems: {', '.join(found)}; its plans may be poor: compare it "
+        "with dssra, or train on the scenario (collapipe train --algo graph)",
+        OutsideTrainingWarning,
+        stacklevel=4,
+    )
+
+
+def _is_range(ends: object) -> bool:
+    """Whether a value of a file is a pair of numbers."""
+    return isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+
+
+def _ends(scenario: Scenario, name: str) -> tuple[float, float]:
+    """Least and largest value of a field, which may be a list."""
+    section, field = name.split(".")
+    value = getattr(getattr(scenario, section), field)
+    values = value if isinstance(value, Sequence) else (value,)
+    return min(values), max(values)

@@ -1,0 +1,87 @@
+"""Range of a net's training: random systems lie within it and near its ends; play outside it warns once."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from collapipe_env.agents.learned.agent_file import AgentFile
+from collapipe_env.agents.learned.graph.graph_files import GRAPH_AGENTS, graph_record, net_shape
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+from collapipe_env.agents.learned.graph.net import GraphNet
+from collapipe_env.agents.learned.graph.random_systems import random_system
+from collapipe_env.agents.learned.graph.training_range import (
+    OutsideTrainingWarning,
+    outside,
+    training_range,
+    warn_outside,
+)
+from collapipe_env.errors import CheckpointError
+from collapipe_env.scenario import load_scenario
+
+LADDER = GraphParameters(most_clusters=12)
+WILD = GraphParameters(scenarios=("small-wild", "large-wild"), random_systems="wild", most_clusters=12)
+
+
+@pytest.mark.parametrize("parameters", [LADDER, WILD], ids=["ladder", "wild"])
+def test_random_systems_lie_within_the_range_and_near_its_ends(parameters):
+    rng = np.random.default_rng(6)
+    drawn = [random_system(rng, parameters.most_clusters, parameters.random_systems) for _ in range(60)]
+    trained = training_range(parameters)
+    assert [outside(scenario, trained) for scenario in drawn] == [[]] * 60
+    blocks = [scenario.blocks for scenario in drawn]
+    least, most = trained["numbers"]["workload.blocks"]
+    assert min(blocks) <= 1.4 * least
+    assert max(blocks) >= 0.85 * most
+    assert {name for s in drawn for name in dict(s.dynamics.processes)} <= set(trained["processes"])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes", "said"),
+    [
+        ("medium", {}, []),
+        ("large", {}, ["cluster.clusters = 16 (trained on 2 to 12)"]),
+        ("medium", {"radio.diversity": 16}, ["radio.diversity = 16 (trained on 1 to 8)"]),
+        ("medium", {"cluster.devices": [5, 6, 20, 5]}, ["cluster.devices = 5 to 20 (trained on 3 to 16)"]),
+        ("medium-thermal", {}, ["dynamics.processes.heat (off in training)"]),
+        ("medium", {"workload.width": 128}, ["workload.width = 128 (trained on 256 to 256)"]),
+    ],
+)
+def test_what_lies_outside_is_named(scenario, changes, said):
+    assert outside(load_scenario(scenario).with_overrides(changes), training_range(LADDER)) == said
+
+
+def agent(**systems):
+    record = graph_record(LADDER, 1, {"seed": 0}, [], "1", training_range(LADDER))
+    record.systems.update(systems)
+    weights = GraphNet(net_shape(LADDER)).state_dict()
+    return AgentFile(record, {name: value.numpy() for name, value in weights.items()})
+
+
+def test_a_net_outside_its_training_warns_once():
+    warn_outside.cache_clear()
+    with pytest.warns(OutsideTrainingWarning, match="net-a was not trained for such systems"):
+        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
+        GRAPH_AGENTS.from_agent_file(agent(), load_scenario("medium"), "net-a")
+
+
+def test_files_without_a_range_do_not_warn():
+    assert outside(load_scenario("large-wild"), {"name": "?"}) == []
+
+
+@pytest.mark.parametrize(
+    "systems",
+    [
+        {"numbers": {"workload.blocks": [1]}},
+        {"numbers": {"workload.blocks": ["a", 3]}},
+        {"numbers": {"__class__.x": [1, 2]}},
+        {"numbers": 3},
+        {"processes": None},
+    ],
+)
+def test_a_damaged_range_is_refused(systems):
+    with pytest.raises(CheckpointError, match="net-b: the range of its training systems is damaged"):
+        GRAPH_AGENTS.from_agent_file(agent(**systems), load_scenario("medium"), "net-b")
