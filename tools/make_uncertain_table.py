@@ -70,6 +70,8 @@ class Options:
     """Rounds of each training."""
     seeds: int = 5
     """Trainings of PPO and of RecurrentPPO with the cluster policy."""
+    plain: bool = True
+    """Also show PPO as it comes, one training for each scenario."""
     episodes: int = 10
     """Held-out episodes."""
     rounds: int = 100
@@ -125,7 +127,11 @@ def played(options: Options, name: str) -> tuple[Results, int]:
     episodes = evaluate(
         [
             *options.against,
-            PolicyScheduler(plain(options, name), name="plain", normalise=False),
+            *(
+                [PolicyScheduler(plain(options, name), name="plain", normalise=False)]
+                if options.plain
+                else []
+            ),
             *memories.values(),
         ],
         scenario,
@@ -210,15 +216,16 @@ def draw(options: Options) -> Figure:
                 axes.plot(rounds, delays, color=colour, alpha=0.35, linewidth=0.8)
             mean = np.mean([delays for _, delays in curves], axis=0)
             axes.plot(curves[0][0], mean, color=colour, linewidth=2.0, label=f"{label}, cluster policy")
-        last = Validator(load_scenario(name), 16)(plain(options, name), 0, 0.0).priced_delay
-        axes.plot(
-            options.steps / 1000.0,
-            last,
-            "x",
-            color=COLOURS[2],
-            clip_on=False,
-            label="PPO as it comes, at the end",
-        )
+        if options.plain:
+            last = Validator(load_scenario(name), 16)(plain(options, name), 0, 0.0).priced_delay
+            axes.plot(
+                options.steps / 1000.0,
+                last,
+                "x",
+                color=COLOURS[2],
+                clip_on=False,
+                label="PPO as it comes, at the end",
+            )
         for scheduler, colour in ((EVEN, MUTED), (REFERENCE, INK)):
             axes.axhline(
                 validated(options, name, scheduler),
@@ -227,7 +234,9 @@ def draw(options: Options) -> Figure:
                 linewidth=1.2,
                 label=TITLES[scheduler],
             )
-        log_axis(axes, "y")
+        low, high = axes.get_ylim()
+        if high > 3.0 * low:
+            log_axis(axes, "y")
         axes.set_title(name)
         axes.set_xlabel("thousand rounds of training")
     panels[0].set_ylabel("priced delay on validation episodes (s)")
