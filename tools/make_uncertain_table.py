@@ -70,8 +70,8 @@ class Options:
     """Rounds of each training."""
     seeds: int = 5
     """Trainings of PPO and of RecurrentPPO with the cluster policy."""
-    plain: bool = True
-    """Also show PPO as it comes, one training for each scenario."""
+    plain: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
+    """Scenarios with a row for PPO as it comes, one training each."""
     episodes: int = 10
     """Held-out episodes."""
     rounds: int = 100
@@ -129,7 +129,7 @@ def played(options: Options, name: str) -> tuple[Results, int]:
             *options.against,
             *(
                 [PolicyScheduler(plain(options, name), name="plain", normalise=False)]
-                if options.plain
+                if name in options.plain
                 else []
             ),
             *memories.values(),
@@ -216,7 +216,7 @@ def draw(options: Options) -> Figure:
                 axes.plot(rounds, delays, color=colour, alpha=0.35, linewidth=0.8)
             mean = np.mean([delays for _, delays in curves], axis=0)
             axes.plot(curves[0][0], mean, color=colour, linewidth=2.0, label=f"{label}, cluster policy")
-        if options.plain:
+        if name in options.plain:
             last = Validator(load_scenario(name), 16)(plain(options, name), 0, 0.0).priced_delay
             axes.plot(
                 options.steps / 1000.0,

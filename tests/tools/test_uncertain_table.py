@@ -49,7 +49,7 @@ def test_runs_share_a_row_and_the_picture_is_drawn(tmp_path, capsys) -> None:
         given = [*train, "--seed", str(seed), *short, "--processes", "1", "--no-figures", "--out", str(out)]
         assert main(given) == 0
     sizes = ["--seeds", "2", "--episodes", "2", "--rounds", "4", "--steps", "64"]
-    given = ["--scenarios", NAME, "--work", str(tmp_path), *sizes, "--no-page"]
+    given = ["--scenarios", NAME, "--plain", NAME, "--work", str(tmp_path), *sizes, "--no-page"]
     capsys.readouterr()
     assert tool.main([*given, "--against", "pipeline", "dssra-plus"]) == 0
     shown = capsys.readouterr().out
