@@ -36,7 +36,8 @@ class GraphParameters:
     most_clusters: int = 40
     """Largest number of clusters in the training systems."""
     random_groups: int = 8
-    """Groups of random systems, in addition to two groups per scenario."""
+    """Groups of random systems, in addition to two groups per scenario. With none, versions are compared on
+    the given scenario."""
     random_systems: RandomSystems = "ladder"
     """Random systems like the ladder, or like the tier Wild; versions are compared on such systems."""
     scenarios: tuple[str, ...] = ("small", "medium", "medium", "boards", "phones")

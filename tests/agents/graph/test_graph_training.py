@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
-from collapipe_env.agents.learned.graph import graph_training
+from collapipe_env.agents.learned.graph import graph_training, graph_validation
 from collapipe_env.agents.learned.graph.graph_files import ADAM, CRITIC, GRAPH_AGENTS, HEAT, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
@@ -414,3 +414,24 @@ def test_a_version_without_its_critic_is_not_gone_on_with(tmp_path):
     write_agent_file(files.latest, record, tensors)
     with pytest.raises(CheckpointError, match="lacks the critic's device"):
         GraphTraining(GraphPlan(support.SMALL, HORIZON, 4, 1, 2), files)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, ["small", "medium", "medium"]),
+        ({"random_groups": 0}, ["large-churn"]),
+        ({"horizon_s": 1080.0}, ["large-churn"]),
+        ({"random_systems": "wild"}, ["large-wild", "random-48x"]),
+    ],
+)
+def test_versions_are_compared_on_systems_like_those_of_the_training(changes, names):
+    shown, compared = load_scenario("large-churn"), []
+
+    def validator(_, scenarios, **__):
+        compared.extend(scenario.name for scenario in scenarios)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_validation, "GraphValidator", validator)
+        graph_validation.graph_validator(shown, replace(FEW, **changes))
+    assert all(found.startswith(name) for found, name in zip(compared, names, strict=True))
