@@ -35,11 +35,14 @@ class FailureRisk:
     Args:
         spec: Laws and classes of the process ``presence``.
         round_s: Length of a usual round [s].
+
+    Attributes:
+        spec: These laws.
     """
 
     def __init__(self, spec: PresenceSpec, round_s: float) -> None:
         # The part of departures that come unannounced.
-        self._failing, self._round_s = 1.0 - spec.graceful, round_s
+        self.spec, self._failing, self._round_s = spec, 1.0 - spec.graceful, round_s
         self._hazards = HazardMemory(spec)
 
     def reset(self) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from collapipe_env.agents.link_filter import LinkFilter
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
-from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.physics.recovery import bits_of_block
+from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
@@ -106,9 +106,6 @@ class DSSRAPlus(DSSRA):
         self._replicates = opens(scenario, "replication")
         priced = self.failure_price > 0.0 or self._replicates
         self._risk = failure_risk(scenario) if priced else None
-        if self._risk is not None:
-            presence: PresenceSpec = dict(scenario.dynamics.processes)[PRESENCE]
-            self._recovery = presence.terms
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
@@ -145,16 +142,18 @@ class DSSRAPlus(DSSRA):
             lower = 10.0 ** (-np.asarray(below_db)[..., None, None, None] / 10.0)
             seen = replace(seen, d2d_gain=seen.d2d_gain * lower)
         plan = super().allocate(seen, start)
-        return self._with_replicas(seen, plan) if self._replicates else plan
+        if self._risk is None or not self._replicates:
+            return plan
+        return self._with_replicas(seen, plan, self._risk.spec.terms)
 
-    def _with_replicas(self, state: SystemState, plan: Allocation) -> Allocation:
+    def _with_replicas(self, state: SystemState, plan: Allocation, terms: RecoveryTerms) -> Allocation:
         """The plan with the replicas that pay off."""
         kinds = best_replicas(
             self.parameters,
             state,
             plan,
             state.processes[PRESENCE][RISK],
-            terms=self._recovery,
+            terms=terms,
             bits=bits_of_block(self.parameters.costs),
             tradeoff_v=self.tradeoff_v,
             extra_price=self.extra_price(state),

@@ -46,8 +46,6 @@ from .shares import LEAST_ABOVE
 from .training_groups import Group
 
 _MORE, _LEAST_S, _HALVINGS = 1.05, 1e-9, 40
-FAILURE_DRAWS = 32
-"""Draws of failures of every environment, where devices fail."""
 
 
 def departed(share: FloatArray, residual: torch.Tensor, floor: float) -> torch.Tensor:
@@ -98,7 +96,7 @@ def answer(n: int, later: float, own: float, share: FloatArray, uplink: FloatArr
 
 
 @compiled_inner
-def _write_costs(
+def _summarise(
     row: RoundInput,
     parameters: Parameters,
     power: FloatArray,
@@ -107,23 +105,17 @@ def _write_costs(
     option: FloatArray,
     summary: FloatArray,
     delay: FloatArray,
-    drift: FloatArray,
-    uplink: FloatArray,
 ) -> None:
-    """Write delays, drifts and times that go with the inverse share (N, C) of plans of single clusters."""
-    N, C, K = segments.shape
+    """Write summaries (N, C, SUMMARY + K + 1) and delays (N, C) of plans of single clusters."""
+    N, C, _ = segments.shape
     noise = noise_of(segments[:, 0], power, row, parameters)
     set_moving_noise(segments[:, 0], power, row, parameters)
     for n in range(N):
         for c in range(C):
-            summarise_cluster(n, segments[n, c], power[n], option[n, c], noise[n], row, parameters, summary)
-            delay[n, c] = delay_and_cost(share[n], summary, parameters)[0]
-            faster = delay_and_cost(share[n] * _MORE, summary, parameters)[0]
-            uplink[n, c] = max((delay[n, c] - faster) / (1.0 - 1.0 / _MORE), _LEAST_S)
-            drift[n, c] = 0.0
-            for i in range(K + 1):
-                ratio = node_joules(i, share[n], summary, parameters) / row.budget[n, i]
-                drift[n, c] += node_drift(row.backlog[n, i], ratio, row.allowance[0])
+            summarise_cluster(
+                n, segments[n, c], power[n], option[n, c], noise[n], row, parameters, summary[n, c]
+            )
+            delay[n, c] = delay_and_cost(share[n], summary[n, c], parameters)[0]
 
 
 @compiled
@@ -157,15 +149,16 @@ def expected_costs(
     """
     E, N, C, K = segments.shape
     gains, failures = len(inputs.gain) // E, len(longer) // len(inputs.gain)
-    summary, delay, drift = np.empty(SUMMARY + K + 1), np.empty((N, C)), np.empty((N, C))
+    summary, delay, uplink = np.empty((N, C, SUMMARY + K + 1)), np.empty((N, C)), np.empty((N, C))
     change, all_later, ends = np.empty((N, C)), np.empty((N, C)), np.empty((N, C))
-    uplink, unused = np.empty((N, C)), np.empty((N, C))
     cost[:] = 0.0
     for e in range(E):
         row = environment_row(known, e)
-        _write_costs(
-            row, parameters, power[e], share[e], segments[e], option[e], summary, change, drift, uplink
-        )
+        _summarise(row, parameters, power[e], share[e], segments[e], option[e], summary, change)
+        for n in range(N):
+            for c in range(C):
+                faster = delay_and_cost(share[e, n] * _MORE, summary[n, c], parameters)[0]
+                uplink[n, c] = max((change[n, c] - faster) / (1.0 - 1.0 / _MORE), _LEAST_S)
         for n in range(N):
             for c in range(C - 1, -1, -1):
                 change[n, c] = change[n, c] - change[n, 0] if part[e, n] > 0.0 else 0.0
@@ -176,10 +169,14 @@ def expected_costs(
                     all_later[n, c] = answer(n, change[n, c], uplink[n, c], share[e], uplink)
         for g in range(e * gains, (e + 1) * gains):
             row = environment_row(inputs, g)
-            _write_costs(
-                row, parameters, power[e], share[e], segments[e], option[e], summary, delay, drift, unused
-            )
-            cost[e] += drift / gains
+            _summarise(row, parameters, power[e], share[e], segments[e], option[e], summary, delay)
+            for n in range(N):
+                for c in range(C):
+                    drift = 0.0
+                    for i in range(K + 1):
+                        ratio = node_joules(i, share[e, n], summary[n, c], parameters) / row.budget[n, i]
+                        drift += node_drift(row.backlog[n, i], ratio, row.allowance[0])
+                    cost[e, n, c] += drift / gains
             for f in range(g * failures, (g + 1) * failures):
                 for n in range(N):
                     for c in range(C):
@@ -223,8 +220,7 @@ def learn_for_the_expected_round(
     share = np.ascontiguousarray(shares.detach().numpy())
     played = plan.played(power, share)
     truths = group.possible_truths(draws, rng)
-    gains = len(truths.present) // len(whole)
-    longer = group.possible_failures(played, gains * max(1, FAILURE_DRAWS // gains), rng)
+    longer = group.possible_failures(played, len(truths.present) // len(whole), rng)
     objective, unit = _expected(plan, group, shares, part, truths, longer)
     cost = _alternatives(plan, group, power, share, part, truths, longer)
     weighed = torch.from_numpy(np.where(whole, 1.0 / unit, 0.0))

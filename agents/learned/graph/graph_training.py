@@ -75,6 +75,7 @@ class GraphTraining:
         self.history: list[Score] = []
         self.best: Score | None = None
         p = plan.parameters
+        self._range = training_range(p)
         torch.manual_seed(plan.seed)
         self._net = GraphNet(net_shape(p))
         if p.start_from and not files.latest.exists():
@@ -138,8 +139,6 @@ class GraphTraining:
                     losses = learn_for_the_expected_round(
                         self._net, current, p.samples, entropy, weights, rng, p.fading_draws
                     )
-                elif self._foresight is None:
-                    losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
                 else:
                     losses = learn_and_play(
                         self._net, current, p.samples, entropy, weights, rng, self._foresight
@@ -250,7 +249,7 @@ class GraphTraining:
             training,
             [score.to_dict() for score in self.history],
             __version__,
-            training_range(self.plan.parameters),
+            self._range,
         )
         tensors: Tensors = {n: v.numpy() for n, v in self._average.state_dict().items()}
         if for_training:

@@ -90,8 +90,9 @@ class GraphValidator:
                     reward="lyapunov",
                     autoreset_mode="Disabled",
                 )
-                for scenario in (shown, *scenarios)
+                for scenario in (shown, *(scenario for scenario in scenarios if scenario != shown))
             ]
+        self._compares_shown = shown in scenarios
 
     def __call__(self, weights: NetWeights, heads: int, steps: int, seconds: float) -> Score:
         """Validate a version of the net.
@@ -123,5 +124,5 @@ class GraphValidator:
             mean_delay=float(np.mean([summary["mean_delay"] for summary in summaries])),
             energy_ratio=float(np.mean([summary["energy_ratio_max"] for summary in summaries])),
             backlog=float(np.mean([summary["final_backlog"] for summary in summaries])),
-            objective=math.exp(float(np.mean(np.log(priced[:-1])))),
+            objective=math.exp(float(np.mean(np.log(priced if self._compares_shown else priced[:-1])))),
         )

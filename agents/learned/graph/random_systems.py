@@ -126,8 +126,9 @@ def _scaled(N: int) -> dict[str, Any]:
 def _sizes(rng: np.random.Generator, most_clusters: int) -> dict[str, Any]:
     """Numbers of clusters, devices and blocks, and where they stand."""
     # Many clusters are as frequent as few: their effects on each other are the harder part.
-    most = _between(rng, 1.6, most_clusters) if rng.random() < 0.5 else rng.uniform(1.6, most_clusters)
-    N, of = max(2, round(most)), RANGES["ladder"]
+    few = rng.random() < 0.5
+    clusters = _between(rng, 1.6, most_clusters) if few else rng.uniform(1.6, most_clusters)
+    N, of = max(2, round(clusters)), RANGES["ladder"]
     K = _whole(rng, *of["cluster.devices"])
     fewest, most = of["workload.blocks"]
     L = _whole(rng, fewest, 16) if rng.random() < 0.6 else round(_between(rng, 12, most))

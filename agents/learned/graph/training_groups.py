@@ -13,7 +13,7 @@ from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.dynamics.channel_knowledge import hidden_gains
-from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.dynamics.system import split_links
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -29,6 +29,9 @@ from collapipe_env.simulator.unable_clusters import sitting_out, with_room_every
 
 from .graph_parameters import LONGEST_BACKLOG
 from .random_systems import RandomSystems, random_system, with_new_layouts
+
+FAILURE_DRAWS = 32
+"""Draws of failures of every environment, where devices fail."""
 
 
 class Group:
@@ -72,8 +75,7 @@ class Group:
         self.env.reset(seed=seed)
         self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
         self.hidden, self.risk = hidden_gains(scenario), failure_risk(scenario)
-        presence: PresenceSpec | None = dict(scenario.dynamics.processes).get(PRESENCE)
-        self._failures = None if presence is None else Failures(self.parameters, presence.terms)
+        self._failures = None if self.risk is None else Failures(self.parameters, self.risk.spec.terms)
 
     @property
     def surprises(self) -> bool:
@@ -130,20 +132,22 @@ class Group:
         rows = np.repeat(np.arange(self.env.num_envs), draws)
         return replace(self.truth[rows], uplink_gain=uplink, d2d_gain=d2d)
 
-    def possible_failures(self, plan: Allocation, draws: int, rng: np.random.Generator) -> FloatArray:
-        """Delays that failures would add to the clusters' rounds (E D, N, K), over the rounds' delays.
+    def possible_failures(self, plan: Allocation, gains: int, rng: np.random.Generator) -> FloatArray:
+        """Delays that failures would add to the clusters' rounds (E G F, N, K), over the rounds' delays.
 
         Devices fail with their estimated probabilities; 0 where one does not. What a failure costs is drawn
         from replays of this very round: in each cluster one device of the plan fails at any time.
 
         Args:
             plan: The plan (E, ...).
-            draws: Draws ``D`` of every environment, >= 1; those of an environment are together.
+            gains: Draws ``G`` of the gains of every environment, >= 1. Each has as many of failures, ``F``; 1
+                where nothing fails. Those of an environment are together.
             rng: Draws devices, times and failures.
         """
         E, N, K = self.env.state.present.shape
-        if self._failures is None or self.risk is None:
-            return np.zeros((E * draws, N, K))
+        if self._failures is None:
+            return np.zeros((E * gains, N, K))
+        draws = gains * max(1, FAILURE_DRAWS // gains)
         costs = round_costs(self.parameters, self.truth, plan)
         T = costs.cluster_delay
         device = np.where(costs.allocation.device_blocks > 0, rng.random((E, N, K)), -1.0).argmax(axis=-1)
