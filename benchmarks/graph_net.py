@@ -30,7 +30,6 @@ from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.learners.idle import IdleLearner
-from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
@@ -119,18 +118,19 @@ def _played(
 ) -> tuple[FloatArray, float]:
     """Priced delays of the episodes (E,) and the worst node's energy."""
     env = CollaPipeVectorEnv(
-        episodes, lasting(scenario, rounds), IdleLearner(episodes), autoreset_mode="Disabled"
+        episodes,
+        lasting(scenario, rounds),
+        IdleLearner(episodes),
+        reward="lyapunov",
+        autoreset_mode="Disabled",
     )
     env.reset(seed=TEST_SEED)
-    delays, used, granted, record = np.zeros(episodes), 0.0, 0.0, None
     for _ in tqdm(range(rounds), desc=f"{scenario.name}, {title}", leave=False, disable=None):
-        delays += env.step_allocation(allocate(env.state))[4]["delay"]
-        record = env.last_round
-        assert record is not None
-        used, granted = used + record.costs.energy_ratio, granted + record.granted
-    assert record is not None
-    delays += 0.5 * (record.backlog**2).sum(axis=(-2, -1)) / scenario.budgets.tradeoff_v
-    return delays / rounds, float(budgets_used(used, granted).max(axis=(-2, -1)).mean())
+        env.step_allocation(allocate(env.state))
+    summaries = [env.summary(row) for row in range(episodes)]
+    returns = np.array([summary["return"] for summary in summaries])
+    energy = float(np.mean([summary["energy_ratio_max"] for summary in summaries]))
+    return -returns * env.reference_delay / rounds, energy
 
 
 def compare(options: Options) -> None:
