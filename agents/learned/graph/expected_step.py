@@ -216,13 +216,15 @@ def learn_for_the_expected_round(
     """
     whole, plan = group.whole, planned(net, group, samples, rng)
     power = np.ascontiguousarray(plan.power.detach().numpy())
-    shares, part = _shares(plan, group, power)
+    known = group.known
+    seen = round_input(group.parameters, known, plan.micro_batches, exact_drift=True)
+    shares, part = _shares(plan, group, seen, power)
     share = np.ascontiguousarray(shares.detach().numpy())
     played = plan.played(power, share)
     truths = group.possible_truths(draws, rng)
     longer = group.possible_failures(played, len(truths.present) // len(whole), rng)
-    objective, unit = _expected(plan, group, shares, part, truths, longer)
-    cost = _alternatives(plan, group, power, share, part, truths, longer)
+    objective, unit = _expected(plan, group, known, shares, part, truths, longer)
+    cost = _alternatives(plan, group, seen, power, share, part, truths, longer)
     weighed = torch.from_numpy(np.where(whole, 1.0 / unit, 0.0))
     losses = losses_of(
         plan,
@@ -238,26 +240,31 @@ def learn_for_the_expected_round(
     return losses
 
 
-def _shares(plan: Plan, group: Group, power: FloatArray) -> tuple[torch.Tensor, FloatArray]:
+def _shares(plan: Plan, group: Group, seen: RoundInput, power: FloatArray) -> tuple[torch.Tensor, FloatArray]:
     """Shares that are played (E, N), and the clusters' parts of the worth of all delays (E, N).
 
     The shares are the net's departures from the best ones at the known gains.
     """
-    inputs = round_input(group.parameters, group.known, plan.micro_batches, exact_drift=True)
     E, N, _ = plan.counts.shape
     share, worth = np.full((E, N), 1.0 / N), np.empty((E, N))
-    best_shares(inputs, group.record, plan.counts, power, share, worth)
+    best_shares(seen, group.record, plan.counts, power, share, worth)
     found = departed(share, plan.answer.share_residual, group.parameters.bandwidth_floor)
     return found, worth / np.maximum(worth.sum(axis=-1, keepdims=True), 1e-300)
 
 
 def _expected(
-    plan: Plan, group: Group, shares: torch.Tensor, part: FloatArray, truths: SystemState, longer: FloatArray
+    plan: Plan,
+    group: Group,
+    known: SystemState,
+    shares: torch.Tensor,
+    part: FloatArray,
+    truths: SystemState,
+    longer: FloatArray,
 ) -> tuple[torch.Tensor, FloatArray]:
     """Expected drift plus penalty of the plan, and the size of a cluster's part (E,)."""
     E, N, K = plan.counts.shape
     costs, drift, size = priced(group.parameters, truths, plan, shares)
-    at_known = priced(group.parameters, group.known, plan, shares.detach())[0].cluster_delay
+    at_known = priced(group.parameters, known, plan, shares.detach())[0].cluster_delay
     change = at_known - at_known.detach()
     draws = longer.reshape(E, -1, N, K)
     worst = np.where(plan.counts[:, None] > 0, draws, 0.0).max(axis=-1)
@@ -272,6 +279,7 @@ def _expected(
 def _alternatives(
     plan: Plan,
     group: Group,
+    seen: RoundInput,
     power: FloatArray,
     share: FloatArray,
     part: FloatArray,
@@ -284,9 +292,6 @@ def _alternatives(
     option = np.repeat(plan.micro_batches[:, :, None], segments.shape[2], axis=2)
     option[:, :, -len(choices) :] = choices
     cost, exact = np.empty(option.shape), group.hidden is None
-    known, inputs = (
-        round_input(group.parameters, state, np.ones(state.uplink_gain.shape), exact_drift=True)
-        for state in (group.known, truths)
-    )
-    expected_costs(known, inputs, group.record, power, share, part, segments, option, longer, exact, cost)
+    inputs = round_input(group.parameters, truths, np.ones(truths.uplink_gain.shape), exact_drift=True)
+    expected_costs(seen, inputs, group.record, power, share, part, segments, option, longer, exact, cost)
     return cost
