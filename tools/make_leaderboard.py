@@ -37,7 +37,6 @@ from collapipe_env.evaluation.leaderboard.season import (
 )
 from collapipe_env.evaluation.leaderboard.submission import named_player
 from collapipe_env.evaluation.pool import LocalExecutor
-from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import scheduler_names
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +76,7 @@ def played(season: Season, name: str, cell: Cell) -> bool:
     if not file.exists():
         return False
     found = read_results(file)[0].cells.get(cell.name)
-    return found is not None and found.scenario_digest == scenario_digest(cell.scenario(season.rounds))
+    return found is not None and found.scenario_digest == cell.digest(season.rounds)
 
 
 def play(season: Season, name: str, cell: Cell, folder: Path, processes: int) -> None:

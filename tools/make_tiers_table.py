@@ -43,6 +43,8 @@ SCHEDULERS = {
     "DSSRA+": "dssra-plus",
 }
 """Names of schedulers by their heads in the table."""
+TRAINED_FOR = {"wild": {"graph net for Wild": "zoo:graph-wild"}}
+"""Agents that were trained for a tier, likewise."""
 
 
 HEADS = ("scenario", "scheduler", "delay", "priced delay", "priced delay over DSSRA's", "energy")
@@ -126,7 +128,7 @@ def table(tier: str, sizes: Sequence[str]) -> str:
         heads = [*HEADS, *(("failed", "sat out") if fails else ())]
         found = {
             title: played(name, scheduler)
-            for title, scheduler in SCHEDULERS.items()
+            for title, scheduler in {**SCHEDULERS, **TRAINED_FOR.get(tier, {})}.items()
             if unknown or scheduler != "dssra-truth"
         }
         reference = found["DSSRA"].priced_s

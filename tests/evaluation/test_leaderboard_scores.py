@@ -40,7 +40,6 @@ from collapipe_env.evaluation.leaderboard.season import (
 )
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import LADDER, TIERED
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -196,8 +195,18 @@ def test_shipped_anchors_are_of_the_scenarios_as_they_are() -> None:
         for size in BOARD_SIZES:
             cell = Cell(tier, size)
             if cell.name in frozen:
-                require_digest(cell.name, frozen[cell.name], scenario_digest(cell.scenario(SEASON.rounds)))
+                require_digest(cell.name, frozen[cell.name], cell.digest(SEASON.rounds))
                 assert frozen[cell.name].seeds == SEASON.seeds("dev", cell)
+
+
+def test_a_cell_is_the_same_when_its_reference_agent_is_tuned_anew(monkeypatch) -> None:
+    cell = Cell("wild", "small")
+    before, scenario = cell.digest(SEASON.rounds), cell.scenario(SEASON.rounds)
+    changes = (("dssra_plus.gain_caution", 3.5, True), ("radio.noise_dbm_per_hz", -170.0, False))
+    for path, value, same in changes:
+        changed = scenario.with_overrides({path: value})
+        monkeypatch.setattr(Cell, "scenario", lambda *_, changed=changed: changed)
+        assert (cell.digest(SEASON.rounds) == before) is same
 
 
 def mean_delay(name: str, cell: Cell, seed: int, rounds: int) -> float:

@@ -21,7 +21,6 @@ from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import EvaluationPlan, Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.statistics import mean_delay
-from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import StateScheduler
 
 LEARNER = "surrogate"
@@ -115,7 +114,7 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
             leaderboard, or a file cannot be read or written.
         KeyboardInterrupt: If the user interrupts; finished episodes are kept.
     """
-    digests = {cell.name: scenario_digest(cell.scenario(plan.season.rounds)) for cell in plan.cells}
+    digests = {cell.name: cell.digest(plan.season.rounds) for cell in plan.cells}
     for cell in plan.cells:
         frozen = plan.anchors.get(cell.name)
         if frozen is not None:

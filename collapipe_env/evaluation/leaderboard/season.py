@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from collapipe_env.errors import DataError, ScenarioError, nearest_name, shown
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.files import read_json, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
+from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import TIER_SIZES
 
 FORMAT = "collapipe-env leaderboard season"
@@ -67,6 +69,10 @@ class Cell:
     def scenario(self, rounds: int) -> Scenario:
         """Its scenario, with episodes of at least this many rounds."""
         return lasting(load_scenario(self.name), rounds)
+
+    def digest(self, rounds: int) -> str:
+        """SHA-256 of its scenario without DSSRA+'s scalars, which describe an agent, not the system."""
+        return scenario_digest(replace(self.scenario(rounds), dssra_plus=DSSRAPlusSpec()))
 
 
 @dataclass(frozen=True)
