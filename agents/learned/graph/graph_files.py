@@ -202,7 +202,7 @@ class _GraphAgents:
         except CheckpointError as error:
             raise CheckpointError(f"{place}: {error}") from None
         if found:
-            warn_outside(place, tuple(found))
+            warn_outside(place, scenario.name, tuple(found))
         return GraphScheduler(scenario, packed_weights(weights, parameters.layers), parameters.heads)
 
 

@@ -87,9 +87,13 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
     return _named(load_scenario("large-wild"), changes)
 
 
-def random_processes(like: RandomSystems) -> set[str]:
-    """Names of the processes that are on in some of the random systems."""
-    return set(dict(load_scenario("large-wild").dynamics.processes)) if like == "wild" else {"migration"}
+def random_processes(like: RandomSystems) -> list[set[str]]:
+    """Names of the processes of each kind of random systems."""
+    return (
+        [set(dict(load_scenario("large-wild").dynamics.processes))]
+        if like == "wild"
+        else [{"migration"}, set()]
+    )
 
 
 def with_new_layouts(scenario: Scenario) -> Scenario:

@@ -24,7 +24,7 @@ class OutsideTrainingWarning(UserWarning):
 
 
 def training_range(parameters: GraphParameters) -> dict[str, Any]:
-    """Least and largest numbers of the training systems, by field, and processes that were on in some.
+    """Least and largest numbers of the training systems, by field, and whether processes were always on.
 
     Args:
         parameters: Hyper-parameters of the training.
@@ -33,16 +33,16 @@ def training_range(parameters: GraphParameters) -> dict[str, Any]:
         ScenarioError: A scenario of the training does not exist.
     """
     scenarios = [load_scenario(name) for name in dict.fromkeys(parameters.scenarios)]
-    processes = {name for scenario in scenarios for name in dict(scenario.dynamics.processes)}
+    on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     values = {name: [end for s in scenarios for end in _ends(s, name)] for name in _NAMES}
     if parameters.random_groups:
-        processes |= random_processes(parameters.random_systems)
+        on += random_processes(parameters.random_systems)
         values["cluster.clusters"] += [2, parameters.most_clusters]
         for name, ends in RANGES[parameters.random_systems].items():
             values[name] += ends
     return {
         "numbers": {name: [min(of), max(of)] for name, of in values.items()},
-        "processes": sorted(processes),
+        "processes": {name: all(name in each for each in on) for name in sorted(set().union(*on))},
     }
 
 
@@ -56,8 +56,8 @@ def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
     Raises:
         CheckpointError: The range is not of this form.
     """
-    numbers, processes = trained.get("numbers", {}), trained.get("processes", [])
-    if not isinstance(numbers, dict) or not isinstance(processes, list):
+    numbers, processes = trained.get("numbers", {}), trained.get("processes", {})
+    if not isinstance(numbers, dict) or not isinstance(processes, dict):
         raise CheckpointError(_DAMAGED)
     found = []
     for name, ends in numbers.items():
@@ -65,28 +65,35 @@ def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
             raise CheckpointError(f"{_DAMAGED}: {shortened(name)} = {shown(ends)}")
         (least, most), (low, high) = ends, _ends(scenario, name)
         if low < least or high > most:
-            value = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            found.append(f"{name} = {value} (trained on {least:g} to {most:g})")
+            found.append(f"{name} = {_span(low, high)} (trained on {_span(least, most)})")
     if numbers:
         on = dict(scenario.dynamics.processes)
-        found += [f"dynamics.processes.{name} (off in training)" for name in on if name not in processes]
+        found += [f"dynamics.processes.{name} on (trained without)" for name in on if name not in processes]
+        always = [name for name, every in processes.items() if every is True]
+        found += [f"dynamics.processes.{name} off (trained with)" for name in always if name not in on]
     return found
 
 
 @cache
-def warn_outside(agent: str, found: tuple[str, ...]) -> None:
+def warn_outside(agent: str, scenario: str, found: tuple[str, ...]) -> None:
     """Warn, once in a process, that a net plays outside the systems of its training.
 
     Args:
         agent: Name of the net.
+        scenario: Name of the scenario.
         found: What lies outside, as :func:`outside` gives it.
     """
     warn(
-        f"{agent} was not trained for such systems: {', '.join(found)}; its plans may be poor: compare it "
-        "with dssra, or train on the scenario (collapipe train --algo graph)",
+        f"{agent} was not trained for systems such as {scenario}: {', '.join(found)}; its plans may be poor: "
+        "compare it with dssra, or train on the scenario (collapipe train --algo graph)",
         OutsideTrainingWarning,
         stacklevel=4,
     )
+
+
+def _span(low: float, high: float) -> str:
+    """A range, or the value if both ends are the same."""
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _is_range(ends: object) -> bool:

@@ -1,6 +1,7 @@
 """Range of a net's training: random systems lie within it and near its ends; play outside it warns once."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def test_random_systems_lie_within_the_range_and_near_its_ends(parameters):
     least, most = trained["numbers"]["workload.blocks"]
     assert min(blocks) <= 1.4 * least
     assert max(blocks) >= 0.85 * most
-    assert {name for s in drawn for name in dict(s.dynamics.processes)} <= set(trained["processes"])
+    on = [set(dict(scenario.dynamics.processes)) for scenario in drawn]
+    assert trained["processes"] == {name: all(name in s for s in on) for name in set().union(*on)}
 
 
 @pytest.mark.parametrize(
@@ -43,12 +45,19 @@ def test_random_systems_lie_within_the_range_and_near_its_ends(parameters):
         ("large", {}, ["cluster.clusters = 16 (trained on 2 to 12)"]),
         ("medium", {"radio.diversity": 16}, ["radio.diversity = 16 (trained on 1 to 8)"]),
         ("medium", {"cluster.devices": [5, 6, 20, 5]}, ["cluster.devices = 5 to 20 (trained on 3 to 16)"]),
-        ("medium-thermal", {}, ["dynamics.processes.heat (off in training)"]),
-        ("medium", {"workload.width": 128}, ["workload.width = 128 (trained on 256 to 256)"]),
+        ("medium-thermal", {}, ["dynamics.processes.heat on (trained without)"]),
+        ("medium", {"workload.width": 128}, ["workload.width = 128 (trained on 256)"]),
     ],
 )
 def test_what_lies_outside_is_named(scenario, changes, said):
     assert outside(load_scenario(scenario).with_overrides(changes), training_range(LADDER)) == said
+
+
+def test_a_process_that_was_always_on_is_missed():
+    found = outside(load_scenario("large-churn"), training_range(replace(WILD, most_clusters=16)))
+    for name in ("channel_knowledge", "heat", "migration", "mobility"):
+        assert f"dynamics.processes.{name} off (trained with)" in found
+    assert not any("presence" in one for one in found)
 
 
 def agent(**systems):
@@ -60,12 +69,14 @@ def agent(**systems):
 
 def test_a_net_outside_its_training_warns_once():
     warn_outside.cache_clear()
-    with pytest.warns(OutsideTrainingWarning, match="net-a was not trained for such systems"):
+    with pytest.warns(OutsideTrainingWarning, match="net-a was not trained for systems such as large:"):
         GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         GRAPH_AGENTS.from_agent_file(agent(), load_scenario("large"), "net-a")
         GRAPH_AGENTS.from_agent_file(agent(), load_scenario("medium"), "net-a")
+    with pytest.warns(OutsideTrainingWarning, match="such as other:"):
+        GRAPH_AGENTS.from_agent_file(agent(), replace(load_scenario("large"), name="other"), "net-a")
 
 
 def test_files_without_a_range_do_not_warn():
