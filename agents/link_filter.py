@@ -102,6 +102,7 @@ class LinkFilter:
         m, averaged = scenario.radio.diversity, "mean" in spec.modes
         self._below_db = 0.0 if averaged else fading_mean_db(m)
         fading_db = 0.0 if averaged else fading_deviation_db(m)
+        self._averaged_db = fading_deviation_db(m) if averaged else 0.0
         # Powers of branches of correlation rho have the correlation rho^2, and their decibels nearly so.
         memory = (scenario.radio.fading_correlation**2, spec.noise_correlation)
         self._filters = tuple(_Filter(drift, (fading_db, noise_db), memory) for drift in drifts)
@@ -151,9 +152,10 @@ class LinkFilter:
         """Standard deviation of the hops' gains about their estimates of the last update (E,) [dB].
 
         It holds the errors of the means, their drift since the measurement, and the fading of the round. It
-        is the same for all hops of a system; 0 without noise and delay.
+        is the same for all hops of a system; 0 where gains are measured without noise and delay.
         """
-        return 0.0 if self._neutral else self._filters[1].deviation(self._delay)
+        of_estimate = 0.0 if self._neutral else self._filters[1].deviation(self._delay)
+        return np.hypot(of_estimate, self._averaged_db)
 
 
 class _Filter:

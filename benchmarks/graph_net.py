@@ -64,6 +64,8 @@ class Options:
             ("--rounds", self.rounds, 1, 100_000),
             ("--episodes", self.episodes, 2, 1000),
             ("--batch", self.batch, 1, 1024),
+            ("number of --agent", len(self.agent), 1, 100),
+            ("number of --scenarios", len(self.scenarios), 1, 100),
         )
 
 

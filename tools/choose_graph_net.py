@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 from generalisation_columns import sized
@@ -31,6 +30,7 @@ from collapipe_env.agents.learned.graph.graph_validation import (
 from collapipe_env.agents.learned.graph.random_systems import RandomSystems
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.zoo.shipped_agents import agent_path
 
 LARGE = (48, 12)
 """Clusters and devices of the system beyond those of the training."""
@@ -40,8 +40,8 @@ LARGE = (48, 12)
 class Options:
     """Choose one of several training runs of the graph net."""
 
-    nets: tyro.conf.Positional[tuple[Path, ...]]
-    """A saved net of each run."""
+    nets: tyro.conf.Positional[tuple[str, ...]]
+    """A saved net of each run, or one of the zoo."""
     systems: RandomSystems = "ladder"
     """Kind of systems to judge the runs on."""
     episodes: int = 8
@@ -57,21 +57,24 @@ def main(arguments: list[str] | None = None) -> int:
         low = "episodes" if options.episodes < 1 else "rounds"
         print(f"error: --{low} = {getattr(options, low)}: 1 or more is needed", file=sys.stderr)
         return 2
+    if not options.nets:
+        print("error: no net is given: name the files of one or more", file=sys.stderr)
+        return 2
     wild = options.systems == "wild"
     scenarios = wild_scenarios() if wild else (*validation_scenarios(), sized(*LARGE))
     shown = load_scenario("large-wild" if wild else "medium")
     validate = GraphValidator(shown, scenarios, options.episodes, options.rounds)
     lines = []
     try:
-        for path in tqdm(options.nets, desc="validating", disable=None, leave=False):
-            parameters, weights = require_graph_net(read_agent_file(path), str(path))
+        nets = {name: require_graph_net(read_agent_file(agent_path(name)), name) for name in options.nets}
+        for path, (parameters, weights) in tqdm(nets.items(), "validating", disable=None, leave=False):
             score = validate(packed_weights(weights, parameters.layers), parameters.heads, 0, 0.0)
             lines.append((score.objective, path, score.priced_delay, score.energy_ratio))
     except CollaPipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     cells = [
-        [str(path), f"{objective:.4f}", f"{delay:.3f}", f"{100.0 * (energy - 1.0):+.2f}"]
+        [path, f"{objective:.4f}", f"{delay:.3f}", f"{100.0 * (energy - 1.0):+.2f}"]
         for objective, path, delay, energy in sorted(lines)
     ]
     print(

@@ -32,6 +32,7 @@ from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Results, Summary, gate_of, summarise
@@ -85,6 +86,7 @@ class Options:
         """Refuse options that cannot be run.
 
         Raises:
+            DataError: Names a training that is missing.
             ScenarioError: Names the option, its value and the range.
         """
         within(
@@ -92,7 +94,21 @@ class Options:
             ("--seeds", self.seeds, 1, 100),
             ("--episodes", self.episodes, 1, 1000),
             ("--rounds", self.rounds, 1, 10_000),
+            ("number of --scenarios", len(self.scenarios), 1, 100),
         )
+        odd = [name for name in self.plain if name not in self.scenarios]
+        if odd:
+            raise ScenarioError(f"--plain {odd[0]}: it is not among --scenarios {' '.join(self.scenarios)}")
+        if REFERENCE not in self.against:
+            raise ScenarioError(f"--against {' '.join(self.against)}: {REFERENCE} is missing, add it")
+        for name in self.scenarios:
+            for seed in range(self.seeds):
+                for algorithm, file in (("recurrent", "best.zip"), ("ppo", "checkpoints/best.zip")):
+                    place = self.folder(name, algorithm, seed) / file
+                    if not place.exists():
+                        raise DataError(
+                            f"{place} does not exist: {PAGE.name} names the command that trains it"
+                        )
 
     def folder(self, scenario: str, algorithm: str, seed: int) -> Path:
         """Folder of a training."""

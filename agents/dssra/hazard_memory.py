@@ -32,6 +32,8 @@ def failure_risk(scenario: Scenario) -> FailureRisk | None:
 class FailureRisk:
     """Adds each device's probability of failing in a usual round to the states of an episode.
 
+    Under ``time_base: real`` longer rounds, such as those of many local steps, fail more often than it says.
+
     Args:
         spec: Laws and classes of the process ``presence``.
         round_s: Length of a usual round [s].

@@ -131,7 +131,7 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
         track=options.output.track,
     )
     training = GraphTraining(plan, files)
-    if training.steps >= plan.steps and files.best.exists():
+    if training.done:
         print(f"training is done: {training.steps:,} steps")
         return
     verb = "going on" if training.steps else "training"

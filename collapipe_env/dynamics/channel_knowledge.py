@@ -92,6 +92,11 @@ def hidden_gains(scenario: Scenario) -> ChannelKnowledgeSpec | None:
     return None if spec is None or "perfect" in spec.modes else spec
 
 
+def gains_are_exact(scenario: Scenario) -> bool:
+    """Whether schedulers know the gains of a round; a trace's are those before it."""
+    return hidden_gains(scenario) is None and "traces" not in dict(scenario.dynamics.processes)
+
+
 class ChannelKnowledge(Process):
     """Known gains of all links ([X]), which schedulers and observations receive instead of the true ones.
 

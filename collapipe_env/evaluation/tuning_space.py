@@ -82,7 +82,7 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
     knowledge = processes.get("channel_knowledge")
     if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
         found.append("channel_weight")
-    if knowledge is not None and {"delayed", "noisy"} & set(knowledge.modes):
+    if knowledge is not None and {"delayed", "noisy", "mean"} & set(knowledge.modes):
         found.append("gain_caution")
     presence = processes.get("presence")
     if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":

@@ -69,13 +69,22 @@ def test_its_error_is_that_of_the_closed_form(sigma):
     assert rms(raw[35:]) > rms(better[35:])
 
 
-@pytest.mark.parametrize("spec", [{"modes": ["noisy"]}, {"modes": ["noisy", "delayed"], "delay_rounds": 2}])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"modes": ["noisy"]},
+        {"modes": ["noisy", "delayed"], "delay_rounds": 2},
+        {"modes": ["mean"]},
+        {"modes": ["mean", "noisy"]},
+    ],
+)
 @pytest.mark.parametrize(
     ("memory", "walk", "rel"), [(0.0, {}, 0.04), (0.8, {}, 0.04), (0.0, {"mobility": {}}, 0.25)]
 )
 def test_its_deviation_is_that_of_its_errors(spec, memory, walk, rel):
     """Where devices walk, the model is an approximation."""
-    scenario = scenario_of({**spec, "noise_db": 3.0}, {"fading_correlation": memory}, **walk)
+    noise = {"noise_db": 3.0} if "noisy" in spec["modes"] else {}
+    scenario = scenario_of(spec | noise, {"fading_correlation": memory}, **walk)
     env = CollaPipeVectorEnv(ROWS, scenario, "surrogate")
     env.reset(seed=1)
     fltr, found, said = LinkFilter(scenario), [], []

@@ -16,8 +16,9 @@ The best shares answer a change of plan: at the known gains they make the cluste
 that would make one cluster ``d`` later at given shares therefore makes every cluster a little later, by
 :func:`answer`. Without that answer each cluster would pay up to ``N`` times what a change costs. To first
 order all clusters are ``w d`` later, where ``w`` is the cluster's part of the worth of all delays. Powers
-follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too: all
-clusters end together there, and what is too dear for one alone may pay off for all at once.
+follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too, as far as
+the uplink can make up for it: all clusters end together there, and what is too dear for one alone may pay off
+for all at once.
 """
 
 from __future__ import annotations
@@ -144,13 +145,15 @@ def expected_costs(
         segments: Blocks (E, N, C, K); those at 0 are the plan's, which the other clusters play.
         option: Micro-batches (E, N, C).
         longer: Delays that failures add to rounds, over these (E G F, N, K): F draws for each of the gains.
-        exact: Whether gains are known: changes are then priced by ``part``.
+        exact: Whether gains are known: changes are then priced by ``part``, and by what a cluster would be
+            later with the whole uplink but the others' floors.
         cost: Receives the costs (E, N, C).
     """
     E, N, C, K = segments.shape
     gains, failures = len(inputs.gain) // E, len(longer) // len(inputs.gain)
     summary, delay, uplink = np.empty((N, C, SUMMARY + K + 1)), np.empty((N, C)), np.empty((N, C))
     change, all_later, ends = np.empty((N, C)), np.empty((N, C)), np.empty((N, C))
+    most = 1.0 - (N - 1) * parameters.bandwidth_floor
     cost[:] = 0.0
     for e in range(E):
         row = environment_row(known, e)
@@ -163,8 +166,9 @@ def expected_costs(
             for c in range(C - 1, -1, -1):
                 change[n, c] = change[n, c] - change[n, 0] if part[e, n] > 0.0 else 0.0
                 all_later[n, c] = 0.0
-                if exact:
-                    all_later[n, c] = part[e, n] * change[n, c]
+                if exact:  # but not before its upload with all of the band above the others' floors ends
+                    saved = uplink[n, c] * (1.0 - share[e, n] / most)
+                    all_later[n, c] = max(part[e, n] * change[n, c], change[n, c] - saved)
                 elif change[n, c] != 0.0:
                     all_later[n, c] = answer(n, change[n, c], uplink[n, c], share[e], uplink)
         for g in range(e * gains, (e + 1) * gains):
@@ -291,7 +295,9 @@ def _alternatives(
     segments = np.concatenate((own, plan.samples, np.repeat(own, len(choices), axis=2)), axis=2)
     option = np.repeat(plan.micro_batches[:, :, None], segments.shape[2], axis=2)
     option[:, :, -len(choices) :] = choices
-    cost, exact = np.empty(option.shape), group.hidden is None
+    cost = np.empty(option.shape)
     inputs = round_input(group.parameters, truths, np.ones(truths.uplink_gain.shape), exact_drift=True)
-    expected_costs(seen, inputs, group.record, power, share, part, segments, option, longer, exact, cost)
+    expected_costs(
+        seen, inputs, group.record, power, share, part, segments, option, longer, group.exact, cost
+    )
     return cost

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.refusal import require_budgets_per_round
 
 from .random_systems import RandomSystems, with_new_layouts
 
@@ -164,7 +166,7 @@ def _named(prefix: str, name: str) -> str:
 
 
 def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
-    """Refuse scenarios that do not exist or do not suit new layouts.
+    """Refuse scenarios that do not exist, do not suit new layouts, or have budgets per second.
 
     Only training needs the scenarios: a net plays without their files.
 
@@ -177,7 +179,8 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
     """
     for name in parameters.scenarios:
         try:
-            with_new_layouts(load_scenario(name))
+            scenario = with_new_layouts(load_scenario(name))
+            require_budgets_per_round("the graph net", system_parameters(scenario))
         except ScenarioError as error:
             raise ScenarioError(f"{prefix}scenarios: {error}") from None
 

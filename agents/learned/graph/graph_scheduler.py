@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra.hazard_memory import FailureRisk, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.allocation import Allocation
-from collapipe_env.dynamics.channel_knowledge import hidden_gains
+from collapipe_env.dynamics.channel_knowledge import gains_are_exact
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
@@ -71,7 +71,7 @@ class GraphScheduler(StateScheduler):
             log_worth=float(np.log(V / parameters.clusters)),
             heads=heads,
             exact_shares=int(exact_shares),
-            departs=int(hidden_gains(scenario) is not None and _has_share_head(weights)),
+            departs=int(not gains_are_exact(scenario) and _has_share_head(weights)),
             times=system_times(self._observer),
         )
         self._risk = self._failure_risk()

@@ -105,7 +105,7 @@ class GraphTraining:
             CheckpointError: If the loss stays without a finite gradient.
         """
         plan, p = self.plan, self.plan.parameters
-        if self.steps >= plan.steps and self.files.best.exists():
+        if self.done:
             return
         # A resumed run must not replay the systems it began with.
         rng = np.random.default_rng([plan.seed, self.steps])
@@ -119,7 +119,8 @@ class GraphTraining:
         bar = progress_bar(plan.steps, "training GRAPH", "steps", initial=self.steps)
         started, skipped = time.perf_counter() - self.seconds, 0
         try:
-            if self.steps and self.steps % plan.validate_every == 0 and not self._judged:
+            due = self.steps % plan.validate_every == 0 or self.steps >= plan.steps
+            if self.steps and due and not self._judged:
                 say(self._validate(validator, logger))  # interrupted between this step and its validation
             while self.steps < plan.steps:
                 left = 1.0 - self.steps / plan.steps
@@ -174,6 +175,11 @@ class GraphTraining:
         finally:
             bar.close()
             logger.close()
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are taken and the last version has been validated."""
+        return self.steps >= self.plan.steps and self._judged and self.files.best.exists()
 
     @property
     def _judged(self) -> bool:

@@ -36,7 +36,14 @@ RANGES: dict[RandomSystems, dict[str, Range]] = {
         "workload.blocks": (8, 16),
     },
 }
-"""Least and largest values of what is drawn; for Wild, of what differs from `large-wild`."""
+"""Least and largest values of what is drawn."""
+BASES: dict[RandomSystems, tuple[str, ...]] = {
+    "ladder": ("medium", "boards", "phones"),
+    "wild": ("large-wild",),
+}
+"""Scenarios from which random systems take everything else."""
+MORE_PROCESSES: dict[RandomSystems, list[set[str]]] = {"ladder": [{"migration"}, set()], "wild": []}
+"""Processes of systems that have others than their base."""
 _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
 
@@ -85,15 +92,6 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
         "server.energy_budget_j": 20.0 * N,
     }
     return _named(load_scenario("large-wild"), changes)
-
-
-def random_processes(like: RandomSystems) -> list[set[str]]:
-    """Names of the processes of each kind of random systems."""
-    return (
-        [set(dict(load_scenario("large-wild").dynamics.processes))]
-        if like == "wild"
-        else [{"migration"}, set()]
-    )
 
 
 def with_new_layouts(scenario: Scenario) -> Scenario:
@@ -172,7 +170,7 @@ def _like_the_ladder(rng: np.random.Generator, most_clusters: int) -> Scenario:
 
 
 def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
-    scenario = load_scenario(str(rng.choice(["medium", "boards", "phones"], p=[0.4, 0.4, 0.2])))
+    scenario = load_scenario(str(rng.choice(BASES["ladder"], p=[0.4, 0.4, 0.2])))
     changes = _sizes(rng, most_clusters)
     H = int(rng.choice([1, 1, 1, 2, 4, 8]))
     part = changes["workload.blocks"] / scenario.blocks * scenario.max_devices / changes["cluster.devices"]

@@ -12,7 +12,7 @@ from collapipe_env.agents.dssra.hazard_memory import RISK, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import BoolArray, FloatArray
-from collapipe_env.dynamics.channel_knowledge import hidden_gains
+from collapipe_env.dynamics.channel_knowledge import gains_are_exact, hidden_gains
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.dynamics.system import split_links
 from collapipe_env.envs.graph_observation import GraphObserver
@@ -74,13 +74,13 @@ class Group:
             )
         self.env.reset(seed=seed)
         self.moves = "migration" in self.env.state.processes and self.parameters.numbers.moment_bits > 0.0
-        self.hidden, self.risk = hidden_gains(scenario), failure_risk(scenario)
+        self.exact, self.risk = gains_are_exact(scenario), failure_risk(scenario)
         self._failures = None if self.risk is None else Failures(self.parameters, self.risk.spec.terms)
 
     @property
     def surprises(self) -> bool:
         """Whether rounds may differ from what is known: gains are hidden, or devices fail."""
-        return self.hidden is not None or self.risk is not None
+        return not self.exact or self.risk is not None
 
     @property
     def able(self) -> BoolArray:
@@ -117,7 +117,7 @@ class Group:
             draws: Draws of the fading of every environment, >= 1.
             rng: Draws it.
         """
-        scenario, known = self.scenario, self.hidden
+        scenario, known = self.scenario, hidden_gains(self.scenario)
         late = known is not None and (known.delay > 0 or "mean" in known.modes)
         if (
             not late

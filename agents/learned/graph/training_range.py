@@ -11,7 +11,7 @@ from collapipe_env.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario, load_scenario
 
 from .graph_parameters import GraphParameters
-from .random_systems import RANGES, random_processes
+from .random_systems import BASES, MORE_PROCESSES, RANGES
 
 _NAMES = ("cluster.clusters", *RANGES["ladder"], "workload.width", "workload.sequence_length")
 """Numbers of a scenario on which a net's plans depend, and which it does not know by their ratios alone."""
@@ -33,13 +33,15 @@ def training_range(parameters: GraphParameters) -> dict[str, Any]:
         ScenarioError: A scenario of the training does not exist.
     """
     scenarios = [load_scenario(name) for name in dict.fromkeys(parameters.scenarios)]
-    on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     values = {name: [end for s in scenarios for end in _ends(s, name)] for name in _NAMES}
+    on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     if parameters.random_groups:
-        on += random_processes(parameters.random_systems)
-        values["cluster.clusters"] += [2, parameters.most_clusters]
-        for name, ends in RANGES[parameters.random_systems].items():
-            values[name] += ends
+        like = parameters.random_systems
+        drawn = {**RANGES[like], "cluster.clusters": (2, parameters.most_clusters)}
+        bases = [load_scenario(name) for name in BASES[like]]
+        for name in _NAMES:
+            values[name] += drawn.get(name, [end for base in bases for end in _ends(base, name)])
+        on += [set(dict(base.dynamics.processes)) for base in bases] + MORE_PROCESSES[like]
     return {
         "numbers": {name: [min(of), max(of)] for name, of in values.items()},
         "processes": {name: all(name in each for each in on) for name in sorted(set().union(*on))},
@@ -97,8 +99,9 @@ def _span(low: float, high: float) -> str:
 
 
 def _is_range(ends: object) -> bool:
-    """Whether a value of a file is a pair of numbers."""
-    return isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+    """Whether a value of a file is a pair of numbers, the smaller one first."""
+    numbers = isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+    return numbers and ends[0] <= ends[1]
 
 
 def _ends(scenario: Scenario, name: str) -> tuple[float, float]:

@@ -56,7 +56,7 @@ def group_of(scenario, known, truths):
         possible_truths=lambda *_: truths,
         possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
         play=played.append,
-        hidden="",
+        exact=False,
         parameters=p,
         observer=GraphObserver(p),
         moves="migration" in known.processes,
@@ -132,6 +132,7 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     quicker = round_costs(p, state[rows], more_band(many), interference_w=seen.interference).cluster_delay
     of_plan = (seen.cluster_delay - quicker) / (1.0 - 1.0 / 1.05)
     least = 0.5 * (np.maximum(truths.live_backlog - 1.0, 0.0) ** 2).sum(axis=-1)
+    most = 1.0 - (p.clusters - 1) * p.bandwidth_floor
     for c in range(3):
         # The simulator's moments of other blocks have other interference, which the comparison holds.
         moved = c == 1 and group.moves
@@ -152,7 +153,10 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
         for n in range(p.clusters):
             others = np.delete(own, n, axis=2).max(axis=2)
             everybody = [
-                part[rows[r], n] * later[r, n]
+                max(
+                    part[rows[r], n] * later[r, n],
+                    later[r, n] - uplink[r, n] * (1.0 - many.bandwidth[r, n] / most),
+                )
                 if exact
                 else solved(n, later[r, n], uplink[r, n], many.bandwidth[r], of_plan[r])
                 for r in range(len(rows))
@@ -267,6 +271,18 @@ def test_where_gains_are_known_the_share_head_is_not_read():
     ]
     for part in PARTS:
         np.testing.assert_array_equal(*(getattr(plan, part) for plan in plans))
+
+
+@pytest.mark.parametrize(
+    "name", ["small", "small-migration", "small-churn", "small-stale", "small-trace-like"]
+)
+def test_gains_are_exact_where_the_known_ones_are_those_of_the_round(name):
+    group = Group(load_scenario(name), 2, life=10, seed=3)
+    same = [
+        np.array_equal(getattr(group.known, of), getattr(group.truth, of))
+        for of in ("uplink_gain", "d2d_gain")
+    ]
+    assert group.exact == all(same)
 
 
 def test_possible_truths_differ_from_the_truth_in_fading_of_the_right_spread_alone():

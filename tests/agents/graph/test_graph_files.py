@@ -234,6 +234,12 @@ def test_scenarios_to_train_on_are_looked_for_by_those_who_train_alone(tmp_path)
     parameters = dataclasses.replace(PARAMETERS, scenarios=("small", "smal", "mine.yaml"))
     with pytest.raises(ScenarioError, match=r"^--graph\.scenarios: .*'smal'; did you mean 'small'\?"):
         require_scenarios(parameters, "--graph.")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: small\nbudgets: {per: second}\n")
+    with pytest.raises(
+        ScenarioError, match=r"^--graph\.scenarios: the graph net .* budgets\.per is 'second'"
+    ):
+        require_scenarios(dataclasses.replace(PARAMETERS, scenarios=(str(mine),)), "--graph.")
     require_scenarios(PARAMETERS, "--graph.")
     # Those who play a net need not have the scenarios of their own that others trained it on.
     path = saved(tmp_path / "net.safetensors", content(parameters))

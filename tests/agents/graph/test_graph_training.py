@@ -132,9 +132,12 @@ def test_a_run_in_two_parts_goes_on_with_steps_history_weights_and_moments(tmp_p
     assert float(moments) == 12.0
 
 
-def test_a_version_whose_validation_was_interrupted_is_judged_when_the_run_goes_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("judged", [[3, 6, 9, 12], [3, 4]])
+def test_a_version_whose_validation_was_interrupted_is_judged_when_the_run_goes_on(
+    tmp_path, monkeypatch, judged
+):
     files = trained(tmp_path, 3, every=3).files
-    plan = GraphPlan(support.SMALL, FEW, 12, 1, 3, "a command")
+    plan = GraphPlan(support.SMALL, FEW, judged[-1], 1, 3, "a command")
     with monkeypatch.context() as patch:
         calls = []
 
@@ -146,10 +149,10 @@ def test_a_version_whose_validation_was_interrupted_is_judged_when_the_run_goes_
         with pytest.raises(KeyboardInterrupt):
             GraphTraining(plan, files).run(lambda _: None)
         assert len(calls) == 1
-    assert read_agent_file(files.latest).record.steps == 6
+    assert read_agent_file(files.latest).record.steps == judged[1]
     again = GraphTraining(plan, files)
     again.run(lambda _: None)
-    assert [score.steps for score in again.history] == [3, 6, 9, 12]
+    assert [score.steps for score in again.history] == judged
 
 
 def test_a_finished_training_is_left_as_it_is(tmp_path):

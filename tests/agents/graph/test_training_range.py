@@ -21,10 +21,11 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 
 LADDER = GraphParameters(most_clusters=12)
+RANDOM = GraphParameters(scenarios=(), most_clusters=12)
 WILD = GraphParameters(scenarios=("small-wild", "large-wild"), random_systems="wild", most_clusters=12)
 
 
-@pytest.mark.parametrize("parameters", [LADDER, WILD], ids=["ladder", "wild"])
+@pytest.mark.parametrize("parameters", [LADDER, RANDOM, WILD], ids=["ladder", "random", "wild"])
 def test_random_systems_lie_within_the_range_and_near_its_ends(parameters):
     rng = np.random.default_rng(6)
     drawn = [random_system(rng, parameters.most_clusters, parameters.random_systems) for _ in range(60)]
@@ -87,6 +88,7 @@ def test_files_without_a_range_do_not_warn():
     "systems",
     [
         {"numbers": {"workload.blocks": [1]}},
+        {"numbers": {"workload.blocks": [16, 8]}},
         {"numbers": {"workload.blocks": ["a", 3]}},
         {"numbers": {"__class__.x": [1, 2]}},
         {"numbers": 3},
