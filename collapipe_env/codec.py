@@ -405,7 +405,7 @@ class ActionCodec:
             AllocationError: If the box cannot express the allocation; it names the first fault.
         """
         check_expressible(self, allocation)
-        blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
+        blocks = np.asarray(allocation.blocks, dtype=np.float64)
         # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)

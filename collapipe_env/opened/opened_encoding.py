@@ -72,8 +72,8 @@ def _caps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> Float
     if plan.schedule is None:
         return np.full(np.shape(plan.blocks), -1.0)
     M = np.asarray(plan.micro_batches)[..., None]
-    caps = np.asarray(plan.per_device(plan.caps))
-    read = (np.asarray(plan.device_blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
+    caps = np.asarray(plan.caps)
+    read = (np.asarray(plan.blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
     return np.where(read, 2.0 * (caps - 1) / np.maximum(M - 1, 1) - 1.0, -1.0)
 
 
