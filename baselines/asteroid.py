@@ -27,15 +27,12 @@ beyond that ([R], [X]):
 * the best plans for each number of stages are finally compared by the delay that the simulator charges.
 
 The scenario decides how a failure inside a round is handled, by default with Asteroid's lightweight replay
-(``churn.md``). Where replicas are a decision, stages of one device keep theirs at the next stage, which is
-Asteroid's topology-driven replication; elsewhere the scenario says who keeps any.
+(``churn.md``), and who keeps replicas: ``next_stage`` is Asteroid's topology-driven replication.
 
 Devices are ordered by memory, largest first. Queues are ignored.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +40,6 @@ import numpy.typing as npt
 from collapipe_env.allocation import Allocation, with_schedule
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics.memory import samples_beside
-from collapipe_env.physics.replication import NEXT_STAGE
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.state import SystemState
@@ -115,10 +111,7 @@ class Asteroid(PlanBaseline):
             best: npt.NDArray[np.generic] = np.take_along_axis(values, index, axis=0)[0]
             return best
 
-        plan = plans.map(chosen)
-        if self.parameters.replication is not None and self.parameters.replication.opened:
-            plan = replace(plan, replication=np.full(plan.micro_batches.shape, NEXT_STAGE))
-        return plan
+        return plans.map(chosen)
 
     def candidates(self, state: SystemState) -> tuple[FloatArray, Allocation]:
         """The planner's best plan for each number of stages.

@@ -27,10 +27,9 @@ from collapipe_env.simulator.world import World
 
 WHAT = "processor time of a decision over that with CollaPipe's own decisions; range: 5 to 95 % of rounds"
 OPENINGS: tuple[tuple[Decision, ...], ...] = (
-    ("order",),
     ("schedule",),
     ("server_blocks",),
-    ("schedule", "order", "server_blocks"),
+    ("schedule", "server_blocks"),
 )
 GOAL = 5.0
 """Largest ratio of times wanted."""

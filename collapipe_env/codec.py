@@ -50,13 +50,11 @@ class ActionCodec:
     * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
     * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
       between 1 and ``M`` micro-batches in flight, and never more than fit beside a device's blocks;
-    * order: devices by falling priority, ties by index;
     * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
     * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
       there is none, the cluster with the highest entry among those that can hold their blocks takes part;
     * local steps: the choices are spread evenly over [-1, 1] and the nearest is taken;
-    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1;
-    * replicas: the nearest of ``none``, ``next_stage`` and ``cu``, spread evenly over [-1, 1].
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1.
 
     If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
     replaces it. If none fits, the cluster sits out, where participation is open.
@@ -77,7 +75,6 @@ class ActionCodec:
         sits_out: Whether clusters that cannot hold the encoder sit out automatically, because devices come
             and go and participation is not open; needs ``costs``.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
-        replication: Index in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
     """
 
     clusters: int
@@ -94,7 +91,6 @@ class ActionCodec:
     step_choices: tuple[int, ...] = ()
     sits_out: bool = False
     clock_cap_min: float = 1.0
-    replication: int = 0
 
     @property
     def own_entries(self) -> int:
@@ -116,7 +112,6 @@ class ActionCodec:
             self.own_entries,
             self.step_choices,
             self.clock_cap_min,
-            self.replication,
         )
 
     @property
@@ -410,7 +405,7 @@ class ActionCodec:
             AllocationError: If the box cannot express the allocation; it names the first fault.
         """
         check_expressible(self, allocation)
-        blocks = np.asarray(allocation.device_blocks, dtype=np.float64)
+        blocks = np.asarray(allocation.blocks, dtype=np.float64)
         # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
         choices = np.asarray(self.micro_batch_choices)

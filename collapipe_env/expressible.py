@@ -11,7 +11,6 @@ from collapipe_env.arrays import Array
 from collapipe_env.errors import AllocationError
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
 from collapipe_env.opened.opened_encoding import server_blocks, takes_part
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.scenario.decisions import Decision
 
 if TYPE_CHECKING:
@@ -68,8 +67,8 @@ def check_expressible(codec: ActionCodec, allocation: Allocation) -> None:
 
 def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
     """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
-    if allocation.stage is not None and "order" not in codec.opened:
-        raise _not_open("stages of several devices, and orders of devices,", "order")
+    if allocation.stage is not None:
+        raise _never("stages of several devices, and orders of devices")
     if allocation.schedule is not None and "schedule" not in codec.opened:
         raise _not_open("schedules", "schedule")
     if allocation.server_mode is not None and "server_blocks" not in codec.opened:
@@ -95,17 +94,8 @@ def _check_opened(codec: ActionCodec, allocation: Allocation) -> None:
         )
     if allocation.clock_cap is not None:
         _check_clocks(codec, np.asarray(allocation.clock_cap))
-    kinds = _or(allocation.replication, -1)
-    if "replication" not in codec.opened and np.any(kinds != -1):
-        raise _not_open("replicas of clusters", "replication")
-    if np.any((kinds < -1) | (kinds >= len(REPLICATION_KINDS))):
-        raise AllocationError(
-            f"replication = {np.unique(kinds).tolist()}: the action box knows "
-            + ", ".join(f"{place} ({name})" for place, name in enumerate(REPLICATION_KINDS))
-            + ", and -1 for the scenario's"
-        )
-    if allocation.stage is not None:
-        _check_order(allocation)
+    if np.any(_or(allocation.replication, -1) != -1):
+        raise _never("replicas of clusters")
     if allocation.schedule is not None:
         _check_schedule(allocation)
     if allocation.server_mode is not None:
@@ -119,6 +109,13 @@ def _not_open(what: str, decision: Decision) -> AllocationError:
     )
 
 
+def _never(what: str) -> AllocationError:
+    return AllocationError(
+        f"the action box cannot express {what}: play this allocation through "
+        "env.unwrapped.step_allocation(allocation)"
+    )
+
+
 def _check_clocks(codec: ActionCodec, cap: Array) -> None:
     if "clock_cap" not in codec.opened:
         if np.any(cap != 1.0):
@@ -129,16 +126,6 @@ def _check_clocks(codec: ActionCodec, cap: Array) -> None:
         raise AllocationError(
             f"clock_cap lies in [{low:g}, {high:g}], expected within [{codec.clock_cap_min:g}, 1], shares of "
             "the full clock"
-        )
-
-
-def _check_order(allocation: Allocation) -> None:
-    stage = np.asarray(allocation.stage)
-    members = (stage[..., None, :] == np.arange(stage.shape[-1])[:, None]).sum(axis=-1)
-    if np.any(members > 1):
-        raise AllocationError(
-            f"stage: a slot has {members.max()} devices, which the action box cannot express: play this "
-            "allocation through env.unwrapped.step_allocation(allocation)"
         )
 
 

@@ -249,11 +249,6 @@ REFUSALS = (
         ("dynamics.target_loss, which is null", "set the evaluation loss"),
     ),
     Refusal(
-        "replicas serve clusters that recover",
-        {"replication": ("on",), "presence": ("off", "drop-round")},
-        ("decisions list replication, but no cluster recovers", "remove replication from the decisions"),
-    ),
-    Refusal(
         "schedules are simulated on the host, which tensors wait for only where the scenario opens them",
         {"kind": _ON_TENSORS, "schedule": ("off",), "plan": ("1f1b", "zb-h1")},
         _GPIPE_ONLY,

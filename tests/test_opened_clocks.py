@@ -26,7 +26,7 @@ from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.running import running_state
 from tests.test_opened_decisions import STATE, opened, same
 
-OPENINGS = [("clock_cap",), ("order", "schedule", "clock_cap"), OPENED]
+OPENINGS = [("clock_cap",), ("recompute", "schedule", "clock_cap"), OPENED]
 WARM = {
     "base": "small",
     "budgets.device_energy_j": 20,

@@ -1,4 +1,4 @@
-"""Schedules, orders of devices and blocks of the server in the action box: feasible and invertible."""
+"""Schedules and blocks of the server in the action box: feasible and invertible."""
 
 from dataclasses import fields, replace
 from itertools import combinations
@@ -37,14 +37,11 @@ from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.sampled_rounds import sample_rounds
 
-NAMES = ("recompute", "schedule", "order", "server_blocks")
-OPENINGS = [chosen for count in range(1, 5) for chosen in combinations(NAMES, count)]
+NAMES = ("recompute", "schedule", "server_blocks")
+OPENINGS = [chosen for count in range(1, 4) for chosen in combinations(NAMES, count)]
 
 
 def opened(*names, base="medium", **changes):
-    if "replication" in names:
-        # Replicas are for clusters that recover; devices stay so long that nothing fails here.
-        changes = {"dynamics.processes.presence": {"on_mean_s": 1e9}, **changes}
     return load_scenario(base).with_overrides({"decisions": [*COLLAPIPE, *names], **changes})
 
 
@@ -104,29 +101,26 @@ def test_every_action_decodes_to_a_plan_that_the_simulator_accepts(names, own, f
 
 
 def feasible_plan(rng, scenario, state):
-    """A random plan with schedules, orders and blocks of the server, by trial and the simulator's check."""
+    """A random plan with schedules and blocks of the server, by trial and the simulator's check."""
     parameters, L = system_parameters(scenario), scenario.blocks
     E, N, K = state.present.shape
     plan = even_split(parameters, state)
     M = rng.choice(scenario.workload.micro_batch_choices, (E, N))
     kept = rng.integers(0, L, (E, N)) * (rng.random((E, 1)) < 0.7)
-    blocks, stage = np.zeros((E, N, K), dtype=np.int64), np.full((E, N, K), -1)
+    blocks = np.zeros((E, N, K), dtype=np.int64)
     kind = rng.choice([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE], (E, N))
     for e, n in np.ndindex(E, N):
         left = L - kept[e, n]
         devices = rng.permutation(np.flatnonzero(state.present[e, n]))[: rng.integers(1, min(K, left) + 1)]
         # A block each, the rest at random.
         held = 1 + rng.multinomial(left - len(devices), np.full(len(devices), 1.0 / len(devices)))
-        blocks[e, n, : len(devices)] = held
-        stage[e, n, devices] = np.arange(len(devices))
+        blocks[e, n, devices] = held
     caps = 1 + rng.integers(0, M[..., None], (E, N, K))
     caps = np.where((blocks > 0) & (kind != GPIPE)[..., None], caps, 0)
     return replace(
         plan,
         micro_batches=M,
         blocks=blocks,
-        stage=stage,
-        sample_share=np.where(stage >= 0, 1.0, 0.0),
         schedule=kind,
         caps=caps,
         chunks=np.ones((E, N), dtype=np.int64),
@@ -176,13 +170,11 @@ def test_what_each_entry_says():
     scenario = opened(*NAMES[1:])
     codec, N, K, L = action_codec(scenario), scenario.clusters, scenario.max_devices, scenario.blocks
     parts = codec.split(np.zeros(codec.action_size))
-    assert list(parts)[-4:] == ["schedule", "caps", "order", "server_blocks"]
-    assert [parts[name].shape for name in list(parts)[-4:]] == [(N,), (N, K), (N, K), (N,)]
+    assert list(parts)[-3:] == ["schedule", "caps", "server_blocks"]
+    assert [parts[name].shape for name in list(parts)[-3:]] == [(N,), (N, K), (N,)]
     parts["micro_batches"][:] = 1.0
     parts["schedule"][:] = [-0.51, -0.49, 0.49, 0.51]
     parts["caps"][:] = np.linspace(-1.0, 1.0, K)
-    parts["order"][:] = 0.0
-    parts["order"][1] = [-1.0, 0.5, 0.5, 1.0, -1.0]
     parts["server_blocks"][:] = [-1.0, 1.0, 0.0, -1.0 + 2.0 / (L - 1)]
     roomy = np.full((N, K), 1e15)
     plan = codec.decode(codec.join(parts), np.full((N, K), L), roomy)
@@ -195,17 +187,16 @@ def test_what_each_entry_says():
     assert plan.caps[0].tolist() == [0] * K
     assert plan.caps[3].tolist() == wanted
     # One block is left for cluster 1: all weights are equal, so device 0 has it, alone.
-    assert plan.stage[1].tolist() == [0, -1, -1, -1, -1]
-    assert plan.stage[3].tolist() == [0, 1, 2, 3, 4]
+    assert plan.blocks[1].tolist() == [1, 0, 0, 0, 0]
+    assert plan.stage is None
     parts["server_blocks"][:] = -1.0
     plan = codec.decode(codec.join(parts), np.full((N, K), L), roomy)
     assert plan.server_mode == COMMON
-    assert plan.stage[1].tolist() == [3, 1, 2, 0, 4]
-    assert plan.caps[1].tolist() == [wanted[k] for k in (3, 1, 2, 0, 4)]
+    assert plan.caps[1].tolist() == wanted
 
 
 def test_memory_bounds_what_is_in_flight():
-    scenario = opened("schedule", "order")
+    scenario = opened("schedule")
     parameters, codec = system_parameters(scenario), action_codec(scenario)
     parts = codec.split(codec.encode(even_split(parameters, STATE))[0])
     parts["micro_batches"][:], parts["caps"][:] = 1.0, 1.0
@@ -220,15 +211,12 @@ def test_memory_bounds_what_is_in_flight():
         least = M
         for n in range(scenario.clusters):
             running = M
-            for k in np.argsort(plan.stage[n]):
-                if plan.stage[n, k] < 0:
-                    continue
-                slot = plan.stage[n, k]
-                held = plan.blocks[n, slot]
+            for k in np.flatnonzero(plan.blocks[n]):
+                held = plan.blocks[n, k]
                 room = int((state.memory_bytes[0, n, k] / held - costs.block_state_bytes) // one)
                 stored = min(running, M) if kind == ONE_F_ONE_B else M
                 expected = M if stored <= room else max(min(room, M), 1)
-                assert plan.caps[n, slot] == expected
+                assert plan.caps[n, k] == expected
                 running, least = min(running, expected), min(least, expected)
         assert least < M
 
@@ -287,15 +275,13 @@ def test_requests_to_the_server_are_scaled_down_to_its_room(asked, room):
 def refused_plans():
     plain = even_split(system_parameters(opened()), STATE)[0]
     grouped = with_explicit_groups(plain)
-    two = grouped.stage.copy()
-    two[0, 1] = two[0, 0]
     scheduled = with_schedule(plain, "1f1b", 1)
     split = with_explicit_server(plain)
     late = with_schedule(plain, "async", 1)
-    yield (), grouped, "do not list order"
+    yield (), grouped, "cannot express stages of several devices, and orders of devices: play"
     yield (), scheduled, "do not list schedule"
     yield (), split, "do not list server_blocks"
-    yield ("order",), replace(grouped, stage=two), "a slot has 2 devices"
+    yield NAMES, grouped, "cannot express stages of several devices, and orders of devices: play"
     yield ("schedule",), late, rf"schedule = \[{ASYNC}\].*zb-h1"
     yield ("schedule",), replace(scheduled, chunks=2 * scheduled.chunks), r"chunks = \[2\]"
     yield ("schedule",), with_schedule(plain, "1f1b", 99), r"caps = \[99\].*number of micro-batches"
@@ -335,19 +321,16 @@ def test_levels_of_the_discrete_view_name_every_choice():
     N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
     M = scenario.workload.micro_batch_choices
     rows = env.action_space.nvec.reshape(N, -1)
-    assert rows[0].tolist() == [L + 1] * K + [9] * (K + 1) + [len(M), 11] + [2, 3] + [M[-1]] * K + [K] * K + [
-        L
-    ]
+    assert rows[0].tolist() == [L + 1] * K + [9] * (K + 1) + [len(M), 11] + [2, 3] + [M[-1]] * K + [L]
     levels = np.zeros_like(rows)
     levels[:, 2 * K + 1] = M.index(4)
-    levels[0, 2 * K + 3 :] = [1, 1, *([M[-1] // 2] * K), *range(K), 2]
-    levels[1, 2 * K + 3 :] = [0, 2, *([0] * K), *([0] * K), 0]
+    levels[0, 2 * K + 3 :] = [1, 1, *([M[-1] // 2] * K), 2]
+    levels[1, 2 * K + 3 :] = [0, 2, *([0] * K), 0]
     env.step(levels.ravel())
     plan = env.unwrapped.last_round.allocation[0]
     assert plan.recompute.tolist() == [1, 0]
     assert plan.schedule.tolist() == [ONE_F_ONE_B, ZERO_BUBBLE]
     assert plan.server_blocks.tolist() == [2, 0]
-    assert plan.stage.tolist() == [[2, 1, 0], [0, 1, 2]]
     assert plan.caps.tolist() == [[3, 3, 3], [1, 1, 1]]
 
 
@@ -386,17 +369,15 @@ def test_rows_of_a_vector_are_single_environments():
             assert reward == rewards[row]
 
 
-def test_real_training_follows_orders_and_blocks_of_the_server():
-    # The model is the same wherever its blocks run: only the server's copies are averaged at the round's end.
-    scenario = opened("schedule", "order", base="small", **{"dynamics.rounds": 2})
+def test_real_training_follows_orders_of_the_devices():
+    scenario = load_scenario("small").with_overrides({"dynamics.rounds": 2})
     losses = []
-    for order in (0.0, np.array([-1.0, 1.0, 0.0])):
+    for order in ([0, 1, 2], [2, 0, 1]):
         env = CollaPipeEnv(scenario=scenario, learner="real")
         env.reset(seed=3)
-        parts = env.codec.split(np.zeros(env.action_space.shape))
-        parts["order"][:], parts["schedule"][:] = order, -1.0
-        env.step(env.codec.join(parts))
-        assert (env.last_round.allocation.stage[0, 0].tolist() == [0, 1, 2]) == np.isscalar(order)
+        plan = with_explicit_groups(even_split(system_parameters(scenario), env.state))[0]
+        env.step_allocation(replace(plan, stage=np.broadcast_to(order, plan.stage.shape)))
+        assert env.last_round.allocation.stage[0, 0].tolist() == order
         assert (env.last_round.arrivals.counts > 0).all()
         losses.append(env.last_round.learning.loss[0])
     assert np.isfinite(losses).all()
@@ -407,9 +388,11 @@ def test_pictures_say_order_schedule_and_blocks_of_the_server():
     env = CollaPipeEnv(scenario=scenario, learner="surrogate", render_mode="rgb_array")
     env.reset(seed=0)
     parts = env.codec.split(np.zeros(env.action_space.shape, dtype=np.float32))
-    parts["order"][0] = [-1.0, 0.0, 1.0]
     parts["server_blocks"][:] = [-1.0, 1.0]
     env.step(env.codec.join(parts))
+    plan = with_explicit_groups(env.last_round.allocation)[0]
+    plan.stage[0] = plan.stage[0, ::-1]
+    env.step_allocation(plan)
     view = round_view(env.last_round, 1, "")
     assert [cluster.order[0] for cluster in view.clusters] == [2, 0]
     assert [cluster.schedule for cluster in view.clusters] == ["1f1b", "1f1b"]

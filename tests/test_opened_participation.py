@@ -31,7 +31,6 @@ OPENINGS = [
     ("participation", "local_steps"),
     ("recompute", "participation"),
     ("schedule", "participation"),
-    ("order", "participation"),
     ("server_blocks", "participation", "local_steps"),
     OPENED,
 ]

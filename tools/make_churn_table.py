@@ -26,7 +26,6 @@ from collapipe_env.physics.recovery import (
     rescheduling_transfer,
 )
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
@@ -221,13 +220,18 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
     """Rounds of DSSRA+ in 32 environments of ``medium`` with mixed hazards and a mean stay of 6 minutes.
 
     Args:
-        replicas: One of ``REPLICAS``, or ``rule`` where DSSRA+ decides.
+        replicas: One of ``REPLICAS``.
         steps: Local steps.
         adapters: Whether only adapters of rank 8 are trained.
         band: Bandwidth of links between devices over the scenario's.
         rounds: Rounds of each environment.
     """
-    presence: dict[str, object] = {"on_mean_s": 360.0, "hazard_factors": [0.2, 1.0, 5.0], "graceful": 0.0}
+    presence = {
+        "on_mean_s": 360.0,
+        "hazard_factors": [0.2, 1.0, 5.0],
+        "graceful": 0.0,
+        "replication": replicas,
+    }
     base = load_scenario("medium")
     changes: dict[str, object] = {
         "devices.profiles.0.memory_bytes": [1.0e9],
@@ -237,55 +241,42 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
         "workload.update_compression": "lora" if adapters else "none",
         "radio.d2d_bandwidth_hz": band * base.radio.d2d_bandwidth_hz,
     }
-    if replicas == "rule":
-        changes["decisions"] = [*COLLAPIPE, "replication"]
-    else:
-        presence["replication"] = replicas
     scenario = base.with_overrides({**changes, "dynamics.processes.presence": presence})
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy = DSSRAPlus(scenario)
     observation, _ = env.reset(seed=0)
-    delay, ratio, kept, played = np.zeros(32), [], 0, 0
+    delay, ratio = np.zeros(32), []
     for _ in range(rounds):
         env.step_allocation(policy.act(observation, env.state))
         record = env.last_round
         costs = round_costs(policy.parameters, record.state, record.allocation)
         delay += record.costs.delay / rounds
         plays = np.ones(costs.local_step.shape, dtype=bool) if costs.plays is None else costs.plays
-        played += int(plays.sum())
         if costs.replication is not None:
             sent = plays & (costs.replication > 0.0)
-            kept += int(sent.sum())
             ratio += (costs.replication[sent] / costs.local_step[sent]).tolist()
-    return Replicated(delay, float(np.mean(ratio)) if ratio else float("nan"), 100.0 * kept / played)
+    return Replicated(delay, float(np.mean(ratio)) if ratio else float("nan"))
 
 
 class Replicated(NamedTuple):
-    """Figures of rounds with replicas: delays (32,) [s], mean ``T_rep / T_step``, share of clusters [%]."""
+    """Figures of rounds with replicas: delays (32,) [s], and mean ``T_rep / T_step``."""
 
     delay: FloatArray
     ratio: float
-    kept: float
 
 
 def replica_rows(rounds: int) -> Iterator[tuple[str, ...]]:
-    """Rows of the table of replicas; the rule's difference with an interval of 95 % over environments."""
+    """Rows of the table of replicas."""
     for adapters in (False, True):
         for band in (1.0, 10.0):
             for steps in (1, 4, 16):
-                found = {
-                    name: replicated_rounds(name, steps, adapters, band, rounds)
-                    for name in (*REPLICAS, "rule")
-                }
-                free, rule = found["none"].delay, found["rule"]
+                found = {name: replicated_rounds(name, steps, adapters, band, rounds) for name in REPLICAS}
                 yield (
                     "adapters" if adapters else "all",
                     f"{band:g}",
                     str(steps),
                     f"{100.0 * found['next_stage'].ratio:.1f} %",
-                    *(f"{found[name].delay.mean():.2f}" for name in (*REPLICAS, "rule")),
-                    change(rule.delay, free),
-                    f"{rule.kept:.0f} %",
+                    *(f"{found[name].delay.mean():.2f}" for name in REPLICAS),
                 )
 
 
@@ -330,9 +321,6 @@ def main() -> None:
             "none, s",
             "next stage, s",
             "CU, s",
-            "DSSRA+, s",
-            "against none",
-            "keeps",
         ),
         list(replica_rows(given.rounds)),
     )

@@ -29,8 +29,6 @@ BASES = ("small", "medium", "boards")
 OPENINGS: dict[str, tuple[str, ...]] = {
     "CollaPipe's own": (),
     "schedule": ("schedule",),
-    "order": ("order",),
-    "schedule, order": ("schedule", "order"),
     "clocks": ("clock_cap",),
     "schedule, clocks": ("schedule", "clock_cap"),
 }
@@ -158,7 +156,7 @@ def devices_table(names: Sequence[str], base: str = "medium") -> str:
     """
     rows = {
         "**DSSRA**": played(opened(base, ()), "dssra"),
-        "**DSSRA**, schedule and order open": played(opened(base, ("schedule", "order")), "dssra"),
+        "**DSSRA**, schedule open": played(opened(base, ("schedule",)), "dssra"),
     }
     for name in tqdm(names, desc="encoder on the devices", leave=False):
         rows[title(name)] = played(opened(base, ()), name)
@@ -173,10 +171,10 @@ def server_table(terms: str, base: str = "medium") -> str:
         base: The scenario.
     """
     section = {"terms": terms}
-    everything = ("schedule", "order", "server_blocks")
+    everything = ("schedule", "server_blocks")
     rows = {
         "**DSSRA**, encoder on the devices": played(opened(base, (), server=section), "dssra"),
-        "**DSSRA**, server's blocks open": played(opened(base, everything[2:], server=section), "dssra"),
+        "**DSSRA**, server's blocks open": played(opened(base, everything[1:], server=section), "dssra"),
         "**DSSRA**, all open": played(opened(base, everything, server=section), "dssra"),
     }
     for name in tqdm(SPLIT, desc=terms, leave=False):

@@ -1,9 +1,7 @@
-"""Search of the whole open space: orders of the devices and schedules around the search of a round ([X]).
+"""Search of the whole open space: schedules around the search of a round ([X]).
 
-The search (:mod:`.round_solver`) takes the devices in the order of their numbers and runs GPipe. This module
-finds better orders for its plan and renumbers the devices. It also simulates schedules for the plan and
-passes their savings to the search, which continues from there. After a few such passes it keeps the best
-plan.
+The search (:mod:`.round_solver`) runs GPipe. This module simulates schedules for its plan and passes their
+savings to the search, which continues from there. After a few such passes it keeps the best plan.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from collapipe_env.allocation import COMMON, COPIES, Allocation
 from collapipe_env.arrays import FloatArray, IntArray
 from collapipe_env.physics.parameters import Parameters
 
-from .device_orders import order_rows
 from .options import numbers_of, options_of, recomputes
 from .parallel_rounds import as_record, solve_batch
 from .round_input import RoundInput
@@ -37,23 +34,16 @@ class Openings:
     """Decisions beyond CollaPipe's own that a scenario leaves open.
 
     Attributes:
-        order: Order of the devices.
         schedule: Pipeline schedule.
         server_blocks: Blocks on the server.
         recompute: Recomputation.
         recomputes: The workload's own setting of recomputation.
     """
 
-    order: bool
     schedule: bool
     server_blocks: bool
     recompute: bool
     recomputes: bool
-
-    @property
-    def further(self) -> bool:
-        """Whether passes after the first search have something to find."""
-        return self.order or self.schedule
 
 
 class OpenPlan(NamedTuple):
@@ -64,7 +54,6 @@ class OpenPlan(NamedTuple):
         power: Powers of CUs and devices (E, N, K+1) [W].
         share: Shares (E, N).
         option: Options (E, N).
-        order: Devices in pipeline order (E, N, K).
         schedule: Places in ``SCHEDULES`` (E, N).
         caps: Most micro-batches that each device has in flight (E, N, K), 0 under GPipe.
     """
@@ -73,7 +62,6 @@ class OpenPlan(NamedTuple):
     power: FloatArray
     share: FloatArray
     option: FloatArray
-    order: IntArray
     schedule: IntArray
     caps: IntArray
 
@@ -86,13 +74,6 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
         openings: The open decisions.
     """
     blocks = np.asarray(allocation.device_blocks)
-    K = blocks.shape[-1]
-    order = np.broadcast_to(np.arange(K), blocks.shape).copy()
-    if allocation.stage is not None:
-        stage = np.asarray(allocation.stage)
-        # Idle devices stay behind the devices that precede them, as far as possible.
-        place = np.where(stage < 0, np.maximum.accumulate(stage, axis=-1), stage)
-        order = np.lexsort((np.broadcast_to(np.arange(K), stage.shape), stage < 0, place), axis=-1)
     nothing = np.zeros(blocks.shape[:-1], dtype=np.int64)
     schedule = nothing if allocation.schedule is None else np.asarray(allocation.schedule)
     caps = np.zeros_like(blocks) if allocation.caps is None else allocation.per_device(allocation.caps)
@@ -101,7 +82,6 @@ def open_plan(allocation: Allocation, openings: Openings) -> OpenPlan:
         np.asarray(allocation.node_power, dtype=np.float64),
         np.asarray(allocation.bandwidth, dtype=np.float64),
         options_of(allocation, recompute=openings.recomputes),
-        order,
         schedule,
         np.asarray(caps),
     )
@@ -115,26 +95,17 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
         openings: The open decisions.
     """
     numbers, kept = numbers_of(plan.option)
-    blocks, caps = plan.segments, plan.caps
     extra: dict[str, npt.NDArray[Any]] = {}
     if openings.recompute:
         extra["recompute"] = recomputes(plan.option, recompute=openings.recomputes)
-    if openings.order:
-        held = np.take_along_axis(blocks, plan.order, axis=-1)
-        slots = np.argsort(held == 0, axis=-1, kind="stable")  # used devices first, in pipeline order
-        sequence = np.take_along_axis(plan.order, slots, axis=-1)
-        stage = np.argsort(sequence, axis=-1)
-        extra["stage"] = np.where(blocks > 0, stage, -1)
-        extra["sample_share"] = np.where(blocks > 0, 1.0, 0.0)
-        blocks, caps = (np.take_along_axis(a, sequence, axis=-1) for a in (blocks, caps))
     if openings.schedule:
-        extra["schedule"], extra["caps"] = plan.schedule, caps
+        extra["schedule"], extra["caps"] = plan.schedule, plan.caps
         extra["chunks"] = np.ones_like(plan.schedule)
     if openings.server_blocks:
         extra["server_blocks"] = kept
         extra["server_mode"] = np.where((kept > 0).any(axis=-1), COPIES, COMMON)
     return Allocation(
-        blocks=blocks,
+        blocks=plan.segments,
         micro_batches=numbers,
         bandwidth=plan.share,
         device_power=plan.power[..., 1:],
@@ -165,29 +136,28 @@ def search_open_rounds(
         even: Plans that the answer at least equals.
         start: Plans to begin with; by default the search makes its own.
     """
-    identity = np.broadcast_to(np.arange(inputs.cap.shape[-1]), inputs.cap.shape)
     if start is not None:
-        start = _renamed(start, identity)  # with the contiguous arrays that compiled functions expect
-    plans = [_searched(inputs, parameters, budget, threads, openings, start, identity, start)]
+        # Compiled functions expect contiguous arrays.
+        start = start._replace(
+            segments=np.ascontiguousarray(start.segments), power=np.ascontiguousarray(start.power)
+        )
+    plans = [_searched(inputs, parameters, budget, threads, openings, start)]
     if openings.server_blocks:
         # Once blocks are on the server, the search does not always find its way back.
         own = np.ascontiguousarray(inputs.choices[:, inputs.choices[0] > 0.0])
         closed = inputs._replace(most_server=np.zeros_like(inputs.most_server), choices=own)
-        plans.append(_searched(closed, parameters, budget, threads, openings, None, identity, None))
+        plans.append(_searched(closed, parameters, budget, threads, openings, None))
     if start is not None:
         plans.append(start)
     values = price([*plans, even])
     best, value = plans[0], values[0]
     for plan, other in zip(plans[1:], values[1:], strict=False):
         best, value = _better(best, value, plan, other)
-    if not openings.further:
+    if not openings.schedule:
         return _better(best, value, even, values[-1])[0]
     short = budget._replace(**{name: min(most, getattr(budget, name)) for name, most in FURTHER.items()})
     for _ in range(PASSES):
-        order = best.order
-        if openings.order:
-            order = _ordered(inputs, parameters, best)
-        found = _searched(inputs, parameters, short, threads, openings, best, order, best)
+        found = _searched(inputs, parameters, short, threads, openings, best)
         best, value = _better(best, value, found, price([found])[0])
     return _better(best, value, even, values[-1])[0]
 
@@ -199,45 +169,19 @@ def _searched(
     threads: int,
     openings: Openings,
     start: OpenPlan | None,
-    order: IntArray,
-    scheduled: OpenPlan | None,
 ) -> OpenPlan:
-    """Search with the devices in ``order``, from ``start``, with the schedules' savings at ``scheduled``."""
-    same = bool((order == np.arange(order.shape[-1])).all())
-    renamed = _with_own_prices(inputs if same else reordered(inputs, order))
+    """Search from ``start``, with the schedules' savings there."""
+    own = _with_own_prices(inputs)
     record: Any = as_record(parameters)
-    given = None if start is None else start if same else _renamed(start, order)
-    shape = renamed.cap.shape
+    shape = own.cap.shape
     schedule, caps = np.zeros(shape[:-1], dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    if openings.schedule and scheduled is not None:
-        at = given if given is not None and scheduled is start else _renamed(scheduled, order)
-        schedule_rows(renamed, record, *at[:4], True, schedule, caps)
-    found = solve_batch(renamed, parameters, budget, threads, None if given is None else given[:4])
+    if openings.schedule and start is not None:
+        schedule_rows(own, record, *start[:4], True, schedule, caps)
+    found = solve_batch(own, parameters, budget, threads, None if start is None else start[:4])
     if openings.schedule:
         caps = np.zeros(shape, dtype=np.int64)
-        schedule_rows(renamed, record, *found, False, schedule, caps)
-    segments, power, share, option = found
-    if same:
-        return OpenPlan(segments, power, share, option, np.array(order), schedule, caps)
-    back = np.argsort(order, axis=-1)
-    return OpenPlan(
-        np.take_along_axis(segments, back, axis=-1),
-        _nodes(power, back),
-        share,
-        option,
-        np.array(order),
-        schedule,
-        np.take_along_axis(caps, back, axis=-1),
-    )
-
-
-def _ordered(inputs: RoundInput, parameters: Parameters, plan: OpenPlan) -> IntArray:
-    """Orders that suit plans best (E, N, K)."""
-    record: Any = as_record(parameters)
-    at = _renamed(plan, plan.order)
-    order = np.empty(plan.order.shape, dtype=np.int64)
-    order_rows(_with_own_prices(reordered(inputs, plan.order)), record, *at[:4], order)
-    return np.take_along_axis(plan.order, order, axis=-1)
+        schedule_rows(own, record, *found, False, schedule, caps)
+    return OpenPlan(*found, schedule, caps)
 
 
 def _with_own_prices(inputs: RoundInput) -> RoundInput:
@@ -257,55 +201,3 @@ def _better(
     pairs = zip(first, second, strict=True)
     rows = (np.where(keep.reshape(-1, *(1,) * (a.ndim - 1)), a, b) for a, b in pairs)
     return OpenPlan(*rows), np.minimum(value, other)
-
-
-def _renamed(plan: OpenPlan, order: IntArray) -> OpenPlan:
-    """Plans with the devices numbered along an order."""
-    return plan._replace(
-        segments=np.ascontiguousarray(np.take_along_axis(plan.segments, order, axis=-1)),
-        power=_nodes(plan.power, order),
-        caps=np.take_along_axis(plan.caps, order, axis=-1),
-    )
-
-
-def _nodes(values: FloatArray, order: IntArray) -> FloatArray:
-    """Values of CUs and devices (..., K+1) with the devices numbered along an order."""
-    nodes = np.concatenate((np.zeros_like(order[..., :1]), order + 1), axis=-1)
-    return np.ascontiguousarray(np.take_along_axis(values, nodes, axis=-1))
-
-
-def reordered(inputs: RoundInput, order: IntArray) -> RoundInput:
-    """Return the input of the search with the devices numbered along an order.
-
-    Args:
-        inputs: The environments (E, ...).
-        order: Devices (E, N, K).
-    """
-    if (order == np.arange(order.shape[-1])).all():
-        return inputs
-    nodes = np.concatenate((np.zeros_like(order[..., :1]), order + 1), axis=-1)
-    by_device = (
-        "speed",
-        "clock",
-        "block_energy",
-        "launch_energy",
-        "cap",
-        "other_cap",
-        "other_block_energy",
-        "other_launch_energy",
-        "memory_bytes",
-        "use_price",
-    )
-    # Plain indexing: np.take_along_axis builds these two anew for each of the arrays, which costs more.
-    row, cluster = np.ogrid[: order.shape[0], : order.shape[1]]
-    device, node = (row[..., None], cluster[..., None], order), (row[..., None], cluster[..., None], nodes)
-    changed: dict[str, npt.NDArray[Any]] = {name: getattr(inputs, name)[device] for name in by_device}
-    by_node = ("price", "extra_price", "backlog", "budget")
-    changed |= {name: getattr(inputs, name)[node] for name in by_node}
-    pair = (row[..., None, None], cluster[..., None, None], nodes[..., None], nodes[..., None, :])
-    changed["gain"] = inputs.gain[pair]
-    changed["held"] = np.take_along_axis(inputs.held, order[..., None, :], axis=-1)
-    place = np.argsort(order, axis=-1)
-    lead = np.take_along_axis(place, np.maximum(inputs.lead, 0), axis=-1)
-    changed["lead"] = np.where(inputs.lead >= 0, lead, -1)
-    return inputs._replace(**{name: np.ascontiguousarray(array) for name, array in changed.items()})

@@ -18,9 +18,7 @@ from collapipe_env.allocation import Allocation
 from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.physics.recovery import RecoveryTerms, bits_of_block
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES
 from collapipe_env.simulator.state import SystemState
 
@@ -28,13 +26,12 @@ from .argument_checks import require_number
 from .gain_memory import GainFilter, ShrunkGains
 from .hazard_memory import RISK, failure_risk
 from .policy import DSSRA
-from .replica_rule import best_replicas
 
 
 class DSSRAPlus(DSSRA):
     """DSSRA that prices moves, heat and channels with tuned scalars; with neutral values it is DSSRA.
 
-    Each round it minimises DSSRA's objective with six changes:
+    Each round it minimises DSSRA's objective with five changes:
 
     - the moments of moved blocks are weighted by ``migration_weight``, in time and in energy. Below 1 this
       spreads a move's price over the rounds for which the new plan lives; above 1 plans change more rarely.
@@ -44,8 +41,6 @@ class DSSRAPlus(DSSRA):
     - a device that holds any blocks costs ``V failure_price p`` more, where ``p`` is its probability of
       failure within ``T_ref``, estimated from the length of its stay
       (:class:`~.hazard_memory.HazardMemory`);
-    - where replicas are a decision, each cluster keeps the replicas with the lowest average cost
-      (:mod:`~.replica_rule`), from the same estimates; no scalar sets this;
     - gains are shrunk towards each link's mean (:class:`~.gain_memory.ShrunkGains`) or filtered otherwise;
     - device-to-device gains are then taken ``gain_caution`` standard deviations of their prediction
       (:class:`~collapipe_env.agents.link_filter.LinkFilter`) lower, since a hop that turns out worse than
@@ -103,9 +98,7 @@ class DSSRAPlus(DSSRA):
         self.gain_caution: float = chosen("gain_caution", gain_caution)
         self._gains = ShrunkGains(self.channel_weight) if gain_filter is None else gain_filter
         self._links = LinkFilter(scenario) if self.gain_caution > 0.0 else None
-        self._replicates = opens(scenario, "replication")
-        priced = self.failure_price > 0.0 or self._replicates
-        self._risk = failure_risk(scenario) if priced else None
+        self._risk = failure_risk(scenario) if self.failure_price > 0.0 else None
         rules = self.parameters.migration
         if rules is not None and self.migration_weight != 1.0:
             bits = self.migration_weight * rules.block_bits
@@ -141,24 +134,7 @@ class DSSRAPlus(DSSRA):
             below_db = self.gain_caution * self._links.hop_deviation_db()
             lower = 10.0 ** (-np.asarray(below_db)[..., None, None, None] / 10.0)
             seen = replace(seen, d2d_gain=seen.d2d_gain * lower)
-        plan = super().allocate(seen, start)
-        if self._risk is None or not self._replicates:
-            return plan
-        return self._with_replicas(seen, plan, self._risk.spec.terms)
-
-    def _with_replicas(self, state: SystemState, plan: Allocation, terms: RecoveryTerms) -> Allocation:
-        """The plan with the replicas that pay off."""
-        kinds = best_replicas(
-            self.parameters,
-            state,
-            plan,
-            state.processes[PRESENCE][RISK],
-            terms=terms,
-            bits=bits_of_block(self.parameters.costs),
-            tradeoff_v=self.tradeoff_v,
-            extra_price=self.extra_price(state),
-        )
-        return replace(plan, replication=kinds)
+        return super().allocate(seen, start)
 
     def use_price(self, state: SystemState) -> FloatArray | None:
         """Price of giving blocks to devices that may fail (..., N, K); ``None`` where failures have no price.

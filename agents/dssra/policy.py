@@ -109,7 +109,6 @@ class DSSRA(StateScheduler):
             default_threads() if threads is None else require_whole("DSSRA", "threads", threads, 1)
         )
         self._openings = Openings(
-            order=opens(scenario, "order"),
             schedule=opens(scenario, "schedule"),
             server_blocks=opens(scenario, "server_blocks"),
             recompute=self.parameters.other_costs is not None,

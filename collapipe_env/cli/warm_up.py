@@ -187,8 +187,8 @@ def _compiled_agents() -> list[str]:
     return [f"{PREFIX}{name}" for name in nets[:1]]
 
 
-_OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "order", "schedule"]}
-"""The smallest scenario with the decisions that have searches of their own."""
+_OPEN: dict[str, Any] = {"base": "small", "decisions": [*COLLAPIPE, "schedule"]}
+"""The smallest scenario with the decision that has a search of its own."""
 
 
 def _play(name: str, scenario: Scenario) -> None:

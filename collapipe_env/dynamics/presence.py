@@ -60,8 +60,7 @@ class PresenceSpec:
         heartbeat_s: Period of the devices' heartbeats [s], 0.01 to 1e3.
         misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
         replication: Replicas of the parts that devices train, sent after every local step: ``none``,
-            ``next_stage`` for a device of the next stage, or ``cu``. Where decisions list ``replication``,
-            this is the value for plans that do not set it.
+            ``next_stage`` for a device of the next stage, or ``cu``.
         availability: File of clients' availability (``docs/traces.md``), which replaces the laws of stays and
             absences; empty for the laws. A relative path is also looked up below ``COLLAPIPE_DATA``. With a
             file, ``on_mean_s`` and ``hazard_factors`` are only the schedulers' belief.

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, concatenate, namespace
-from collapipe_env.envs.graph_observation import hops_there
 from collapipe_env.errors import ScenarioError
 from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains, show_rows
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
@@ -125,7 +124,7 @@ class ObservationLayout(Mapping[str, Feature]):
             observation: (..., D), NumPy arrays or tensors.
 
         Returns:
-            Named arrays (..., *shape), float64; NaN for absent devices, and between a device and itself.
+            Named arrays (..., *shape), float64; NaN for absent devices.
         """
         xp = namespace(observation)
         # In single precision the bounds -1 and 1 would not come back exactly.
@@ -139,8 +138,6 @@ class ObservationLayout(Mapping[str, Feature]):
                 values = present
             elif feature.shape == devices:
                 values = xp.where(present, values, xp.nan)
-            elif feature.shape == (*devices, devices[-1]):
-                values = xp.where(hops_there(present)[..., 1:, 1:], values, xp.nan)
             found[name] = values
         return found
 

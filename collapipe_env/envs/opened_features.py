@@ -1,12 +1,11 @@
-"""Features of the observation for opened decisions about schedules, orders and clocks of devices."""
+"""Features of the observation for opened decisions about schedules and clocks of devices."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from collapipe_env.arrays import Array, at_most, namespace
-from collapipe_env.envs.graph_observation import hops_there
-from collapipe_env.envs.observation import GAIN_BOUND, FeatureSource, d2d_range, scaled_db
+from collapipe_env.envs.observation import FeatureSource
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
@@ -52,7 +51,7 @@ def clock_share(state: SystemState) -> Array:
 
 
 def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Features that a scenario's opened schedules, orders and caps on clocks add.
+    """Features that a scenario's opened schedules and caps on clocks add.
 
     Args:
         scenario: The scenario.
@@ -77,21 +76,6 @@ def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
                 offset=half,
             )
         )
-    if opens(scenario, "order"):
-        centre, half = d2d_range(scenario)
-        found.append(
-            FeatureSource(
-                name="device_pair_gain",
-                shape=(*devices, scenario.max_devices),
-                low=-GAIN_BOUND,
-                high=GAIN_BOUND,
-                description="gain between two devices, in dB, scaled; 0 for a device itself",
-                value=partial(_pair_gain, (centre, half)),
-                unit="dB",
-                scale=half,
-                offset=centre,
-            )
-        )
     if opens(scenario, "clock_cap"):
         found.append(
             FeatureSource(
@@ -114,10 +98,3 @@ def _clock_share(state: SystemState) -> Array:
 def _flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
     held = flight_capacity(parameters, state)
     return namespace(held).where(state.present, (2.0 / parameters.costs.blocks) * held - 1.0, 0.0)
-
-
-def _pair_gain(scale: tuple[float, float], state: SystemState) -> Array:
-    xp = namespace(state.d2d_gain)
-    there = hops_there(state.present)[..., 1:, 1:]
-    gain = state.d2d_gain[..., 1:, 1:]
-    return xp.where(there, scaled_db(xp.where(there, gain, xp.ones_like(gain)), scale), 0.0)

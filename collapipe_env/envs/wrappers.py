@@ -14,7 +14,6 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.opened.entries import SCHEDULE_CHOICES
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.real_numbers import real_numbers
 
 
@@ -25,8 +24,8 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
     (``delta_k`` as level ``delta_k``). Micro-batches have one level for each allowed number. Powers and
     bandwidth scores, and caps on clocks where these are open, have the given numbers of levels, spread evenly
     over [-1, 1]. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
-    micro-batches in flight as many as the largest number of micro-batches, priorities ``K``, blocks of the
-    server ``L``, participation 2, local steps as many as the scenario allows, replication 3.
+    micro-batches in flight as many as the largest number of micro-batches, blocks of the server ``L``,
+    participation 2, local steps as many as the scenario allows.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
@@ -64,12 +63,10 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
             "recompute": 2,
             "schedule": len(SCHEDULE_CHOICES),
             "caps": codec.micro_batch_choices[-1],
-            "order": K,
             "server_blocks": codec.blocks,
             "participation": 2,
             "local_steps": len(codec.step_choices),
             "clock_cap": clock_levels,
-            "replication": len(REPLICATION_KINDS),
         }
         for part in codec.opened_layout:
             cluster += [choices[part.name]] * (K if part.per_device else 1)

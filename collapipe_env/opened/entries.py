@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from collapipe_env.allocation import GPIPE, ONE_F_ONE_B, SCHEDULES, ZERO_BUBBLE
 from collapipe_env.arrays import Array
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.scenario.decisions import Decision
 
 SCHEDULE_CHOICES = (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)
@@ -57,14 +56,6 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
                 "as many as fit in the memory that its blocks leave",
             ),
         ),
-        "order": (
-            OpenedPart(
-                "order",
-                True,
-                "priority of the device: micro-batches pass devices of higher priority first; ties go to the "
-                "lower index",
-            ),
-        ),
         "server_blocks": (
             OpenedPart(
                 "server_blocks",
@@ -96,14 +87,6 @@ _PARTS: Mapping[Decision, tuple[OpenedPart, ...]] = MappingProxyType(
                 "-1 for {clock:g}, 1 for no cap",
             ),
         ),
-        "replication": (
-            OpenedPart(
-                "replication",
-                False,
-                f"replicas of the cluster: the nearest of {', '.join(REPLICATION_KINDS)}, spaced evenly over "
-                "[-1, 1]",
-            ),
-        ),
     }
 )
 """Parts that each decision adds, in their order."""
@@ -120,7 +103,6 @@ class OpenedLayout:
         first: Number of entries of CollaPipe's own decisions, which come first.
         step_choices: Allowed numbers of local steps, ascending, needed where these are open.
         clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
-        replication: Index in ``REPLICATION_KINDS`` for plans that do not set it, where replicas are open.
     """
 
     opened: tuple[Decision, ...]
@@ -129,7 +111,6 @@ class OpenedLayout:
     first: int
     step_choices: tuple[int, ...] = ()
     clock_cap_min: float = 1.0
-    replication: int = 0
 
     def __iter__(self) -> Iterator[OpenedPart]:
         """Parts in their order."""

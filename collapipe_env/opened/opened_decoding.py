@@ -1,9 +1,9 @@
 """Opened decisions decoded from the entries of actions, on any array library; always feasible.
 
 Choices that decide the need for memory come first, then those that memory limits: micro-batches,
-recomputation, schedule, blocks of the server, the memory caps that follow, segments, and then the order of
-the devices and the micro-batches that each may have in flight beside its blocks. Where participation is open,
-clusters whose devices cannot hold their blocks sit out.
+recomputation, schedule, blocks of the server, the memory caps that follow, segments, and then the
+micro-batches that each device may have in flight beside its blocks. Where participation is open, clusters
+whose devices cannot hold their blocks sit out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collapipe_env.apportionment import apportion
 from collapipe_env.arrays import Array, at_least, at_most, namespace
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.participation import somebody
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.physics.schedules.room import (
     StorageTerms,
     blocks_that_fit,
@@ -148,14 +147,13 @@ class OpenedDecoder:
             memory_bytes: Memory that each device offers (..., N, K) [byte].
         """
         xp = namespace(plan.blocks)
-        order = self._order(rows, plan.blocks) if "order" in self.layout else None
         added: dict[str, Array] = {}
         if choices.recompute is not None:
             added["recompute"] = choices.recompute
         if choices.schedule is not None:
             added |= {
                 "schedule": choices.schedule,
-                "caps": self._in_flight(rows, choices, plan, memory_bytes, order),
+                "caps": self._in_flight(rows, choices, plan, memory_bytes),
                 "chunks": xp.ones_like(choices.schedule),
             }
         if choices.server_blocks is not None:
@@ -175,11 +173,6 @@ class OpenedDecoder:
             added["local_steps"] = self._local_steps(rows)
         if "clock_cap" in self.layout:
             added["clock_cap"] = self._clock_cap(rows)
-        if "replication" in self.layout:
-            kinds = range(len(REPLICATION_KINDS))
-            added["replication"] = _nearest_of(tuple(kinds), self.layout.entries("replication", rows))
-        if order is not None:
-            added |= _ordered(plan, order)
         return replace(plan, **added)
 
     def _caps(
@@ -232,15 +225,8 @@ class OpenedDecoder:
         given = at_most(xp.sum(asked, axis=-1, keepdims=True), self.server_room)
         return apportion(given, xp.astype(asked, xp.float64), asked)
 
-    def _order(self, rows: Array, blocks: Array) -> Array:
-        """Return the devices in the order that micro-batches pass them, idle ones last (..., N, K), int64."""
-        xp = namespace(blocks)
-        priority = xp.clip(self.layout.entries("order", rows), -1.0, 1.0)
-        idle_last = xp.where(blocks > 0, -priority, xp.zeros_like(priority) + 2.0)
-        return xp.argsort(idle_last, axis=-1, stable=True)
-
     def _in_flight(
-        self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array, order: Array | None
+        self, rows: Array, choices: ClusterChoices, plan: Allocation, memory_bytes: Array
     ) -> Array:
         """Return the caps of stage slots (..., N, K), int64: 0 under GPipe and in slots without blocks.
 
@@ -262,9 +248,6 @@ class OpenedDecoder:
         # Bounded in case the actions were not checked.
         asked = xp.minimum(at_least(asked, 1), most)
         used = blocks > 0
-        if order is not None:
-            room, asked = (xp.take_along_axis(values, order, axis=-1) for values in (room, asked))
-            used = xp.take_along_axis(used, order, axis=-1)
         running = _least_before(xp.where(used, xp.minimum(asked, room), most), most)
         # Under ZB-H1 stages store up to their own caps.
         stored = xp.where((choices.schedule == ZERO_BUBBLE)[..., None], asked, xp.minimum(asked, running))
@@ -351,15 +334,3 @@ def _least_before(values: Array, first: Array) -> Array:
     for slot in range(values.shape[-1] - 1):
         found.append(xp.minimum(found[-1], values[..., slot]))
     return xp.stack(found, axis=-1)
-
-
-def _ordered(plan: Allocation, order: Array) -> dict[str, Array]:
-    """Return the fields of a plan that put its devices in an order: the slots and their content."""
-    xp = namespace(plan.blocks)
-    used = plan.blocks > 0
-    rank = xp.argsort(order, axis=-1)
-    return {
-        "blocks": xp.take_along_axis(plan.blocks, order, axis=-1),
-        "stage": xp.where(used, rank, xp.full_like(rank, -1)),
-        "sample_share": xp.astype(used, plan.device_power.dtype),
-    }

@@ -11,7 +11,6 @@ from collapipe_env.allocation import GPIPE, Allocation
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.opened.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.physics.participation import players, steps_or
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -73,18 +72,9 @@ def _caps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> Float
     if plan.schedule is None:
         return np.full(np.shape(plan.blocks), -1.0)
     M = np.asarray(plan.micro_batches)[..., None]
-    caps = np.asarray(plan.per_device(plan.caps))
-    read = (np.asarray(plan.device_blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
+    caps = np.asarray(plan.caps)
+    read = (np.asarray(plan.blocks) > 0) & (np.asarray(plan.schedule) != GPIPE)[..., None]
     return np.where(read, 2.0 * (caps - 1) / np.maximum(M - 1, 1) - 1.0, -1.0)
-
-
-def _order(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    devices = np.shape(plan.blocks)[-1]
-    rank = np.broadcast_to(np.arange(devices), np.shape(plan.blocks))
-    if plan.stage is not None:
-        stage = np.asarray(plan.stage)
-        rank = np.where(stage < 0, devices - 1, stage)
-    return -_spread(rank, devices)
 
 
 def _server_blocks(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
@@ -107,12 +97,6 @@ def _clock_cap(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> 
     return entries
 
 
-def _replication(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001
-    own = np.full(np.shape(plan.micro_batches), layout.replication)
-    asked = own if plan.replication is None else np.where(plan.replication < 0, own, plan.replication)
-    return _spread(asked, len(REPLICATION_KINDS))
-
-
 def _spread(places: IntArray | FloatArray, choices: int) -> FloatArray:
     """Return the entries for indices of choices that are spread evenly over [-1, 1]."""
     spread: FloatArray = 2.0 * places / max(choices - 1, 1) - 1.0
@@ -123,11 +107,9 @@ _ENTRIES: dict[str, Callable[[OpenedLayout, WorkloadCosts, Allocation], FloatArr
     "recompute": _recompute,
     "schedule": _schedule,
     "caps": _caps,
-    "order": _order,
     "server_blocks": _server_blocks,
     "participation": _participation,
     "local_steps": _local_steps,
     "clock_cap": _clock_cap,
-    "replication": _replication,
 }
 """Entries of each part, (..., N) or (..., N, K)."""

@@ -24,13 +24,11 @@ class Replication(NamedTuple):
     """Terms of a scenario on which replicas are kept.
 
     Attributes:
-        kind: Index in ``REPLICATION_KINDS`` for clusters that do not decide themselves.
-        opened: Whether schedulers decide about it, cluster by cluster.
+        kind: Index in ``REPLICATION_KINDS`` for clusters whose plan does not set it.
         block_bits: ``S``, a block's trained weights and moments [bit].
     """
 
     kind: int
-    opened: bool
     block_bits: float
 
     @property

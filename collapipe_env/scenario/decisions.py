@@ -15,12 +15,10 @@ Decision = Literal[
     "powers",
     "recompute",
     "schedule",
-    "order",
     "server_blocks",
     "participation",
     "local_steps",
     "clock_cap",
-    "replication",
 ]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 """All decisions, in the order in which scenarios list them."""
@@ -95,26 +93,6 @@ def judged_by_target(scenario: Scenario) -> bool:
         scenario: Any scenario.
     """
     return opens(scenario, "participation") or opens(scenario, "local_steps")
-
-
-def require_recoveries(scenario: Scenario) -> None:
-    """Refuse a scenario that leaves replicas to schedulers although no cluster recovers from failures.
-
-    Args:
-        scenario: The scenario to check.
-
-    Raises:
-        ValueError: If so; the message names the fields to add.
-    """
-    if not opens(scenario, "replication"):
-        return
-    presence = dict(scenario.dynamics.processes).get("presence")
-    if presence is None or presence.graceful >= 1.0 or presence.recovery == "drop-round":
-        raise ValueError(
-            "decisions list replication, but no cluster recovers from failures, so replicas are useless: "
-            "add dynamics.processes.presence with graceful below 1 and recovery light or heavy, or "
-            "remove replication from the decisions"
-        )
 
 
 def require_own_steps(scenario: Scenario) -> None:

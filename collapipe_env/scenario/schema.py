@@ -15,7 +15,6 @@ from collapipe_env.scenario.decisions import (
     Decision,
     ordered_decisions,
     require_own_steps,
-    require_recoveries,
 )
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described
@@ -69,7 +68,7 @@ class Scenario:
         AfterValidator(ordered_decisions),
         described(
             "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "
-            "open, recompute, schedule, order, server_blocks, participation, local_steps"
+            "open, recompute, schedule, server_blocks, participation, local_steps"
         ),
     ] = COLLAPIPE
     workload: Annotated[WorkloadSpec, described("the priced model; units per field")] = dataclasses.field(
@@ -113,7 +112,6 @@ class Scenario:
             )
         require_one_tenancy(self)
         require_own_steps(self)
-        require_recoveries(self)
         require_adam(self)
         require_attenuation(self)
         require_placement(self)

@@ -185,15 +185,12 @@ def migration_of(scenario: Scenario) -> Migration | None:
 def replication_of(scenario: Scenario) -> Replication | None:
     """A scenario's terms for replicas; ``None`` where there are no replicas."""
     presence = dict(scenario.dynamics.processes).get("presence")
-    opened = opens(scenario, "replication")
-    if presence is None or (presence.replication == "none" and not opened):
+    if presence is None or presence.replication == "none":
         return None
     costs = workload_costs(scenario)
     memory = costs.training_memory
     each = 8.0 * memory.weight_bytes + MOMENTS * memory.kept_moment_bits
-    return Replication(
-        REPLICATION_KINDS.index(presence.replication), opened, each * costs.trained_block_parameters
-    )
+    return Replication(REPLICATION_KINDS.index(presence.replication), each * costs.trained_block_parameters)
 
 
 def overheads_of(scenario: Scenario) -> Overheads:
@@ -243,9 +240,6 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
         found["step_choices"] = scenario.workload.local_steps_choices
     if "clock_cap" in names:
         found["clock_cap_min"] = scenario.devices.clock_cap_min
-    if "replication" in names:
-        assert parameters.replication is not None
-        found["replication"] = parameters.replication.kind
     return found
 
 
@@ -308,9 +302,7 @@ def usual_round(scenario: Scenario) -> float:
     """
     closed = dataclasses.replace(
         scenario,
-        decisions=tuple(
-            name for name in scenario.decisions if name not in ("participation", "local_steps", "replication")
-        ),
+        decisions=tuple(name for name in scenario.decisions if name not in ("participation", "local_steps")),
         workload=dataclasses.replace(scenario.workload, local_steps=1),
         budgets=dataclasses.replace(scenario.budgets, per="round"),
         # These processes themselves depend on this delay.

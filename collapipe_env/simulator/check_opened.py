@@ -160,7 +160,7 @@ def check_clocks(
 def check_replication(
     parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]
 ) -> None:
-    """Replicas: a known kind for every cluster, where the scenario leaves that open.
+    """Replicas: a known kind for every cluster, where the scenario keeps any.
 
     Args:
         parameters: Scalars of the scenario.
@@ -168,18 +168,13 @@ def check_replication(
         clusters: Shape (E, N).
 
     Raises:
-        AllocationError: If the scenario does not open the decision, or a number stands for no kind.
+        AllocationError: If the scenario keeps no replicas, or a number stands for no kind.
     """
     require_shape("replication", allocation.replication, clusters)
-    given, terms = np.asarray(allocation.replication), parameters.replication
+    given = np.asarray(allocation.replication)
     require_whole("replication", given)
-    if terms is None or not terms.opened:
-        refuse(
-            given != -1,
-            given,
-            "replication",
-            "-1: this scenario's decisions do not list replication, so the process presence settles it",
-        )
+    if parameters.replication is None:
+        refuse(given != -1, given, "replication", "-1: the process presence keeps no replicas")
     refuse(
         (given < -1) | (given >= len(REPLICATION_KINDS)),
         given,

@@ -38,7 +38,6 @@ EVERYTHING = load_scenario(
         "name": "everything",
         "decisions": [*COLLAPIPE, *OPENED],
         "budgets": {"per": "second"},
-        "dynamics": {"processes": {"presence": {"on_mean_s": 1e9}}},  # for replicas, which nobody needs here
     }
 )
 WARM = load_scenario(

@@ -289,7 +289,7 @@ def test_a_short_training_beats_the_even_split() -> None:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_opened_decisions_are_learned_as_entries_of_their_clusters(algorithm: str) -> None:
-    decisions = [*COLLAPIPE, "recompute", "schedule", "order", "server_blocks"]
+    decisions = [*COLLAPIPE, "recompute", "schedule", "server_blocks"]
     scenario = load_scenario(
         {"base": "medium", "name": "opened", "decisions": decisions, "dynamics": {"rounds": 6}}
     )
@@ -298,4 +298,4 @@ def test_opened_decisions_are_learned_as_entries_of_their_clusters(algorithm: st
     model.learn(48)
     assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
     actions = model.policy._predict(observations(model), deterministic=True)
-    assert actions.shape[-1] == N * (2 * K + 3 + 1 + (1 + K) + K + 1)
+    assert actions.shape[-1] == N * (2 * K + 3 + 1 + (1 + K) + 1)

@@ -1,6 +1,5 @@
-"""DSSRA where plans also decide schedules, orders of devices, recomputation and the server's blocks."""
+"""DSSRA where plans also decide schedules, recomputation and the server's blocks."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,15 +7,12 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.device_orders import best_order, order_cost
-from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan, reordered
+from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan
 from collapipe_env.agents.dssra.options import options_of
 from collapipe_env.agents.dssra.parallel_rounds import as_record
-from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
+from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.agents.dssra.scheduled_chains import schedule_rows
-from collapipe_env.agents.dssra.segment_plan import plan_cost
-from collapipe_env.agents.dssra.segment_problem import segment_problem
 from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.compiled import called_from_python
 from collapipe_env.errors import AllocationError
@@ -28,12 +24,12 @@ from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
 OWN = DECISIONS[:4]
-EVERYTHING = (*OWN, "recompute", "schedule", "order", "server_blocks")
+EVERYTHING = (*OWN, "recompute", "schedule", "server_blocks")
 ALL = support.DECIDED.with_overrides({"decisions": EVERYTHING, "name": "everything"})
 PRICED = support.PRICED.with_overrides({"decisions": EVERYTHING, "name": "priced"})
 ARQ = support.ARQ.with_overrides({"decisions": EVERYTHING, "name": "arq"})
 RELAYED = support.RELAYED.with_overrides({"decisions": EVERYTHING, "name": "relayed"})
-MEDIUM = support.MEDIUM.with_overrides({"decisions": [*OWN, "schedule", "order", "server_blocks"]})
+MEDIUM = support.MEDIUM.with_overrides({"decisions": [*OWN, "schedule", "server_blocks"]})
 SERVED = PRICED.with_overrides(
     {"server.terms": "contended", "server.energy_budget_j": 4.0, "budgets.tradeoff_v": 3.0, "name": "served"}
 )
@@ -41,12 +37,8 @@ PER_SECOND = SERVED.with_overrides({"budgets.per": "second", "name": "per second
 HALF = ALL.with_overrides({"radio.d2d_duplex": "half", "name": "half"})
 EVERY = [ALL, PRICED, ARQ, RELAYED, MEDIUM, HALF, SERVED, PER_SECOND]
 
-cost_of_order = called_from_python(order_cost)
-order_of = called_from_python(best_order)
 environment_of = called_from_python(environment_row)
 evaluated = called_from_python(evaluate)
-problem_of = called_from_python(segment_problem)
-price_of_plan = called_from_python(plan_cost)
 
 
 def loaded_state(scenario, rows, seed):
@@ -102,7 +94,6 @@ def test_plans_are_feasible_and_better_than_with_the_decisions_closed(scenario):
     per_second = scenario.budgets.per == "second"
     slack = 1e-3 * closed.tradeoff_v * round_costs(closed.parameters, state, before).delay
     assert (value <= closed_value + (slack if per_second else 1e-9 * np.abs(closed_value))).all()
-    assert plan.stage is not None
     assert plan.schedule is not None
     assert plan.server_blocks is not None
     again = opened.allocate(state.map(lambda a: a[1:2]))
@@ -113,50 +104,11 @@ def test_closed_decisions_leave_no_trace_in_plans():
     plan = DSSRA(support.SMALL, threads=1).allocate(support.loaded_state(support.SMALL, 2))
     assert plan.is_plain
     assert plan.recompute is None
-    only = support.SMALL.with_overrides({"decisions": (*OWN, "order")})
+    only = support.SMALL.with_overrides({"decisions": (*OWN, "schedule")})
     plan = DSSRA(only, threads=1).allocate(support.loaded_state(only, 2))
-    assert plan.stage is not None
-    assert plan.schedule is None
+    assert plan.schedule is not None
+    assert plan.stage is None
     assert plan.server_mode is None
-
-
-@pytest.mark.parametrize("devices", [3, 5, 7])
-def test_orders_are_the_best_of_all_or_at_least_no_worse(devices):
-    rng = np.random.default_rng(devices)
-    scenario = support.SMALL.with_overrides(
-        {"cluster.devices": devices, "decisions": (*OWN, "order"), "name": "orders"}
-    )
-    best = []
-    for seed in range(6):
-        state = loaded_state(scenario, 1, seed)
-        inputs, record = environment_of(input_of(scenario, state), 0), system_parameters(scenario).numbers
-        power = 10.0 ** rng.uniform(-2.5, -0.7, devices + 1)
-        terms = ClusterTerms(8.0, 1e-13, 0.4, 1.0, 0.0)
-        problem = problem_of(0, power, terms, inputs, record)
-        segments = rng.multinomial(scenario.blocks, np.full(devices, 1.0 / devices))
-        order = np.empty(devices, dtype=np.int64)
-        order_of(problem, segments, order)
-        assert sorted(order) == list(range(devices))
-        used = [k for k in range(devices) if segments[k] > 0]
-
-        def cost(sequence, problem=problem, segments=segments):
-            times = problem.times
-            forward = max(problem.least_forward, *(segments[k] * times.block_forward[k] for k in sequence))
-            backward = max(problem.least_backward, *(segments[k] * times.block_backward[k] for k in sequence))
-            return cost_of_order(problem, np.array(sequence), forward, backward)
-
-        found = cost([k for k in order if segments[k] > 0])
-        every = min(cost(list(sequence)) for sequence in itertools.permutations(used))
-        assert found <= cost(used) * (1.0 + 1e-12)
-        best.append(found <= every * (1.0 + 1e-9))
-        # Two orders of the same segments differ by what they cost here.
-        turned = [*reversed(used), *(k for k in range(devices) if k not in used)]
-        inputs = reordered(input_of(scenario, state), np.array([[turned] * scenario.clusters]))
-        nodes = np.array([0, *(k + 1 for k in turned)])
-        again = problem_of(0, power[nodes], terms, environment_of(inputs, 0), record)
-        difference = price_of_plan(again, segments[turned]) - price_of_plan(problem, segments)
-        assert difference == pytest.approx(cost(used[::-1]) - cost(used), rel=1e-9, abs=1e-9)
-    assert all(best) if devices <= 5 else sum(best) >= 4
 
 
 @pytest.mark.parametrize(
@@ -170,12 +122,7 @@ def test_the_search_prices_plans_as_the_simulator_does(scenario):
     gaps = []
     for seed in range(12):
         plan = open_plan(random_plan(scenario, state, seed), opened)
-        order = plan.order
-        inputs = reordered(input_of(scenario, state), order)
-        back = np.argsort(order, axis=-1)
-        segments = np.take_along_axis(plan.segments, order, axis=-1)
-        nodes = np.concatenate((np.zeros_like(order[..., :1]), order + 1), axis=-1)
-        power = np.ascontiguousarray(np.take_along_axis(plan.power, nodes, axis=-1))
+        inputs, segments, power = input_of(scenario, state), plan.segments, plan.power
         schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
         share = np.full(plan.share.shape, 1.0 / p.clusters)
         for _ in range(40):  # savings belong to shares, and shares to savings
@@ -185,7 +132,7 @@ def test_the_search_prices_plans_as_the_simulator_does(scenario):
             row = environment_of(inputs, 0)
             value, found = evaluated(segments[0], power[0], plan.option[0], share[0], row, record)
             share = 0.5 * (share + found.share)
-        priced = plan._replace(share=share, schedule=schedule, caps=np.take_along_axis(caps, back, axis=-1))
+        priced = plan._replace(share=share, schedule=schedule, caps=caps)
         allocation = allocation_of(priced, opened)
         check_allocation(p, state, allocation)
         gaps.append(scheduler.objective(state, allocation)[0] - value)
@@ -200,8 +147,6 @@ def test_the_chosen_schedule_has_the_shortest_local_step_that_fits(scenario):
     seen = set()
     for seed in range(6):
         plan = open_plan(random_plan(scenario, state, seed), opened)
-        identity = np.broadcast_to(np.arange(plan.order.shape[-1]), plan.order.shape)
-        plan = plan._replace(order=identity)
         inputs = input_of(scenario, state)
         schedule, caps = np.zeros_like(plan.schedule), np.zeros_like(plan.caps)
         schedule_rows(inputs, as_record(p.numbers), *plan[:4], False, schedule, caps)
@@ -240,11 +185,13 @@ PUBLISHED = (
 
 
 def in_the_open_space(plan: Allocation):
-    """Rows whose plans are of one device a stage, a schedule and a server's mode that are open (E,)."""
+    """Rows with one device a stage, devices in order, and an open schedule and server mode (E,)."""
     rows = np.ones(plan.blocks.shape[0], dtype=bool)
     if plan.stage is not None:
         stage = plan.stage[..., None] == np.arange(plan.blocks.shape[-1])
         rows &= (stage.sum(axis=-2) <= 1).all(axis=(-2, -1))
+        last = np.maximum.accumulate(plan.stage, axis=-1)
+        rows &= ((plan.stage < 0) | (plan.stage == last)).all(axis=(-2, -1))
     if plan.schedule is not None:
         rows &= np.isin(plan.schedule, (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)).all(axis=-1)
     if plan.server_mode is not None:
@@ -305,5 +252,5 @@ def test_options_keep_what_plans_decide():
     found = open_plan(plan, openings(ALL))
     np.testing.assert_array_equal(found.option, options_of(plan, recompute=False))
     again = allocation_of(found, openings(ALL))
-    for name in ("blocks", "micro_batches", "server_blocks", "server_mode", "recompute", "stage", "schedule"):
+    for name in ("blocks", "micro_batches", "server_blocks", "server_mode", "recompute", "schedule"):
         np.testing.assert_array_equal(getattr(again, name), getattr(plan, name))

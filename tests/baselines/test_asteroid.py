@@ -376,21 +376,14 @@ def test_a_cluster_without_room_is_named() -> None:
         Asteroid(SMALL).act(None, replace(state, memory_bytes=memory))
 
 
-def test_stages_of_one_device_keep_replicas_at_the_next_stage_where_that_is_a_decision():
-    closed = SMALL.with_overrides({"dynamics.processes.presence": {"on_mean_s": 1e9}})
-    scenario = closed.with_overrides({"decisions": [*closed.decisions, "replication"]})
-    for each, expected in ((closed, None), (scenario, 1)):
-        scheduler = Asteroid(each)
-        state = first_state(each, 3)
-        plan = scheduler.allocate(state)
-        check_allocation(scheduler.parameters, state, plan)
-        if expected is None:
-            assert plan.replication is None
-            continue
-        assert (plan.replication == expected).all()
-        hosts = round_costs(scheduler.parameters, state, plan).replica_hosts
-        holders = (plan.stage[..., :, None] == plan.stage[..., None, :]) & (plan.device_blocks > 0)[
-            ..., None, :
-        ]
-        alone = (plan.device_blocks > 0) & (holders.sum(axis=-1) == 1)
-        assert (hosts.any(axis=-1) == alone).all()
+def test_stages_of_one_device_keep_replicas_where_the_scenario_says_so():
+    presence = {"on_mean_s": 1e9, "replication": "next_stage"}
+    scenario = load_scenario("medium").with_overrides({"dynamics.processes.presence": presence})
+    scheduler, state = Asteroid(scenario), first_state(scenario, 3)
+    plan = scheduler.allocate(state)
+    check_allocation(scheduler.parameters, state, plan)
+    hosts = round_costs(scheduler.parameters, state, plan).replica_hosts
+    holders = (plan.stage[..., :, None] == plan.stage[..., None, :]) & (plan.device_blocks > 0)[..., None, :]
+    alone = (plan.device_blocks > 0) & (holders.sum(axis=-1) == 1)
+    assert alone.any()
+    assert (hosts.any(axis=-1) == alone).all()

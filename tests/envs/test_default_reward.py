@@ -20,8 +20,6 @@ def environment(scenario, **options):
 
 
 def opened(decision, **changes):
-    if decision == "replication":
-        changes = {"dynamics.processes.presence": {"on_mean_s": 1e9}, **changes}
     return SMALL.with_overrides({"decisions": [*COLLAPIPE, decision], **changes})
 
 

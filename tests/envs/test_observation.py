@@ -69,11 +69,6 @@ def expected_features(env):
         room = np.maximum(s.memory_bytes[0] - samples * price.working_bytes, 0.0)
         held = np.minimum(np.floor(room / (16 * price.parameters + samples * price.stored_bytes)), L)
         out["device_flight_capacity"] = np.where(s.present[0], 2.0 * held / L - 1.0, 0.0)
-    if "order" in sc.decisions:
-        out["device_pair_gain"] = np.zeros((N, K, K))
-        for n, i, j in np.ndindex(N, K, K):
-            if i != j and s.present[0, n, i] and s.present[0, n, j]:
-                out["device_pair_gain"][n, i, j] = d2d(s.d2d_gain[0, n, i + 1, j + 1])
     return out
 
 

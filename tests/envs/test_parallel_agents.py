@@ -34,7 +34,7 @@ from collapipe_env.envs.views.cluster_agents import ClusterAgents, parallel_env 
 OTHERS = {
     "everything opened": {
         "base": "small",
-        "decisions": [*COLLAPIPE, *(name for name in OPENED if name != "replication")],
+        "decisions": [*COLLAPIPE, *OPENED],
         "workload": {"local_steps_choices": [1, 2]},
         "budgets": {"device_energy_j": 20},
     },

@@ -31,10 +31,6 @@ def physical_state(env):
         opened["device_other_capacity"] = devices(caps)
     if "schedule" in sc.decisions:
         opened["device_flight_capacity"] = devices(flight_capacity(parameters, s)[0])
-    if "order" in sc.decisions:
-        pairs = present[..., :, None] & present[..., None, :] & ~np.eye(present.shape[-1], dtype=bool)
-        gains = np.where(pairs, s.d2d_gain[0, :, 1:, 1:], np.nan)
-        opened["device_pair_gain"] = 10.0 * np.log10(gains)
     return {
         "device_backlog": devices(np.minimum(s.backlog[0, :, 1:], cap)),
         "device_speed": devices(s.speed[0]),

@@ -51,7 +51,7 @@ def played(scenario, name, rounds=12, rows=16):
 @pytest.mark.parametrize("kind", ["light", "heavy"])
 @pytest.mark.parametrize("name", mostly_slow(["asteroid", "pipar", "adaptis", "random", "pipeline"], [0, 3]))
 def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
-    scenario = scenario_of({"recovery": kind}, ("schedule", "order"))
+    scenario = scenario_of({"recovery": kind}, ("schedule",))
     failures = Failures(system_parameters(scenario), RecoveryTerms(kind, 0.5, 4))
     went_on = 0
     for record, failed in played(scenario, name):

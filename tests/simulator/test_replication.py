@@ -23,7 +23,7 @@ from collapipe_env.simulator.failed_rounds import Failures
 KINDS = {"next_stage": NEXT_STAGE, "cu": AT_CU}
 
 
-def scenario_of(replication="none", *, opened=False, steps=3, kind="light", **sections):
+def scenario_of(replication="none", *, steps=3, kind="light", **sections):
     presence = {
         "on_mean_s": 200.0,
         "off_mean_s": 1.0,
@@ -31,7 +31,6 @@ def scenario_of(replication="none", *, opened=False, steps=3, kind="light", **se
         "recovery": kind,
         "replication": replication,
     }
-    decisions = ["segments", "micro_batches", "bandwidth", "powers"]
     workload = {"local_steps": steps, **sections.pop("workload", {})}
     return load_scenario(
         {
@@ -39,7 +38,6 @@ def scenario_of(replication="none", *, opened=False, steps=3, kind="light", **se
             "cluster": {"clusters": 2, "devices": 4},
             "workload": workload,
             "budgets": {"device_energy_j": 1e4, "cu_energy_j": 1e4},
-            "decisions": [*decisions, "replication"] if opened else decisions,
             "dynamics": {"processes": {"presence": presence}},
             **sections,
         }
@@ -286,42 +284,40 @@ def test_energy_of_a_failed_round_has_the_replicas_until_the_failure():
     np.testing.assert_allclose(with_replicas - without_them, 1.5 * replicas - a_step + more, rtol=1e-9)
 
 
-def test_plans_decide_where_the_scenario_lets_them():
-    parameters, state, plan, _, without = a_round("none", opened=True)
+def test_plans_may_say_otherwise_where_the_scenario_keeps_replicas():
+    parameters, state, plan, _, without = a_round("next_stage")
     chosen = np.array([[NO_REPLICAS, AT_CU], [NEXT_STAGE, -1]])
     decided = dataclasses.replace(plan, replication=chosen)
     check_allocation(parameters, state, decided)
     costs = round_costs(parameters, state, decided)
-    np.testing.assert_array_equal(costs.replication > 0.0, [[False, True], [True, False]])
+    np.testing.assert_array_equal(costs.replication > 0.0, [[False, True], [True, True]])
     assert costs.replica_hosts[0, 1, :, 0].any()
     assert costs.replica_hosts[1, 0, :, 1:].any()
-    assert round_costs(parameters, state, plan).replication is None
     np.testing.assert_array_equal(costs.cluster_delay[0, 0], without.cluster_delay[0, 0])
-    everything = general_round_costs(parameters, state, plan)
+    bare = dataclasses.replace(plan, replication=np.full((2, 2), NO_REPLICAS))
+    assert round_costs(parameters, state, bare).replication is None
+    everything = general_round_costs(parameters, state, bare)
     np.testing.assert_allclose(everything.delay, without.delay, rtol=1e-12)
 
 
-def test_actions_say_all_kinds_and_come_back():
-    scenario = scenario_of("none", opened=True)
-    state, codec = a_state(scenario), action_codec(scenario)
-    plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
-    for kinds in ([[0, 1], [2, 0]], [[2, 2], [1, 1]]):
-        decided = own_arrays(dataclasses.replace(plan, replication=np.array(kinds)))
-        again = codec.decode(codec.encode(decided), state.memory_cap, state.memory_bytes)
-        np.testing.assert_array_equal(again.replication, kinds)
-        np.testing.assert_array_equal(again.blocks, plan.blocks)
+def test_no_action_says_who_keeps_replicas():
+    scenario = scenario_of("cu")
+    plan = SCHEDULERS.get("pipeline")(scenario).act(None, a_state(scenario))
+    decided = own_arrays(dataclasses.replace(plan, replication=np.array([[0, 1], [2, 0]])))
+    with pytest.raises(AllocationError, match="cannot express replicas of clusters"):
+        action_codec(scenario).encode(decided)
 
 
 @pytest.mark.parametrize(
-    ("opened", "values", "message"),
+    ("replication", "values", "message"),
     [
-        (False, 1, "decisions do not list replication"),
-        (True, 3, r"0 \(none\), 1 \(next_stage\), 2 \(cu\)"),
-        (True, -2, r"or -1 for the scenario's"),
+        ("none", 1, "the process presence keeps no replicas"),
+        ("cu", 3, r"0 \(none\), 1 \(next_stage\), 2 \(cu\)"),
+        ("cu", -2, r"or -1 for the scenario's"),
     ],
 )
-def test_bad_replication_is_refused(opened, values, message):
-    scenario = scenario_of("none", opened=opened)
+def test_bad_replication_is_refused(replication, values, message):
+    scenario = scenario_of(replication)
     state = a_state(scenario)
     plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
     wrong: Allocation = dataclasses.replace(plan, replication=np.full((2, 2), values))
@@ -329,12 +325,7 @@ def test_bad_replication_is_refused(opened, values, message):
         check_allocation(system_parameters(scenario), state, wrong)
 
 
-def test_replicas_that_serve_nothing_are_refused_or_warned_of():
-    base = {"base": "small", "decisions": ["segments", "micro_batches", "bandwidth", "powers", "replication"]}
-    with pytest.raises(ScenarioError, match=r"add dynamics\.processes\.presence"):
-        load_scenario(base)
-    with pytest.raises(ScenarioError, match="recovery light or heavy"):
-        load_scenario({**base, "dynamics": {"processes": {"presence": {"recovery": "drop-round"}}}})
+def test_unknown_replicas_are_refused():
     with pytest.raises(ScenarioError, match="replication"):
         load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "all"}}}})
 
@@ -348,7 +339,7 @@ def test_no_replicas_leave_everything_as_it_was():
 
 @pytest.mark.parametrize("replication", ["next_stage", "cu"])
 def test_environments_play_save_and_draw_rounds_with_replicas(replication):
-    scenario = scenario_of(replication, opened=True)
+    scenario = scenario_of(replication)
     env = CollaPipeVectorEnv(4, scenario, "surrogate", reward="delay")
     env.reset(seed=3)
     env.action_space.seed(3)
@@ -380,7 +371,7 @@ def env_memory(record):
 
 @pytest.mark.parametrize("value", ["cu", None, 1j])
 def test_replicas_that_are_no_numbers_are_refused_by_their_type(value):
-    scenario = scenario_of(opened=True)
+    scenario = scenario_of("cu")
     state, parameters = a_state(scenario), system_parameters(scenario)
     plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
     wrong = np.full(plan.micro_batches.shape, value)

@@ -39,9 +39,9 @@ VARIANTS = {
         "decisions": ["segments", "micro_batches", "bandwidth", "powers", "recompute"],
         "cluster": {"layout": "per_episode"},
     },
-    "opened": {  # plans also say how micro-batches run, in which order of devices, and what the server runs
+    "opened": {  # plans also say how micro-batches run and what the server runs
         "base": "small",
-        "decisions": [*COLLAPIPE, "recompute", "schedule", "order", "server_blocks"],
+        "decisions": [*COLLAPIPE, "recompute", "schedule", "server_blocks"],
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "budgets": {"device_energy_j": 20},
     },

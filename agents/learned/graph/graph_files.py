@@ -35,9 +35,8 @@ DECISIONS: Shapes = {
     "bandwidth": [1],
 }
 """Decisions of the net, each of one device or control unit."""
-ADAM, LEARNING, CRITIC = "adam.", "learning.", "critic."
-"""Prefixes of tensors that only training needs: the optimiser's moments, weights before averaging, and the
-critic of heat."""
+ADAM, LEARNING = "adam.", "learning."
+"""Prefixes of tensors that only training needs: the optimiser's moments, and weights before averaging."""
 HEAT = "heat.weight"
 """Name of the weights for heat."""
 LATER = (HEAT, "risk.", "share_")
@@ -176,7 +175,7 @@ def first_weights(parameters: GraphParameters) -> dict[str, torch.Tensor]:
 
 def _playing(tensors: Tensors) -> Tensors:
     """The tensors that playing needs."""
-    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING, CRITIC))}
+    return {name: value for name, value in tensors.items() if not name.startswith((ADAM, LEARNING))}
 
 
 class _GraphAgents:

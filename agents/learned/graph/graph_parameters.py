@@ -27,8 +27,6 @@ class GraphParameters:
 
     start_from: str = ""
     """Graph net with the initial weights: a file or zoo:NAME; empty for random weights."""
-    clone_steps: int = 0
-    """Steps at the start in which the net imitates DSSRA; 0 to learn without examples."""
     learning_rate: float = 2e-3
     """Adam's learning rate at the start; it falls linearly."""
     final_learning_rate: float = 6e-5
@@ -60,11 +58,6 @@ class GraphParameters:
     """Weight of the micro-batch numbers in the loss."""
     averaged_steps: int = 500
     """Steps over which the net's weights are averaged for playing."""
-    horizon_s: float = 0.0
-    """Discount horizon [s] for the later cost of heat, 0 for none; 1080 is three time constants of a phone.
-    With a horizon, versions are compared on the given scenario."""
-    critic_steps: int = 320
-    """Steps at the start in which only the heat critic learns; needs a horizon."""
     width: int = 48
     """Width of a token."""
     layers: int = 2
@@ -103,8 +96,7 @@ RECIPES: dict[str, tuple[int, GraphParameters]] = {
 
 _RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
     (("clusters", "most_clusters", "samples"), 2, 4096, "a number from 2 to 4096"),
-    (("clone_steps", "random_groups", "critic_steps"), 0, 10**9, "0 or more"),
-    (("horizon_s",), 0.0, 1e9, "a number of seconds from 0 to 1,000,000,000"),
+    (("random_groups",), 0, 10**9, "0 or more"),
     (("fading_draws",), 1, 4096, "a number from 1 to 4096"),
     (("averaged_steps",), 1, 10**6, "a number from 1 to 1,000,000"),
     (("layers", "heads"), 1, 16, "a number from 1 to 16"),

@@ -30,7 +30,6 @@ from collapipe_env.simulator.state import SystemState
 
 from .cluster_comparison import compare_counts
 from .counts import sample_counts
-from .foresight import Foresight
 from .net import GraphNet, NetAnswer
 from .net_inputs import NetInputs, net_inputs
 from .plan_inputs import plan_inputs
@@ -74,7 +73,7 @@ class Plan(NamedTuple):
     Attributes:
         logits: Logits of each device's count of blocks (E, N, K, L+1).
         answer: The net's answer for the rest.
-        counts: Most likely blocks, or those given (E, N, K).
+        counts: Most likely blocks (E, N, K).
         samples: Sampled blocks (E, N, S, K).
         log_chance: Logarithms of their probabilities (E, N, S).
         power: Powers of CUs and devices (E, N, K+1) [W].
@@ -102,9 +101,7 @@ class Plan(NamedTuple):
         )
 
 
-def planned(
-    net: GraphNet, group: Group, samples: int, rng: np.random.Generator, given: IntArray | None = None
-) -> Plan:
+def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator) -> Plan:
     """The net's plan for the present states of a group, with gradients.
 
     Args:
@@ -112,7 +109,6 @@ def planned(
         group: The environments.
         samples: Samples ``S`` of the counts of each cluster.
         rng: Draws them.
-        given: Blocks (E, N, K) for which the rest is decided; by default the most likely ones.
     """
     state, p = group.known, group.parameters
     graph = group.observer.build(state)
@@ -126,9 +122,7 @@ def planned(
     logits = all_logits.detach().numpy().astype(np.float64).reshape(E * N, K, C)
     draws = rng.random((E * N, samples, K))
     sample_counts(logits, cap, p.costs.blocks, draws, counts.reshape(E * N, K), drawn, log_chance)
-    if given is not None:
-        counts = given
-    elif group.moves:
+    if group.moves:
         _keep_what_pays(net, group, tokens, inputs, counts)
     answer, power, choice_logits = _completed(net, group, tokens, inputs, counts)
     micro_batches = group.choices[choice_logits.argmax(dim=-1).numpy()]
@@ -182,7 +176,6 @@ def learn_and_play(
     entropy: float,
     weights: Weights,
     rng: np.random.Generator,
-    foresight: Foresight | None = None,
 ) -> Losses:
     """Compute the loss of one round of a group, which then plays the most likely plan.
 
@@ -193,7 +186,6 @@ def learn_and_play(
         entropy: Weight of the entropy of the counts.
         weights: Weights of the other parts.
         rng: Draws the samples.
-        foresight: Charges counts and micro-batches for the heat that they leave; it learns from the round.
     """
     p = group.parameters
     plan = planned(net, group, samples, rng)
@@ -208,16 +200,9 @@ def learn_and_play(
         inputs, group.record, plan.counts, power, plan.micro_batches, plan.samples, group.choices,
         share, worth, sample_cost, choice_cost,
     )  # fmt: skip
-    played = plan.played(power, share)
-    if foresight is not None:
-        of_samples, of_choices = foresight.charges(group, played, worth, plan.samples, group.choices)
-        played = foresight.explored(group, played, choice_cost)
-        sample_cost, choice_cost = sample_cost + of_samples, choice_cost + of_choices
     objective, unit = _objective(plan, group, share, worth, whole)
     losses = losses_of(plan, objective, unit, sample_cost, choice_cost, whole, entropy, weights)
-    group.play(played)
-    if foresight is not None:
-        foresight.played(group)
+    group.play(plan.played(power, share))
     return losses
 
 

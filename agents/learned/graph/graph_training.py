@@ -23,17 +23,7 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.progress import progress_bar
 
 from .expected_step import learn_for_the_expected_round
-from .foresight import Foresight
-from .graph_cloning import clone_and_play
-from .graph_files import (
-    ADAM,
-    CRITIC,
-    LEARNING,
-    first_weights,
-    graph_record,
-    net_shape,
-    require_graph_net,
-)
+from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net
 from .graph_run import GraphFiles, GraphPlan
 from .graph_scheduler import packed_weights
 from .graph_step import Losses, Weights, learn_and_play
@@ -90,7 +80,6 @@ class GraphTraining:
             self._adam.state[parameter] = {"step": torch.zeros(()), **nothing}
         self._average = GraphNet(net_shape(p)).requires_grad_(False)
         self._average.load_state_dict(self._net.state_dict())
-        self._foresight = Foresight(p.horizon_s, plan.seed) if p.horizon_s > 0.0 else None
         if files.latest.exists():
             self._read()
 
@@ -134,18 +123,13 @@ class GraphTraining:
                 if current is None or current.ended:
                     current = groups[place] = curriculum.group(place, rng)
                 entropy = p.final_entropy + (p.entropy - p.final_entropy) * left**2
-                if self.steps < p.clone_steps:
-                    losses = clone_and_play(self._net, current, rng)
-                elif current.surprises and self._foresight is None:
+                if current.surprises:
                     losses = learn_for_the_expected_round(
                         self._net, current, p.samples, entropy, weights, rng, p.fading_draws
                     )
                 else:
-                    losses = learn_and_play(
-                        self._net, current, p.samples, entropy, weights, rng, self._foresight
-                    )
-                frozen = self._foresight is not None and self.steps < p.critic_steps
-                norm = 0.0 if frozen else self._learn(losses)
+                    losses = learn_and_play(self._net, current, p.samples, entropy, weights, rng)
+                norm = self._learn(losses)
                 skipped = 0 if np.isfinite(norm) else skipped + 1
                 if skipped:
                     groups[place] = None
@@ -201,8 +185,6 @@ class GraphTraining:
     def _record(self, logger: Any, losses: Losses, norm: float) -> None:
         for name in ("objective", "micro_batches", "entropy"):
             logger.record(f"train/{name}", getattr(losses, name))
-        if self._foresight is not None:
-            logger.record("train/critic_error", self._foresight.error)
         logger.record("train/gradient_norm", norm)
         logger.record("train/learning_rate", self._adam.param_groups[0]["lr"])
         logger.dump(self.steps)
@@ -228,20 +210,6 @@ class GraphTraining:
             f"energy {100.0 * (score.energy_ratio - 1.0):+6.1f} %{'   best' if better else ''}"
         )
 
-    def _critic_weights(self, tensors: Tensors, place: str) -> dict[str, torch.Tensor]:
-        """Weights of the critic in a file, checked; its optimiser begins anew."""
-        assert self._foresight is not None
-        found = {}
-        for name, value in self._foresight.critic.state_dict().items():
-            held = tensors.get(f"{CRITIC}{name}")
-            if held is None or held.shape != tuple(value.shape):
-                raise CheckpointError(
-                    f"{place} lacks the critic's {name}, which training with a horizon needs: continue from "
-                    "latest.safetensors, or train again with --fresh"
-                )
-            found[name] = torch.from_numpy(held.copy())
-        return found
-
     def _write(self, path: Path, *, for_training: bool) -> None:
         training = {
             "command": self.plan.command,
@@ -260,9 +228,6 @@ class GraphTraining:
         tensors: Tensors = {n: v.numpy() for n, v in self._average.state_dict().items()}
         if for_training:
             tensors |= {f"{LEARNING}{n}": v.numpy() for n, v in self._net.state_dict().items()}
-            if self._foresight is not None:
-                critic = self._foresight.critic.state_dict()
-                tensors |= {f"{CRITIC}{n}": v.numpy() for n, v in critic.items()}
             names = [name for name, _ in self._net.named_parameters()]
             for name, parameter in zip(names, self._net.parameters(), strict=True):
                 for part, value in self._adam.state[parameter].items():
@@ -297,8 +262,6 @@ class GraphTraining:
             self._adam.state[parameter] = {
                 part: torch.from_numpy(np.array(value)) for part, value in state.items()
             }
-        if self._foresight is not None:
-            self._foresight.critic.load_state_dict(self._critic_weights(tensors, str(path)))
         try:
             self.history = [Score.from_dict(entry) for entry in agent.record.history]
             self.seconds = float(agent.record.training["seconds"])

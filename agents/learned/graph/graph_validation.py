@@ -57,8 +57,8 @@ def graph_validator(shown: Scenario, parameters: GraphParameters) -> GraphValida
         shown: Scenario whose delay, energy and backlog the scores give.
         parameters: Hyper-parameters of the training.
     """
-    if parameters.horizon_s > 0.0 or not parameters.random_groups:
-        # The gain from foresight shows only where heat matters; without random systems, a net is for its own.
+    if not parameters.random_groups:
+        # Without random systems, a net is for its own.
         return GraphValidator(shown, (shown,))
     if parameters.random_systems == "wild":
         return GraphValidator(shown, wild_scenarios(), episodes=4, rounds=60)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.agents.dssra.hazard_memory import RISK
-from collapipe_env.arrays import Array, FloatArray, at_least, namespace
+from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.simulator.state import SystemState
 
@@ -23,18 +23,17 @@ _RARE = 0.003
 """Probability below which failures hardly differ."""
 
 
-def heat_columns(headroom: Array, share: Array, present: Array) -> Array:
+def heat_columns(headroom: FloatArray, share: FloatArray, present: npt.NDArray[np.bool_]) -> FloatArray:
     """Inputs for the heat of devices (..., HEAT_INPUTS), 0 for absent ones.
 
     Args:
         headroom: Thermal headroom (...), 1 at the set point.
         share: Share of the full clock (...), 0 to 1.
-        present: Whether the device is present (...), bool.
+        present: Whether the device is present (...).
     """
-    xp = namespace(headroom)
-    close = at_least(headroom - NEAR, 0.0) / (1.0 - NEAR)
-    columns = xp.stack((headroom, close, 1.0 - share), axis=-1)
-    return columns * xp.astype(present, columns.dtype)[..., None]
+    close = np.maximum(headroom - NEAR, 0.0) / (1.0 - NEAR)
+    columns: FloatArray = np.stack((headroom, close, 1.0 - share), axis=-1)
+    return columns * present[..., None]
 
 
 def risk_columns(risk: FloatArray, present: npt.NDArray[np.bool_]) -> FloatArray:

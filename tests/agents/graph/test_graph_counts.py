@@ -4,19 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.agents.learned.graph.counts import sample_counts
-from collapipe_env.agents.learned.graph.graph_cloning import log_likelihood
-
-
-def log_probability(logits, cap, blocks, counts):
-    """The likelihood that cloning uses, of NumPy arrays; the last logits are those of ``blocks``."""
-    assert logits.shape[-1] == blocks + 1
-    logits, cap, counts = (torch.from_numpy(np.array(array)) for array in (logits, cap, counts))
-    return log_likelihood(logits, cap, counts).numpy()
 
 
 def enumerated(logits, cap, blocks):
@@ -53,8 +44,6 @@ def test_everything_agrees_with_enumeration(cluster):
     np.testing.assert_array_equal(top, plans[chances.argmax()])
     known = {tuple(plan): value for plan, value in zip(plans, chances, strict=True)}
     np.testing.assert_allclose(chance, [known[tuple(sample)] for sample in samples], atol=1e-9)
-    many = np.broadcast_to(logits, (len(plans), *logits.shape)), np.broadcast_to(cap, plans.shape)
-    np.testing.assert_allclose(log_probability(*many, blocks, plans), chances, atol=1e-9)
 
 
 def test_frequencies_are_the_probabilities():
@@ -90,9 +79,6 @@ def test_caps_that_leave_no_choice_are_met_whatever_the_logits():
         np.testing.assert_array_equal(top, cap)
         np.testing.assert_array_equal(samples, [cap, cap])
         np.testing.assert_allclose(chance, 0.0, atol=1e-9)
-        np.testing.assert_allclose(
-            log_probability(logits, np.array(cap), blocks, np.array(cap)), 0.0, atol=1e-6 * abs(level)
-        )
 
 
 @pytest.mark.parametrize("devices", [16, 24, 60])
@@ -113,12 +99,6 @@ def test_very_unlikely_counts_are_not_drawn_and_not_most_likely():
     np.testing.assert_array_equal(top, [1, 3, 0])
     np.testing.assert_array_equal(samples, np.broadcast_to([1, 3, 0], (200, 3)))
     np.testing.assert_allclose(chance, 0.0, atol=1e-9)
-
-
-def test_counts_above_a_cap_are_impossible():
-    logits, cap = np.zeros((2, 4)), np.array([3, 1])
-    assert log_probability(logits, cap, 3, np.array([1, 2])) == -np.inf
-    assert log_probability(logits, cap, 3, np.array([2, 1])) == pytest.approx(np.log(0.5))
 
 
 def test_no_samples_still_give_the_most_likely_counts():

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.agents.learned.agent_file import read_agent_file, write_agent_file
+from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.graph import graph_training, graph_validation
-from collapipe_env.agents.learned.graph.graph_files import ADAM, CRITIC, GRAPH_AGENTS, HEAT, LATER, net_shape
+from collapipe_env.agents.learned.graph.graph_files import ADAM, GRAPH_AGENTS, LATER, net_shape
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
 from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphPlan, GraphTraining
@@ -384,47 +384,11 @@ def test_sixty_steps_are_better_than_fresh_weights(tmp_path):
     assert training.best.steps == 60
 
 
-HORIZON = replace(
-    FEW, scenarios=("small-thermal",), random_groups=0, horizon_s=1080.0, critic_steps=70, averaged_steps=1
-)
-"""A training with foresight, of two groups of four environments: windows are full after 64 steps."""
-
-
-def test_with_a_horizon_the_critic_learns_first_and_then_the_net_with_it(tmp_path):
-    warm = trained(tmp_path, 70, HORIZON, every=70).files
-    first = read_agent_file(warm.latest).tensors
-    critic = {name: value for name, value in first.items() if name.startswith(CRITIC)}
-    assert critic[f"{CRITIC}cluster.2.bias"] != 0.0  # that begins as 0
-    assert first[f"{ADAM}step.chain_head.bias"] == 0.0
-    torch.manual_seed(1)
-    for name, value in GraphNet(net_shape(HORIZON)).state_dict().items():
-        np.testing.assert_array_equal(first[name], value.numpy())
-    # It goes on with the critic, and the net learns from what it sees of heat.
-    trained(tmp_path, 74, HORIZON, every=74)
-    second = read_agent_file(warm.latest).tensors
-    assert (second[HEAT] != 0.0).any()
-    assert second[f"{ADAM}step.chain_head.bias"] == 4.0
-    for name, value in critic.items():  # no window has been filled since
-        np.testing.assert_array_equal(second[name], value)
-    playing = GRAPH_AGENTS.playing_part(warm.latest).tensors
-    assert playing.keys() == GraphNet(net_shape(HORIZON)).state_dict().keys()
-
-
-def test_a_version_without_its_critic_is_not_gone_on_with(tmp_path):
-    files = trained(tmp_path, 2, HORIZON, every=2).files
-    record, tensors = read_agent_file(files.latest)
-    del tensors[f"{CRITIC}device.0.weight"]
-    write_agent_file(files.latest, record, tensors)
-    with pytest.raises(CheckpointError, match="lacks the critic's device"):
-        GraphTraining(GraphPlan(support.SMALL, HORIZON, 4, 1, 2), files)
-
-
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
         ({}, ["small", "medium", "medium"]),
         ({"random_groups": 0}, ["large-churn"]),
-        ({"horizon_s": 1080.0}, ["large-churn"]),
         ({"random_systems": "wild"}, ["large-wild", "random-48x"]),
     ],
 )
