@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +25,6 @@ import numpy as np
 from measuring import RESULTS, Figure, command, publish, within
 
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.tokens import new_token
 from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 
@@ -88,7 +88,7 @@ class Link:
     """This side of two processes that are connected."""
 
     def __init__(self, transport: str) -> None:
-        token, context = new_token(), multiprocessing.get_context("spawn")
+        token, context = secrets.token_hex(16), multiprocessing.get_context("spawn")
         self._mine = endpoint(transport, "parent", token)
         self._came: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._told, theirs = context.Pipe()
