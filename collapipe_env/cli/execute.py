@@ -94,8 +94,6 @@ class Options:
     """Train the priced model instead of its small proxy, so that real and simulated work are equal."""
     slow_down: float = 1.0
     """With --clock none: factor by which devices are slower than this machine; they sleep for the rest."""
-    transport: Literal["tcp", "gloo"] = "tcp"
-    """Transport between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -256,7 +254,7 @@ def _run(
         from collapipe_env.execution.time_scale import usual_scale
 
         torch.set_num_threads(1)
-        how: dict[str, Any] = {"committed": state, "transport": options.transport}
+        how: dict[str, Any] = {"committed": state}
         if address is not None:
             how |= {"bind": address, "token": token}
         launches: Callable[..., Launcher] = Launcher

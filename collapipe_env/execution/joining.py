@@ -29,8 +29,7 @@ from collapipe_env.execution.role import (
     node_of,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
-from collapipe_env.execution.transport.gloo import GlooEndpoint
+from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario, load_scenario
@@ -229,16 +228,6 @@ def _received_state(endpoint: HeldEndpoint, parts: int, patience: float) -> byte
     return b"".join(endpoint.wait("state", patience).arrays["content"].tobytes() for _ in range(parts))
 
 
-def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
-    """Return the endpoint for a role's data.
-
-    Args:
-        endpoint: Its TCP endpoint.
-        transport: ``tcp`` or ``gloo``. The launcher is in no data path and is always reached by TCP.
-    """
-    return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
-
-
 def _keep_in_touch(role: Role, terms: RecoveryTerms, clock: str) -> None:
     """Send heartbeats: devices to their control units, control units and the server to the launcher."""
     if clock == "virtual":  # nobody is late under it, however busy the machine is
@@ -275,7 +264,6 @@ def play_role(
 
     torch.set_num_threads(1)
     endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
-    way: Endpoint = endpoint
     polite = True
     try:
         endpoint.connect({LAUNCHER: launcher})
@@ -283,9 +271,8 @@ def play_role(
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
         spec = endpoint.wait("spec", patience)
         state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)), patience)
-        way = data_way(endpoint, str(spec.meta["transport"]))
         try:
-            role = make_role(name, way, spec.meta, state, die, machine)
+            role = make_role(name, endpoint, spec.meta, state, die, machine)
             role.warm_up()
         except CollaPipeError as error:
             endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
@@ -303,4 +290,4 @@ def play_role(
         raise
     finally:
         if polite:
-            way.close()
+            endpoint.close()

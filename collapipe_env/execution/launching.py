@@ -63,7 +63,6 @@ class Launcher(Crew):
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
         committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
-        transport: Transport of data between the roles: ``tcp`` or ``gloo``.
 
     Raises:
         StateError: If the state is not one of this run.
@@ -80,12 +79,10 @@ class Launcher(Crew):
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
         committed: Committed | None = None,
-        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         super().__init__(scenario, bind, token)
-        self._transport = transport
         self.scale, self._clock = scale, clock
         self._upcoming: PlannedRound | None = None
         self._virtual = clock == "virtual"
@@ -129,7 +126,6 @@ class Launcher(Crew):
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
-            "transport": self._transport,
         }
 
     def play(

@@ -135,8 +135,7 @@ def test_rank_0_says_what_is_wrong_and_the_others_end_without_a_word(
     assert shown.count("error:") == 1
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_ranks_train_what_one_process_trains_through_a_failure(transport, threads_of_torch) -> None:
+def test_ranks_train_what_one_process_trains_through_a_failure(threads_of_torch) -> None:
     """Here, all ranks are threads."""
     scenario = quick(**{"cluster.clusters": 1, "cluster.devices": 2})
     twin = InProcess(scenario, Changed(scenario), seed=3)
@@ -150,7 +149,7 @@ def test_ranks_train_what_one_process_trains_through_a_failure(transport, thread
     ]
     for other in others:
         other.start()
-    how = {"rank": place_of(0, 5, port), "place": place, "transport": transport, "seed": 3}
+    how = {"rank": place_of(0, 5, port), "place": place, "seed": 3}
     with RankedLauncher(scenario, Changed(scenario), **how) as launcher:
         launcher.wait_for_others()
         for number in range(3):
@@ -195,7 +194,7 @@ def test_torchrun_starts_an_execution_of_small(tmp_path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "10"]
     command += ["--max-restarts", "0", "--master-port", str(free_port()), "-m", "collapipe_env.execution"]
     result = subprocess.run(
-        [*command, *given, "--transport", "gloo", "--out", "run"],
+        [*command, *given, "--out", "run"],
         capture_output=True,
         text=True,
         timeout=230,
