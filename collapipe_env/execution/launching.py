@@ -175,7 +175,7 @@ class Launcher(Crew):
         while True:
             sender, item = self._next(deadline, f"round {self._round + 1}")
             if isinstance(item, str) and is_device(sender):
-                self.lose_device(sender, item, failing)
+                self._gone.add(sender)  # it is restarted before the next round
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round + 1}: {item}")
@@ -189,8 +189,7 @@ class Launcher(Crew):
                 break
         for timer in timers:
             timer.cancel()
-        for name in failed_names(failing, self._names):
-            self._gone.add(name)
+        self._gone.update(self._names[n][k] for n, k, _ in failing)
         self._count(planned)
         return planned, {**item.meta, "clock_bound_s": self._clock_bound(offsets)}
 
@@ -269,23 +268,3 @@ class Launcher(Crew):
                 self._note_loss(sender, item, "the weights")
             elif item.kind == "weights":
                 return {name: np.array(values) for name, values in item.arrays.items()}
-
-    def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
-        """Note in a round that a device's process is gone; it is restarted before the next round.
-
-        Args:
-            name: Its name.
-            why: The reason.
-            failing: Cluster, number and time of devices that were asked to fail.
-        """
-        self._gone.add(name)
-
-
-def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:
-    """Return the names of devices that have failed.
-
-    Args:
-        failing: Cluster, number and time of each.
-        names: Names of the devices of each cluster.
-    """
-    return [names[n][k] for n, k, _ in failing]
