@@ -1,8 +1,7 @@
-"""One-way time of a frame between two processes of an execution, TCP against gloo, and their streaming rates.
+"""One-way time of a frame over TCP between two processes of an execution, and the streaming rate.
 
-The two take turns, so that a busy machine slows both alike. A frame goes to the other process and back; half
-of that is its one-way time, given as the median with the 5th and 95th percentiles. Streaming sends frames one
-after the other until the last one is answered. Run::
+A frame goes to the other process and back; half of that is its one-way time, given as the median with the 5th
+and 95th percentiles. Streaming sends frames one after the other until the last one is answered. Run::
 
     python benchmarks/transports.py
     python benchmarks/transports.py --sizes 4096 1048576 --seconds 5
@@ -12,6 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,12 +24,9 @@ import numpy as np
 from measuring import RESULTS, Figure, command, publish, within
 
 from collapipe_env.execution.frames import Frame, Tag
-from collapipe_env.execution.tokens import new_token
-from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 
 WHAT = "one way of a frame between two processes on this machine"
-TRANSPORTS = ("tcp", "gloo")
 PATIENCE_S = 60.0
 STREAMED_BYTES = 2**28
 MOST_STREAMED = 2000
@@ -43,9 +40,9 @@ class Options:
     sizes: tuple[int, ...] = (4096, 65_536, 1_048_576, 4_194_304)
     """Bytes of a frame's array."""
     seconds: float = 3.0
-    """Time for the round trips of each transport and size."""
+    """Time for the round trips of each size."""
     slices: int = 3
-    """Turns that each takes."""
+    """Turns that round trips and streaming take."""
     output: Path = RESULTS / "transports.json"
     """File for the figures."""
 
@@ -56,20 +53,10 @@ class Options:
             within(("--sizes", size, 1, 2**28))
 
 
-def endpoint(
-    transport: str, name: str, token: str, peer: Address | None = None
-) -> GlooEndpoint | TcpEndpoint:
-    """An endpoint, connected to its peer if there is one already."""
-    control = TcpEndpoint(name, token=token)
-    made = GlooEndpoint(control) if transport == "gloo" else control
-    if peer is not None:
-        made.connect({"parent": peer})
-    return made
-
-
-def echo(transport: str, token: str, parent: Address, told: Any) -> None:
+def echo(token: str, parent: Address, told: Any) -> None:
     """Answer a frame of the parent with the same frame, and the last one of a stream with an empty one."""
-    mine = endpoint(transport, "child", token, parent)
+    mine = TcpEndpoint("child", token=token)
+    mine.connect({"parent": parent})
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def on_frame(peer: str, frame: Frame) -> None:
@@ -87,14 +74,12 @@ def echo(transport: str, token: str, parent: Address, told: Any) -> None:
 class Link:
     """This side of two processes that are connected."""
 
-    def __init__(self, transport: str) -> None:
-        token, context = new_token(), multiprocessing.get_context("spawn")
-        self._mine = endpoint(transport, "parent", token)
+    def __init__(self) -> None:
+        token, context = secrets.token_hex(16), multiprocessing.get_context("spawn")
+        self._mine = TcpEndpoint("parent", token=token)
         self._came: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._told, theirs = context.Pipe()
-        self._process = context.Process(
-            target=echo, args=(transport, token, self._mine.address, theirs), daemon=True
-        )
+        self._process = context.Process(target=echo, args=(token, self._mine.address, theirs), daemon=True)
         self._process.start()
         self._mine.listen(lambda _, frame: self._came.put(frame), lambda *_: None)
         self._mine.connect({"child": self._told.recv()})
@@ -131,45 +116,33 @@ def repeated(once: Callable[[], float], seconds: float) -> list[float]:
     return found
 
 
-def measured(options: Options, links: dict[str, Link]) -> list[Figure]:
+def measured(options: Options, link: Link) -> list[Figure]:
     """Figures of all sizes."""
     figures = []
     for size in options.sizes:
         array = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
         count = max(1, min(MOST_STREAMED, STREAMED_BYTES // size // options.slices))
-        ways: dict[str, list[float]] = {name: [] for name in links}
-        rates: dict[str, list[float]] = {name: [] for name in links}
-        for link in links.values():
-            for _ in range(WARM_UP):
-                link.there_and_back(array)
+        ways: list[float] = []
+        rates: list[float] = []
+        for _ in range(WARM_UP):
+            link.there_and_back(array)
         for _ in range(options.slices):
-            for name, link in links.items():
-                seconds = options.seconds / options.slices
-                ways[name] += repeated(partial(link.there_and_back, array), seconds)
-                rates[name].append(count * size / link.stream(array, count) / 1e6)
-        for name in links:
-            low, middle, high = np.percentile(ways[name], [5, 50, 95]) / 2 * 1e3
-            figures.append(Figure(f"{name}, {size:,} bytes, one way", middle, "ms", low, high))
-            figures.append(
-                Figure(
-                    f"{name}, {size:,} bytes, streamed",
-                    float(np.median(rates[name])),
-                    "MB/s",
-                    min(rates[name]),
-                    max(rates[name]),
-                )
-            )
+            ways += repeated(partial(link.there_and_back, array), options.seconds / options.slices)
+            rates.append(count * size / link.stream(array, count) / 1e6)
+        low, middle, high = np.percentile(ways, [5, 50, 95]) / 2 * 1e3
+        figures.append(Figure(f"{size:,} bytes, one way", middle, "ms", low, high))
+        rate = float(np.median(rates))
+        figures.append(Figure(f"{size:,} bytes, streamed", rate, "MB/s", min(rates), max(rates)))
     return figures
 
 
 def run(options: Options) -> None:
     """Measure, and publish."""
-    links = {name: Link(name) for name in TRANSPORTS}
+    link = Link()
     try:
-        figures = measured(options, links)
+        figures = measured(options, link)
     finally:
-        for link in links.values():
-            link.close()
+        link.close()
     publish(options, WHAT, figures)
 
 

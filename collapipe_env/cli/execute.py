@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +15,7 @@ from collapipe_env.cli.common import (
     SCENARIO_OPTION,
     chosen_scenario,
     command_line,
-    guarded,
     hint,
-    parse,
     record,
     require_within,
     run_command,
@@ -29,7 +24,7 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.early_end import note, status_after
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
-from collapipe_env.errors import CollaPipeError, ScenarioError, shown
+from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
 from collapipe_env.evaluation.provenance import started
@@ -45,7 +40,6 @@ from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
     from collapipe_env.execution.launching import Launcher
-    from collapipe_env.execution.ranks import MeetingPlace, Rank
     from collapipe_env.execution.transport.tcp import Address
 
 DESCRIPTION = """Carry out a scheduler's plans with real processes, one per device.
@@ -94,8 +88,6 @@ class Options:
     """Train the priced model instead of its small proxy, so that real and simulated work are equal."""
     slow_down: float = 1.0
     """With --clock none: factor by which devices are slower than this machine; they sleep for the rest."""
-    transport: Literal["tcp", "gloo"] = "tcp"
-    """Transport between processes: tcp, or gloo of torch.distributed."""
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zb-h1"] | None, hint("default: the scheduler's")
     ] = None
@@ -165,52 +157,12 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe ex
     return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
-def main_of_rank(arguments: Sequence[str] | None = None) -> int:
-    """Run a process started by torchrun or Slurm: the launcher as rank 0, otherwise a role.
-
-    Args:
-        arguments: Options, as of ``collapipe execute``; those of this process by default.
-
-    Returns:
-        The exit status of :func:`~collapipe_env.cli.common.guarded`; 2 if rank 0 has ended early.
-    """
-    from collapipe_env.execution.ranks import MeetingPlace, Rank, play_rank
-
-    program, given = "python -m collapipe_env.execution", sys.argv[1:] if arguments is None else arguments
-    options = parse(Options, program, DESCRIPTION, given)
-    try:
-        rank = Rank.of(os.environ)
-        if rank.number > 0:
-            # Read before other ranks wait for this one. Rank 0 reads it where its errors reach the others.
-            token = "" if options.token_file is None else token_of_file(options.token_file)
-            # Ctrl-C is for rank 0, which then stops all ranks.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            return 0 if play_rank(rank, _bind(options, rank), token) else 2
-        place = MeetingPlace(rank)
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    try:
-        return guarded(lambda: _run(options, program, given, (rank, place)), program, given)
-    finally:
-        place.end()
-
-
-def _bind(options: Options, rank: Rank) -> str:
-    """Host at which a rank listens."""
-    return rank.host() if options.bind == LOOPBACK else options.bind
-
-
-def _run(
-    options: Options, program: str, given: Sequence[str], ranked: tuple[Rank, MeetingPlace] | None = None
-) -> None:
+def _run(options: Options, program: str, given: Sequence[str]) -> None:
     options.check()
     _require_one_address("--bind", options.bind)
-    if ranked is not None:
-        _require_ranked(options)
-    elif options.join is None and options.bind != LOOPBACK:
+    if options.join is None and options.bind != LOOPBACK:
         raise ScenarioError("--bind is for --join: --serve HOST:PORT says where the launcher listens")
-    elif options.join is None and options.serve is None and options.token_file is not None:
+    if options.join is None and options.serve is None and options.token_file is not None:
         raise ScenarioError("--token-file is for --serve and --join: processes started here get a new token")
     # These are checked before anything is loaded or written.
     address = None if options.serve is None else _address("--serve", options.serve)
@@ -247,7 +199,7 @@ def _run(
         run.weights.unlink(missing_ok=True)  # those of fewer rounds
         if past:
             print(f"{len(past)} of {options.rounds} rounds are done: their plans are computed again first")
-        if ranked is None and options.serve is None:
+        if options.serve is None:
             start_fork_server()  # it imports the same modules meanwhile
         # Imported late, so that --help and typing errors are answered at once.
         import torch
@@ -256,14 +208,15 @@ def _run(
         from collapipe_env.execution.time_scale import usual_scale
 
         torch.set_num_threads(1)
-        how: dict[str, Any] = {"committed": state, "transport": options.transport}
-        if address is not None:
-            how |= {"bind": address, "token": token}
-        launches: Callable[..., Launcher] = Launcher
-        if ranked is not None:
-            launches, more = _of_ranks(options, *ranked, token)
-            how |= more
-        with launches(scenario, scheduler, seed=options.seed, clock=options.clock, **how) as launcher:
+        with Launcher(
+            scenario,
+            scheduler,
+            seed=options.seed,
+            clock=options.clock,
+            bind=address or (LOOPBACK, 0),
+            token=token,
+            committed=state,
+        ) as launcher:
             if state is None and options.clock == "wall":
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             elif options.clock == "none":
@@ -271,42 +224,13 @@ def _run(
             execution = Execution(options, launcher, run, scenario, record(program, given))
             execution.take_up(past)
             _say_what_begins(options, scenario, launcher)
-            if ranked is not None:
-                launcher.wait_for_others()
-            elif options.serve is None:
+            if options.serve is None:
                 launcher.start_local()
             else:
                 host, port = launcher.address
                 print(f"waiting at {host}:{port} for all processes to join", flush=True)
                 launcher.wait_for_others(tell=partial(print, flush=True))
             execution.play(Failures(*failures))
-
-
-def _require_ranked(options: Options) -> None:
-    """Refuse options that ranks do not have.
-
-    Raises:
-        ScenarioError: Names the option.
-    """
-    for name, value in (("--serve", options.serve), ("--join", options.join), ("--role", options.role)):
-        if value is not None:
-            raise ScenarioError(f"{name} is not for ranks: torchrun or srun starts all processes")
-    for name, asked in (("--kill", options.kill), ("--hang", options.hang)):
-        if asked:
-            raise ScenarioError(
-                f"{name} is not for ranks, which are not started again: use collapipe execute, or --fault "
-                "with --clock virtual"
-            )
-
-
-def _of_ranks(
-    options: Options, rank: Rank, place: MeetingPlace, token: str | None
-) -> tuple[Callable[..., Launcher], dict[str, Any]]:
-    """Launcher of rank 0, and its further arguments."""
-    from collapipe_env.execution.ranked_launching import RankedLauncher
-
-    how = {"rank": rank, "place": place, "token_in_file": token is not None}
-    return RankedLauncher, {**how, "bind": (_bind(options, rank), 0), "token": token}
 
 
 def _join(options: Options, token: str) -> None:

@@ -236,14 +236,14 @@ class Crew(ABC):
                     names[k] = f"{node_name(n, k)}.{self._lives}"
                     again.append(names[k])
         if again and local is None:
-            self.ask_for(again)
+            self._ask_for(again)
         elif local is not None and again:
             for name in again:
                 local.start(name)
             self.wait_until_ready(again)
         return bool(again)
 
-    def ask_for(self, names: Sequence[str]) -> None:
+    def _ask_for(self, names: Sequence[str]) -> None:
         """Ask the user to restart devices that were not started here, and wait for them.
 
         Args:

@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from collapipe_env.errors import CollaPipeError
@@ -29,13 +29,14 @@ from collapipe_env.execution.role import (
     node_of,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
-from collapipe_env.execution.transport.gloo import GlooEndpoint
+from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.state_trees import generator_of
 
+ANSWER_S = 120.0
+"""Longest wait for the launcher's answer to a process that joins [s]."""
 LONGEST_S = 86_400.0
 """Longest wait for others to join [s]."""
 
@@ -160,7 +161,6 @@ def make_role(
     endpoint: Any,
     spec: Mapping[str, Any],
     state: bytes | None = None,
-    die: Callable[[], None] = end_process,
     machine: Machine = monotonic,
 ) -> Role:
     """Build a role.
@@ -170,7 +170,6 @@ def make_role(
         endpoint: Its connection to the others.
         spec: The launcher's settings: scenario, generator, clock and scale.
         state: State of the training from which the server continues; ``None`` at the beginning.
-        die: Called when a device is to fail.
         machine: Reads the machine's monotonic clock [s].
 
     Raises:
@@ -197,7 +196,7 @@ def make_role(
             build_block=setting.build_block,
             width=setting.architecture.width,
             learning=setting.learning,
-            die=die,
+            die=end_process,
         )
 
     def rng() -> Any:
@@ -222,21 +221,11 @@ def make_role(
     )
 
 
-def _received_state(endpoint: HeldEndpoint, parts: int, patience: float) -> bytes | None:
+def _received_state(endpoint: HeldEndpoint, parts: int) -> bytes | None:
     """Return the state of the training, which the launcher sends in parts; ``None`` if there are none."""
     if not parts:
         return None
-    return b"".join(endpoint.wait("state", patience).arrays["content"].tobytes() for _ in range(parts))
-
-
-def data_way(endpoint: HeldEndpoint, transport: str) -> Endpoint:
-    """Return the endpoint for a role's data.
-
-    Args:
-        endpoint: Its TCP endpoint.
-        transport: ``tcp`` or ``gloo``. The launcher is in no data path and is always reached by TCP.
-    """
-    return GlooEndpoint(endpoint, by_tcp={LAUNCHER}) if transport == "gloo" else endpoint
+    return b"".join(endpoint.wait("state", ANSWER_S).arrays["content"].tobytes() for _ in range(parts))
 
 
 def _keep_in_touch(role: Role, terms: RecoveryTerms, clock: str) -> None:
@@ -256,8 +245,6 @@ def play_role(
     launcher: Address,
     token: str,
     bind: str = "127.0.0.1",
-    patience: float = 120.0,
-    die: Callable[[], None] = end_process,
     machine: Machine = monotonic,
 ) -> None:
     """Join an execution, and play a role until the launcher says stop.
@@ -267,25 +254,21 @@ def play_role(
         launcher: Host and port of the launcher.
         token: Secret that all processes share.
         bind: Host to listen at.
-        patience: Longest wait for the launcher [s].
-        die: Called when the role is a device that is to fail.
         machine: Reads the machine's monotonic clock [s].
     """
     import torch
 
     torch.set_num_threads(1)
     endpoint = HeldEndpoint(TcpEndpoint(name, (bind, 0), token))
-    way: Endpoint = endpoint
     polite = True
     try:
         endpoint.connect({LAUNCHER: launcher})
         host, port = endpoint.address
         endpoint.send(LAUNCHER, Frame("join", meta={"host": host, "port": port}))
-        spec = endpoint.wait("spec", patience)
-        state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)), patience)
-        way = data_way(endpoint, str(spec.meta["transport"]))
+        spec = endpoint.wait("spec", ANSWER_S)
+        state = _received_state(endpoint, int(spec.meta.get("state_parts", 0)))
         try:
-            role = make_role(name, way, spec.meta, state, die, machine)
+            role = make_role(name, endpoint, spec.meta, state, machine)
             role.warm_up()
         except CollaPipeError as error:
             endpoint.send(LAUNCHER, Frame("failed", meta={"why": str(error)[:2000]}))
@@ -303,4 +286,4 @@ def play_role(
         raise
     finally:
         if polite:
-            way.close()
+            endpoint.close()

@@ -63,7 +63,6 @@ class Launcher(Crew):
         bind: Host and port to listen at.
         token: Secret that all processes share; a new one by default.
         committed: State to continue from, of the same scenario, scheduler and seed; ``None`` to begin.
-        transport: Transport of data between the roles: ``tcp`` or ``gloo``.
 
     Raises:
         StateError: If the state is not one of this run.
@@ -80,12 +79,10 @@ class Launcher(Crew):
         bind: Address = ("127.0.0.1", 0),
         token: str | None = None,
         committed: Committed | None = None,
-        transport: str = "tcp",
     ) -> None:
         require_executable(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         super().__init__(scenario, bind, token)
-        self._transport = transport
         self.scale, self._clock = scale, clock
         self._upcoming: PlannedRound | None = None
         self._virtual = clock == "virtual"
@@ -129,7 +126,6 @@ class Launcher(Crew):
             "generator": self.rounds.generator,
             "clock": self._clock,
             "scale": self.scale,
-            "transport": self._transport,
         }
 
     def play(
@@ -179,7 +175,7 @@ class Launcher(Crew):
         while True:
             sender, item = self._next(deadline, f"round {self._round + 1}")
             if isinstance(item, str) and is_device(sender):
-                self.lose_device(sender, item, failing)
+                self._gone.add(sender)  # it is restarted before the next round
                 continue
             if isinstance(item, str):
                 raise ExecutionError(f"{sender} was lost in round {self._round + 1}: {item}")
@@ -193,8 +189,7 @@ class Launcher(Crew):
                 break
         for timer in timers:
             timer.cancel()
-        for name in failed_names(failing, self._names):
-            self._gone.add(name)
+        self._gone.update(self._names[n][k] for n, k, _ in failing)
         self._count(planned)
         return planned, {**item.meta, "clock_bound_s": self._clock_bound(offsets)}
 
@@ -273,23 +268,3 @@ class Launcher(Crew):
                 self._note_loss(sender, item, "the weights")
             elif item.kind == "weights":
                 return {name: np.array(values) for name, values in item.arrays.items()}
-
-    def lose_device(self, name: str, why: str, failing: Sequence[tuple[int, int, float]]) -> None:  # noqa: ARG002
-        """Note in a round that a device's process is gone; it is restarted before the next round.
-
-        Args:
-            name: Its name.
-            why: The reason.
-            failing: Cluster, number and time of devices that were asked to fail.
-        """
-        self._gone.add(name)
-
-
-def failed_names(failing: Sequence[tuple[int, int, float]], names: Sequence[Mapping[int, str]]) -> list[str]:
-    """Return the names of devices that have failed.
-
-    Args:
-        failing: Cluster, number and time of each.
-        names: Names of the devices of each cluster.
-    """
-    return [names[n][k] for n, k, _ in failing]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from collapipe_env.execution.clock import make_clock
 from collapipe_env.execution.control_unit import ControlUnit
@@ -18,20 +18,9 @@ from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Endpoint
 from collapipe_env.execution.transport.in_process import InProcessHub
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
-
-
-class Hub(Protocol):
-    """Endpoints of one process."""
-
-    def endpoint(self, name: str) -> Endpoint:
-        """Return a new endpoint."""
-
-    def kill(self, name: str) -> None:
-        """End an endpoint as if its process had been killed."""
 
 
 class ThreadedExecution:
@@ -43,7 +32,6 @@ class ThreadedExecution:
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.
         scale: Seconds of wall time for a priced second.
-        hub: Makes the roles' endpoints, and ends them; by default an :class:`InProcessHub`.
     """
 
     def __init__(
@@ -54,13 +42,12 @@ class ThreadedExecution:
         seed: int = 0,
         clock: str = "virtual",
         scale: float = 1.0,
-        hub: Hub | None = None,
     ) -> None:
         require_executable(scenario)
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         setting = TrainingSetting.of(scenario, self.rounds.new_generator)
         of_devices = DeviceSetting.of(scenario)
-        hub = InProcessHub() if hub is None else hub
+        hub = InProcessHub()
         self._launcher = hub.endpoint(LAUNCHER)
         self._results: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._recoveries = Recoveries(scenario)

@@ -28,11 +28,6 @@ class TokenError(CollaPipeError):
     """A token is missing, cannot be read, or is too short."""
 
 
-def new_token() -> str:
-    """Return a token that nobody can guess: 32 hexadecimal digits."""
-    return secrets.token_hex(16)
-
-
 def new_nonce() -> str:
     """Return a number that is used once, as 32 hexadecimal digits."""
     return secrets.token_hex(16)
@@ -65,12 +60,11 @@ def proven(claimed: object, token: str, *said: str) -> bool:
     return isinstance(claimed, str) and hmac.compare_digest(claimed.encode(errors="replace"), right)
 
 
-def token_of_file(path: Path, name: str = "--token-file") -> str:
+def token_of_file(path: Path) -> str:
     """Return the token in a file, without white space around it.
 
     Args:
         path: The file.
-        name: Option or setting that names the file, for errors.
 
     Raises:
         TokenError: If it cannot be read, is not text, or has fewer than :data:`SHORTEST_TOKEN` characters.
@@ -79,12 +73,12 @@ def token_of_file(path: Path, name: str = "--token-file") -> str:
     try:
         token = read_regular(path, LARGEST_TOKEN).decode("utf-8").strip()
     except UnicodeDecodeError:
-        raise TokenError(f"{name} {path} is not text: {remedy}") from None
+        raise TokenError(f"--token-file {path} is not text: {remedy}") from None
     except OSError as error:
-        raise TokenError(f"{name} {path} cannot be read ({error.strerror}): {remedy}") from None
+        raise TokenError(f"--token-file {path} cannot be read ({error.strerror}): {remedy}") from None
     if len(token) < SHORTEST_TOKEN:
         held = f"holds {len(token)} characters" if token else "is empty"
-        raise TokenError(f"{name} {path} {held}: {remedy}")
+        raise TokenError(f"--token-file {path} {held}: {remedy}")
     return token
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from collapipe_env.allocation import COMMON
 from collapipe_env.arrays import BoolArray, IntArray
@@ -232,20 +231,6 @@ class TorchLearner:
         if outcome.local_steps is not None:
             steps = outcome.local_steps[env]
         return steps if outcome.participates is None else np.where(outcome.participates[env], steps, 0)
-
-    def common_model(self, env: int = 0) -> tuple[nn.Module, nn.Module]:
-        """Return the clusters' common model and the server's head of an environment; not copies.
-
-        Args:
-            env: The environment.
-
-        Raises:
-            RuntimeError: If the environment was never reset.
-        """
-        run = self._runs[env]
-        if run is None:
-            raise RuntimeError(f"environment {env} has no training run; call reset before common_model")
-        return run.common_model
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
         """Let the trained model of an environment continue the beginnings of held-out documents.

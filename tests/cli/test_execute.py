@@ -19,9 +19,7 @@ from executed_support import quick
 from process_support import descendants, run_command, wait_until_gone
 from variants_support import mostly_slow
 
-from collapipe_env.cli.execute import main_of_rank
 from collapipe_env.cli.main import main
-from collapipe_env.execution import ranks
 from collapipe_env.execution.fork_server import start_fork_server
 
 ROOT = Path(__file__).parents[2]
@@ -289,19 +287,6 @@ def test_tokens_that_can_be_guessed_are_refused(given, content, tmp_path, monkey
     assert shown.startswith("error: --token-file token ")
     assert "put at least 16 characters in it" in shown
     assert not Path("run").exists()
-
-
-def test_ranks_refuse_tokens_that_can_be_guessed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ranks, "ENDS_S", 0.05)  # there are no other ranks, which rank 0 would wait for
-    Path("token").write_text("word")
-    place = {"WORLD_SIZE": "10", "LOCAL_WORLD_SIZE": "10", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
-    for number in ("0", "1"):
-        for name, value in {**place, "RANK": number}.items():
-            monkeypatch.setenv(name, value)
-        assert main_of_rank([*PLAIN[1:], "--clock", "virtual", "--token-file", "token"]) == 2
-        assert "holds 4 characters: put at least 16" in " ".join(capsys.readouterr().err.split())
-    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

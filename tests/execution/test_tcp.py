@@ -609,7 +609,7 @@ def test_proofs_of_other_tokens_and_forms_are_wrong() -> None:
     assert not tokens.proven(right, "x" + TOKEN, "ab", "c")
     for claimed in (None, 1, "", right[:-1], right.upper(), "ä" * 64, "\ud800"):
         assert not tokens.proven(claimed, TOKEN, "ab", "c")
-    assert len({tokens.new_token() for _ in range(100)}) == 100
+    assert len({tokens.new_nonce() for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from transport_support import PATIENCE_S, Notes, open_sockets, require_no_transp
 
 from collapipe_env.execution.frames import Frame, FrameError, Tag
 from collapipe_env.execution.transport import TransportError
-from collapipe_env.execution.transport.gloo import GlooEndpoint
 from collapipe_env.execution.transport.in_process import InProcessHub
 from collapipe_env.execution.transport.tcp import TcpEndpoint
 
@@ -26,20 +25,6 @@ class TcpNetwork:
             endpoint.close()
 
 
-class GlooNetwork:
-    """Endpoints of gloo in this process, by name."""
-
-    def __init__(self, *names: str) -> None:
-        ends = {name: TcpEndpoint(name, token="secret") for name in names}
-        self.endpoints = {name: GlooEndpoint(end) for name, end in ends.items()}
-        for endpoint in self.endpoints.values():
-            endpoint.connect({name: other.address for name, other in ends.items()})
-
-    def close(self) -> None:
-        for endpoint in self.endpoints.values():
-            endpoint.close()
-
-
 class HubNetwork:
     """Endpoints of a hub, by name."""
 
@@ -51,7 +36,7 @@ class HubNetwork:
         self.hub.close()
 
 
-@pytest.fixture(params=[TcpNetwork, GlooNetwork, HubNetwork], ids=["tcp", "gloo", "in-process"])
+@pytest.fixture(params=[TcpNetwork, HubNetwork], ids=["tcp", "in-process"])
 def network(request):
     """Makes endpoints of the names given, and sees that nothing is left of them."""
     assert transport_threads() == []
