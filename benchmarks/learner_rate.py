@@ -22,12 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 from unittest import mock
 
 import numpy as np
 import torch
-import tyro
 from measuring import Figure, command, figure_table, listed, store, within
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
@@ -50,7 +48,7 @@ SAME = "learner, same micro-batches"
 class Options:
     """Time of a round of the real learner beside a plain PyTorch loop."""
 
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["--out"])] = None
+    output: Path | None = None
     """JSON file to write; none by default."""
     scenario: str = "medium"
     """Preset, or path of a scenario."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collapipe_env.envs.registration import register_environments
-from collapipe_env.moved_modules import forward_moved_modules
 
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_loading import load_agent
@@ -98,5 +97,4 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *modules})
 
 
-forward_moved_modules()
 register_environments()

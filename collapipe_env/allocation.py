@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -11,7 +11,6 @@ import numpy as np
 from collapipe_env.arrays import Array, namespace
 from collapipe_env.errors import AllocationError
 from collapipe_env.real_numbers import float_numbers, whole_numbers
-from collapipe_env.renamed_fields import renamed_fields
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -36,11 +35,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
 ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
 """Optional fields for decisions that a scenario may open, with a number for each cluster or device."""
 
-_FORMER = {"share": "sample_share"}
-"""Current name of each renamed field, by the old name that older files still hold."""
 
-
-@renamed_fields(**_FORMER)
 @dataclass(frozen=True, eq=False)
 class Allocation:
     """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
@@ -154,16 +149,6 @@ class Allocation:
     def __getitem__(self, index: object) -> Allocation:
         """Index the leading batch axes of every array."""
         return self.map(lambda a: a[index])
-
-
-def saved_allocation(arrays: Mapping[str, Array]) -> Allocation:
-    """Return an allocation from saved arrays by field name; former names are accepted.
-
-    Raises:
-        TypeError: If the names are not those of an allocation.
-        AllocationError: If fields that belong together are incomplete.
-    """
-    return Allocation(**{_FORMER.get(name, name): array for name, array in arrays.items()})
 
 
 def own_arrays(allocation: Allocation) -> Allocation:

@@ -318,36 +318,6 @@ def test_steps_that_end_within_a_rollout_are_rounded_up_and_the_header_says_so(
     assert (tmp_path / "run" / "table.md").read_text().startswith("## tiny: 1 held-out episode of 1 round, ")
 
 
-def test_former_names_are_accepted_with_a_note(scenario, tmp_path: Path, capsys) -> None:
-    former = ["--eval-seeds=1", "--eval_rounds", "2", "--eval-learner", "surrogate"]
-    former += ["--run-dir", str(tmp_path / "elsewhere")]
-    assert run(scenario[:2], TINY, former) == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
-    assert notes == [
-        "note: --eval-seeds is now called --episodes",
-        "note: --eval-rounds is now called --rounds",
-        "note: --eval-learner is now called --learner",
-        "note: --run-dir is now called --out",
-    ]
-    results = json.loads((tmp_path / "elsewhere" / "results.json").read_text())
-    assert [len(e["delay"]) for e in results["episodes"]["agent"]] == [2]
-    assert " --episodes=1 --rounds 2 --learner surrogate --out " in results["command"]
-
-
-def test_the_learner_of_the_training_has_its_own_name(scenario, capsys) -> None:
-    note = "note: --learner is the learner of the comparison; --train-learner is that of the training"
-    quick = [*scenario, *TINY, "--steps", "0"]
-    for options, expected in (
-        (["--learner", "real"], [note]),
-        (["--learner", "real", "--train-learner", "surrogate"], []),
-        (["--learner", "surrogate"], []),
-        ([], []),
-    ):
-        assert run(quick, options) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert [line for line in lines if line.startswith("note: ")] == expected
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

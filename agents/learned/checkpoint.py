@@ -29,8 +29,6 @@ from .hyperparameters import HyperParameters, parameters_from_dict
 
 FORMAT = "collapipe-env agent"
 FORMAT_VERSION = 2
-READ_VERSIONS = (1, FORMAT_VERSION)
-"""Versions that are read; the first did not name features and decisions."""
 LARGEST_METADATA = 16 * 1024**2
 """Most bytes to which ``metadata.json`` may unpack."""
 
@@ -43,10 +41,7 @@ class SavedAgent:
         algorithm: ``"ppo"`` or ``"sac"``.
         parameters: Hyper-parameters.
         scenario: The scenario it was trained on, as plain data.
-        observation_size: Length ``D`` of the observations it reads.
-        action_size: Length of its actions.
-        features: Shape of each feature of the observation by its name, in their order; empty in files of
-            format version 1.
+        features: Shape of each feature of the observation by its name, in their order.
         decisions: Shape of each part of the action, in the same way.
         steps: Transitions it was trained on.
         training: How it was trained (seed, reward, learner, ...), plain data.
@@ -59,8 +54,6 @@ class SavedAgent:
     algorithm: str
     parameters: HyperParameters
     scenario: dict[str, Any]
-    observation_size: int
-    action_size: int
     features: Shapes
     decisions: Shapes
     steps: int
@@ -108,7 +101,7 @@ def read_checkpoint(path: Path) -> SavedAgent:
     """Read a checkpoint of PPO or SAC without executing anything from it.
 
     Raises:
-        CheckpointError: If the file is missing, damaged, of another program or of a newer version.
+        CheckpointError: If the file is missing, damaged, of another program or of another version.
     """
     with _opened(path) as archive:
         return _read(path, archive)
@@ -179,8 +172,6 @@ def _metadata(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
 
 def _read(path: Path, archive: zipfile.ZipFile) -> SavedAgent:
     metadata = _metadata(path, archive)
-    if metadata["format_version"] == 1:
-        metadata = {**metadata, "features": {}, "decisions": {}}
     for name, kind in _FIELDS.items():
         shapes = name in ("features", "decisions")
         if not (is_shapes(metadata.get(name)) if shapes else isinstance(metadata.get(name), kind)):
@@ -216,11 +207,10 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         ) from None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} is foreign: its metadata.json does not say format = {FORMAT!r}")
-    if metadata.get("format_version") not in READ_VERSIONS:
-        known = " and ".join(map(str, READ_VERSIONS))
+    if metadata.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {shown(metadata.get('format_version'))}; this collapipe-env reads "
-            f"{known}: use the version that wrote it ({shown(metadata.get('package_version'))}), or "
+            f"{FORMAT_VERSION}: use the version that wrote it ({shown(metadata.get('package_version'))}), or "
             "train again"
         )
     return metadata

@@ -11,7 +11,6 @@ from collapipe_env.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
 from .agent_file import AgentFile, AgentRecord
-from .agent_layout import numbers
 from .algorithms import AgentAlgorithm
 from .checkpoint import SavedAgent, read_checkpoint, require_weights
 from .hyperparameters import parameters_from_dict
@@ -24,11 +23,6 @@ class _SB3Agents:
     def playing_part(self, checkpoint: Path) -> AgentFile:
         """The policy without value networks and optimisers."""
         saved = read_checkpoint(checkpoint)
-        if not saved.features:
-            raise CheckpointError(
-                f"{checkpoint} does not name the features that it reads, because it has format version 1: "
-                "continue its training with this version, or train again"
-            )
         record = AgentRecord(
             algorithm=saved.algorithm,
             hyperparameters=asdict(saved.parameters),
@@ -67,8 +61,6 @@ class _SB3Agents:
             algorithm=record.algorithm,
             parameters=parameters,
             scenario=record.scenario,
-            observation_size=numbers(record.features),
-            action_size=numbers(record.decisions),
             features=record.features,
             decisions=record.decisions,
             steps=record.steps,

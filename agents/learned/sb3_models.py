@@ -20,7 +20,7 @@ import collapipe_env
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.errors import CheckpointError, reason, shown
+from collapipe_env.errors import CheckpointError, reason
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 from collapipe_env.torch_settings import under_own_settings
@@ -65,7 +65,7 @@ class LearnedScheduler(PolicyScheduler):
     @classmethod
     def restore(cls, saved: SavedAgent, scenario: Scenario, place: str) -> LearnedScheduler:
         """Like :meth:`load`, for a checkpoint that was read already; ``place`` is for errors."""
-        require_fitting(saved, scenario, place)
+        require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
         observation, action = observation_and_action(scenario)
         parameters = saved.parameters
         options = policy_options(parameters, scenario)
@@ -238,14 +238,11 @@ def save_model(
     policy = states.pop("policy")
     if isinstance(model, SAC) and model.log_ent_coef is not None:
         states["log_ent_coef"] = model.log_ent_coef.detach()
-    observation, action = observation_and_action(scenario)
     metadata = {
         "package_version": collapipe_env.__version__,
         "algorithm": algorithm,
         "hyperparameters": asdict(parameters),
         "scenario": scenario.to_dict(),
-        "observation_size": int(observation.shape[0]),
-        "action_size": int(action.shape[0]),
         "features": features_of(scenario),
         "decisions": decisions_of(scenario),
         "steps": int(model.num_timesteps),
@@ -261,7 +258,7 @@ def restore_model(model: Model, saved: SavedAgent, scenario: Scenario, place: st
     Raises:
         CheckpointError: If they do not fit.
     """
-    require_fitting(saved, scenario, place)
+    require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
     states: dict[str, Any] = dict(saved.optimisers)
     log_ent_coef = states.pop("log_ent_coef", None)
     try:
@@ -293,26 +290,6 @@ def _require_moments(name: str, optimiser: torch.optim.Optimizer) -> None:
             found = state[key]
             if found.shape != wanted or not bool(found.isfinite().all()):
                 raise ValueError(f"{key} in {name} has another shape than its weights, or is not finite")
-
-
-def require_fitting(saved: SavedAgent, scenario: Scenario, place: str) -> None:
-    """Refuse an agent whose features or decisions differ from a scenario's.
-
-    Raises:
-        CheckpointError: Names the features and decisions that differ; sizes alone for a file without names.
-    """
-    if saved.features and saved.decisions:
-        require_same_layout(saved.scenario.get("name"), saved.features, saved.decisions, scenario, place)
-        return
-    observation, action = observation_and_action(scenario)
-    wanted = (int(observation.shape[0]), int(action.shape[0]))
-    found = (saved.observation_size, saved.action_size)
-    if wanted != found:
-        raise CheckpointError(
-            f"{place} was trained on scenario {shown(saved.scenario.get('name'))} (observations of "
-            f"{found[0]} numbers, actions of {found[1]}); scenario {scenario.name!r} has {wanted[0]} "
-            f"and {wanted[1]}: choose the agent's own scenario with --scenario, or train one for this"
-        )
 
 
 def _wrong_weights(place: str, error: Exception) -> CheckpointError:

@@ -11,9 +11,8 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import tyro
@@ -28,7 +27,7 @@ from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
-from collapipe_env.learners.factory import FORMER, LEARNERS, own_learner
+from collapipe_env.learners.factory import LEARNERS, own_learner
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import LEARNED, scheduler_names
@@ -43,7 +42,6 @@ SCHEDULERS_HELP = f"{LEARNED} (the trained one), {UNTRAINED_HELP}"
 Options = TypeVar("Options")
 
 
-LEARNER_OPTIONS = ("--learner", "--train-learner")
 SCENARIO_OPTION = tyro.conf.arg(
     metavar="NAME|FILE",
     help=f"A shipped scenario ({SHIPPED}), a YAML file, {OWN_HELP}",
@@ -111,7 +109,6 @@ def run_command(
     description: str,
     arguments: Sequence[str] | None,
     program: str,
-    renamed: Mapping[str, str] = MappingProxyType({}),
     *,
     resumable: bool = True,
 ) -> int:
@@ -123,13 +120,12 @@ def run_command(
         description: Text above the options in ``--help``.
         arguments: Without the program's name; those of this process by default.
         program: Name of the command, for help and notes.
-        renamed: Present name of each option by its former one.
         resumable: As for :func:`guarded`.
 
     Returns:
         The exit status of :func:`guarded`.
     """
-    given = with_present_names(sys.argv[1:] if arguments is None else arguments, renamed)
+    given = list(sys.argv[1:] if arguments is None else arguments)
 
     def job() -> None:
         # Parsed inside guarded(), too, because the output of --help may be cut off.
@@ -142,29 +138,6 @@ def run_command(
 def given_options(arguments: Sequence[str]) -> set[str]:
     """Return the names of the options that a command line gives, with their hyphens."""
     return {argument.partition("=")[0] for argument in arguments}
-
-
-def with_present_names(arguments: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
-    """Accept former names of options and learners, with a note on standard error for each.
-
-    Args:
-        arguments: The command line.
-        renamed: Present name of each option by its former one.
-    """
-    present, previous = [], ""
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        option = name.replace("_", "-")
-        if option in renamed:
-            print(f"note: {option} is now called {renamed[option]}", file=sys.stderr)
-            name = option = renamed[option]
-        learner = value if equals else name
-        if (option if equals else previous) in LEARNER_OPTIONS and learner in FORMER:
-            print(f"note: the learner {learner} is now called {FORMER[learner]}", file=sys.stderr)
-            name, value = (name, FORMER[learner]) if equals else (FORMER[learner], "")
-        present.append(f"{name}{equals}{value}")
-        previous = "" if equals else option
-    return present
 
 
 def guarded(

@@ -27,7 +27,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.playing import FORMER_OPTIONS, PlayOptions, play_and_report
+from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
@@ -60,8 +60,6 @@ ALL = "all"
 """Name that selects all schedulers."""
 ON_TIERS = ("dssra", "pipeline", "random")
 """Default schedulers of a scenario of the tiers, in addition to those for which it has tuned scalars."""
-RENAMED = {"--agents": "--agent", **FORMER_OPTIONS}
-"""Present names of options by their former ones."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe compare") -> int:
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program, RENAMED)
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.playing import FORMER_OPTIONS, PlayOptions, play_and_report
+from collapipe_env.cli.playing import PlayOptions, play_and_report
 from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
@@ -136,7 +136,7 @@ class Options:
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe evaluate") -> int:
     """Run the command line; see :func:`~collapipe_env.cli.common.run_command`."""
-    return run_command(Options, _run, DESCRIPTION, arguments, program, FORMER_OPTIONS)
+    return run_command(Options, _run, DESCRIPTION, arguments, program)
 
 
 def _run(options: Options, program: str, given: Sequence[str]) -> None:

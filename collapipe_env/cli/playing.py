@@ -25,10 +25,6 @@ USUAL_SAMPLES = 2
 """Default number of continuations that a language model writes."""
 
 
-FORMER_OPTIONS = {"--seeds": "--episodes"}
-"""Present name of the option that was renamed in all three commands."""
-
-
 @dataclass(frozen=True)
 class EpisodeOptions:
     """Held-out episodes, the same options in train, evaluate and compare."""

@@ -20,7 +20,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.playing import play_and_report
-from collapipe_env.cli.train_options import RENAMED, Options
+from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
@@ -65,16 +65,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe tr
     names = given_options(typed)
 
     def run(options: Options, program: str, given: Sequence[str]) -> None:
-        unclear = "--learner" in names and "--train-learner" not in names
-        if unclear and options.evaluation.learner == "real":
-            # "real" is the default, so a user who types it may mean the option's former meaning.
-            print(
-                "note: --learner is the learner of the comparison; --train-learner is that of the training",
-                file=sys.stderr,
-            )
         Job(options.with_recipe(names), program, given).run()
 
-    return run_command(Options, run, DESCRIPTION.format(program=program), typed, program, RENAMED)
+    return run_command(Options, run, DESCRIPTION.format(program=program), typed, program)
 
 
 class Job:

@@ -33,7 +33,7 @@ from collapipe_env.cli.common import (
     require_within,
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.cli.playing import FORMER_OPTIONS, EpisodeOptions
+from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario
@@ -48,14 +48,6 @@ DEFAULT_STEPS: dict[tuple[str, str], int] = {
     ("graph", "surrogate"): 36_000,
 }
 DEFAULT_ENVS = {"surrogate": 64, "real": 2}
-RENAMED = {
-    "--run-dir": "--out",
-    "--eval-seeds": "--episodes",
-    "--eval-rounds": "--rounds",
-    "--eval-learner": "--learner",
-    **FORMER_OPTIONS,
-}
-"""Present name of each option that has been renamed."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from collapipe_env.arrays import Array, namespace
-from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.envs.guarded import copied, guarded, guarded_on_use, read_only
-from collapipe_env.envs.reward_inputs import RewardInputs
 from collapipe_env.errors import RewardError, ScenarioError, reason, shown
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
@@ -27,20 +25,13 @@ class OwnReward:
     It sees read-only views of NumPy arrays and copies of tensors, so it cannot change the round.
 
     Attributes:
-        function: The callable: ``reward(before, costs, after)``, or the old form with one argument
-            (:class:`~collapipe_env.envs.reward_inputs.RewardInputs`).
-        target_loss: ``dynamics.target_loss`` of the scenario, for the old form.
+        function: The callable ``reward(before, costs, after)``.
 
     Raises:
-        ScenarioError: If it cannot be called in either way.
-
-    Warns:
-        DeprecationWarning: If it takes one argument.
+        ScenarioError: If it cannot be called in this way.
     """
 
     function: Callable[..., Array]
-    target_loss: float | None = None
-    _takes_inputs: bool = field(init=False)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -48,12 +39,7 @@ class OwnReward:
                 f"reward = {shown(self.function)} is neither a name nor a callable {FORM}: names are in "
                 "collapipe_env.envs.rewards.REWARDS"
             )
-        object.__setattr__(self, "_takes_inputs", takes_inputs(self.function))
-        if self._takes_inputs:
-            warn_deprecated(
-                f"the reward {self.name} takes one argument, a RewardInputs: write {FORM}, with the states "
-                "before and after the round and its costs"
-            )
+        _require_three_arguments(self.function)
 
     def __call__(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
         """Return the rewards (E,).
@@ -68,10 +54,9 @@ class OwnReward:
             else:
                 rewards = self._asked(before, costs, after, lambda record: guarded_on_use(record, copied))
         except Exception as error:
-            form = "a RewardInputs" if self._takes_inputs else "(before, costs, after)"
             raise RewardError(
-                f"the reward {self.name} failed with {type(error).__name__}: {reason(error)}; it gets {form} "
-                "and returns an array (E,)"
+                f"the reward {self.name} failed with {type(error).__name__}: {reason(error)}; it gets "
+                "(before, costs, after) and returns an array (E,)"
             ) from error
         if on_numpy:
             return self._numbers(rewards, costs.delay.shape)
@@ -90,8 +75,6 @@ class OwnReward:
     def _asked(
         self, before: SystemState, costs: RoundCosts, after: SystemState, show: Callable[[Any], Any]
     ) -> Array:
-        if self._takes_inputs:
-            return self.function(show(RewardInputs.of_round(before, costs, after, self.target_loss)))
         return self.function(show(before), show(costs), show(after))
 
     def check_shape(self, rewards: Array, like: Array) -> None:
@@ -129,48 +112,24 @@ class OwnReward:
         found = f"a {type(rewards).__name__}"
         if hasattr(rewards, "shape"):
             found += f" of shape {tuple(rewards.shape)} and type {rewards.dtype}"
-        place = "inputs.delay" if self._takes_inputs else "costs.delay"
         return RewardError(
             f"the reward {self.name} returned {found}, expected real numbers of shape {shape}: one for each "
-            f"environment, as {place} has"
+            f"environment, as costs.delay has"
         )
 
 
-def takes_inputs(function: Callable[..., Any]) -> bool:
-    """Whether a reward is of the old form, with one argument.
-
-    A reward is of the old form if it requires exactly one argument. With three arguments or any number
-    (``*args``), or without a readable signature, it is of the present form.
-
-    Args:
-        function: Function, class instance, partial or PyTorch module.
-
-    Raises:
-        ScenarioError: If it can be called neither with one argument nor with three.
-    """
+def _require_three_arguments(function: Callable[..., Any]) -> None:
+    """Refuse a callable whose signature does not take the three arguments of a reward."""
     # A PyTorch module accepts any call; the signature of its forward shows the arguments.
     said = getattr(function, "forward", function) if hasattr(function, "parameters") else function
     try:
         signature = inspect.signature(said)
     except (TypeError, ValueError):  # compiled functions may have none
-        return False
-    positional = [p for p in signature.parameters.values() if p.kind in _POSITIONAL]
-    needed = sum(p.default is p.empty for p in positional)
-    rest = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
-    if _binds(signature, 3) and (rest or needed != 1):
-        return False
-    if _binds(signature, 1):
-        return True
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    raise ScenarioError(f"reward = {name}{signature}: it is called as {FORM}, so it takes three arguments")
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _binds(signature: inspect.Signature, count: int) -> bool:
+        return
     try:
-        signature.bind(*(None,) * count)
+        signature.bind(None, None, None)
     except TypeError:
-        return False
-    return True
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise ScenarioError(
+            f"reward = {name}{signature}: it is called as {FORM}, so it takes three arguments"
+        ) from None

@@ -1,11 +1,8 @@
-"""Arrays of a round that rewards read, also as the single argument of rewards of the old form."""
+"""Arrays that rewards derive from a state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collapipe_env.arrays import Array, concatenate, namespace
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 
@@ -26,48 +23,3 @@ def target_reached(state: SystemState, target_loss: float | None) -> Array:
         return namespace(state.loss).zeros_like(state.present[..., 0, 0])
     reached: Array = state.loss <= target_loss
     return reached
-
-
-@dataclass(frozen=True)
-class RewardInputs:
-    """Argument of rewards of the old form, for ``E`` environments: NumPy arrays, or tensors.
-
-    Attributes:
-        delay: Round delay ``T`` (E,) [s].
-        energy_ratio: Energy over budget ``e`` (E, N, K+1).
-        present: Nodes that exist (E, N, K+1), bool.
-        backlog_before: Queues ``z(t)`` (E, N, K+1).
-        backlog_after: Queues ``z(t+1)`` (E, N, K+1).
-        loss: Smoothed evaluation loss (E,).
-        target_reached: The target loss is reached (E,), bool.
-    """
-
-    delay: Array
-    energy_ratio: Array
-    present: Array
-    backlog_before: Array
-    backlog_after: Array
-    loss: Array
-    target_reached: Array
-
-    @classmethod
-    def of_round(
-        cls, before: SystemState, costs: RoundCosts, after: SystemState, target_loss: float | None
-    ) -> RewardInputs:
-        """Take the inputs from a round.
-
-        Args:
-            before: The system before the round.
-            costs: Costs of the round.
-            after: The system after it.
-            target_loss: As for :func:`target_reached`.
-        """
-        return cls(
-            delay=costs.delay,
-            energy_ratio=costs.energy_ratio,
-            present=node_present(before),
-            backlog_before=before.backlog,
-            backlog_after=after.backlog,
-            loss=after.loss,
-            target_reached=target_reached(after, target_loss),
-        )

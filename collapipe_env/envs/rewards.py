@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 from collapipe_env.arrays import Array, at_most, namespace, where
 from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
-from collapipe_env.envs.reward_inputs import RewardInputs, node_present, target_reached
+from collapipe_env.envs.reward_inputs import node_present, target_reached
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
 from collapipe_env.registry import FORMS, Registry
@@ -26,7 +26,6 @@ __all__ = [
     "LyapunovReward",
     "OwnReward",
     "Reward",
-    "RewardInputs",
     "make_reward",
     "node_present",
     "register_reward",
@@ -313,8 +312,7 @@ def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float
 
     Args:
         reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"``, a registered name
-            or a callable ``reward(before, costs, after)``. The old form with a single argument,
-            ``RewardInputs``, still works and gives a DeprecationWarning.
+            or a callable ``reward(before, costs, after)``.
         scenario: The scenario.
         reference_delay: ``T_ref`` [s].
 
@@ -323,9 +321,9 @@ def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float
             the reward does not support.
     """
     if not isinstance(reward, str):
-        return OwnReward(reward, scenario.dynamics.target_loss)
+        return OwnReward(reward)
     found = REWARDS.get(reward)
     if reward in REWARDS.shipped():
         built: Reward = found(scenario, reference_delay)
         return built
-    return OwnReward(found(scenario) if isinstance(found, type) else found, scenario.dynamics.target_loss)
+    return OwnReward(found(scenario) if isinstance(found, type) else found)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation, saved_allocation
+from collapipe_env.allocation import Allocation
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.errors import ScenarioError, shown
@@ -251,7 +251,7 @@ def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> l
     for name, array in arrays.items():
         if array.shape[:1] != (rounds,):
             raise ValueError(f"{shown(name)} has the shape {array.shape}, not {rounds} rounds in front")
-    stacked = saved_allocation(arrays)
+    stacked = Allocation(**arrays)
     return [stacked[index] for index in range(rounds)]
 
 

@@ -41,7 +41,7 @@ from collapipe_env.evaluation.scheduler_loading import (
 from collapipe_env.evaluation.statistics import Results, Summary
 from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.files import without_nan, write_text
-from collapipe_env.learners.factory import LEARNERS, present_name
+from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED, SCHEDULERS, Factory, Scheduler
 from collapipe_env.zoo.shipped_agents import agent_path
@@ -203,7 +203,6 @@ def evaluate(
         raise ScenarioError(f"out = {shown(out)}: give a path")
     if processes > 1:
         leave_unless_guarded()
-    learner = present_name(learner, warn=True)
     LEARNERS.require(learner)
     played = lasting(chosen, rounds)
     length = chosen.dynamics.rounds if rounds is None else rounds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any
 from collapipe_env.errors import DataError, fits_a_line, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
 from collapipe_env.files import read_json, remove_partials, without_nan, write_json
-from collapipe_env.learners.factory import former_name, present_name
 
 _KINDS = (
     "calibration", "comparison", "evaluation", "evaluation in Python", "execution", "leaderboard", "tuning",
@@ -124,15 +122,11 @@ class RunDirectory:
     def episodes_of(self, learner: str, rounds: int) -> Path:
         """Folder of the finished episodes of one learner and length, which no other evaluation overwrites.
 
-        A folder that an earlier version made under the learner's former name is continued.
-
         Args:
             learner: Name of the learner.
             rounds: Rounds of an episode.
         """
-        former = self.episodes / f"{former_name(learner)}-{rounds}"
-        # Unlike a path's own method, this one accepts names that are too long.
-        return former if os.path.isdir(former) else self.episodes / f"{learner}-{rounds}"
+        return self.episodes / f"{learner}-{rounds}"
 
     @contextlib.contextmanager
     def locked(self, command: str) -> Iterator[None]:
@@ -235,8 +229,6 @@ class RunDirectory:
     ) -> bool:
         """Refuse other options than before; returns whether the number that may grow has grown."""
         before = dict(read_json(self.options, f"choose another place with {self.out_option}"))
-        if isinstance(before.get("learner"), str):
-            before["learner"] = present_name(before["learner"])
         if deciding is not None:
             before = {name: before.get(name) for name in deciding}
             asked = {name: asked.get(name) for name in deciding}

@@ -30,7 +30,7 @@ from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
 from collapipe_env.evaluation.unit_progress import UnitProgress
 from collapipe_env.files import ARCHIVE_BYTES, read_regular
-from collapipe_env.learners.factory import LEARNERS, former_name
+from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.learners.surrogate_fits import fits_digest
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
@@ -266,13 +266,13 @@ def decisions_of(plan: EvaluationPlan, scheduler: str, episode: int, run: int = 
 
 def _units(plan: EvaluationPlan) -> list[Unit]:
     fits = fits_digest() if plan.learner == "surrogate" else ""
-    learner = former_name(plan.learner)  # results under the real learner's former name still count
     common: tuple[object, ...] = (
         FORMAT,
         collapipe_env.__version__,
         plan.scenario,
         plan.rounds,
-        learner,
+        plan.learner,
+        plan.blind,
         fits,
     )
     if plan.own_learner is not None:
@@ -291,7 +291,10 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
             name,
             run,
             episode,
-            _key((*common, name, episode, *_unusual(plan, episode)), identities[name, run]),
+            _key(
+                (*common, name, episode, plan.seed_of(episode), plan.samples_of(episode)),
+                identities[name, run],
+            ),
             None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
@@ -299,14 +302,6 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
         for name in plan.schedulers
         for run in range(plan.runs_of(name))
     ]
-
-
-def _unusual(plan: EvaluationPlan, episode: int) -> tuple[object, ...]:
-    """Part of an episode's key for unusual options; empty otherwise, so that earlier results stay valid."""
-    count, seed = plan.samples_of(episode), plan.seed_of(episode)
-    samples = ("samples", count) if count else ()
-    other_seed = ("seed", seed) if seed != HELD_OUT_SEED + episode else ()
-    return (*samples, *other_seed, *(("blind",) if plan.blind else ()))
 
 
 def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -> bytes:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.own_code import OwnCode, import_factory, is_reference, python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
@@ -40,12 +39,6 @@ __all__ = [
 
 NO_FACTORIES: Mapping[str, Factory] = MappingProxyType({})
 """Empty mapping of schedulers given as Python objects."""
-
-
-def known_names() -> tuple[str, ...]:
-    """Return the names in :data:`~collapipe_env.schedulers.SCHEDULERS` and ``"agent"``; deprecated."""
-    warn_deprecated("known_names() is deprecated: use collapipe_env.schedulers.SCHEDULERS.names()")
-    return (*SCHEDULERS.names(), LEARNED)
 
 
 def full_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ class DeviceRound:
         worked = time.perf_counter() - begun
         end = clock.finish(start_s + self._stage.seconds(kind, chunk))
         if self._mine == 0:
-            times = start_s, end, clock.now(end), worked, began
+            times = start_s, end, clock.now(end), worked, began, 0.0
             place = self._device.cluster, step, 2 * self._place + 1, m, kind, chunk
             samples = self._rows[m][1] - self._rows[m][0]
             self._device.recorded.append(Recorded(*place, *times, samples=samples))

@@ -73,10 +73,10 @@ class Recorded(NamedTuple):
     start_s: float
     end_s: float
     measured_end_s: float
-    worked_s: float = 0.0
-    began_s: float = 0.0
-    there_s: float = 0.0
-    samples: int = 0
+    worked_s: float
+    began_s: float
+    there_s: float
+    samples: int
 
     @property
     def over_s(self) -> float:

@@ -101,10 +101,9 @@ def _require_recoveries(
 
 def _no_event(row: Any, planned: RoundScript, most: list[int]) -> str:
     """Return the expectation that an entry of ``events`` fails to meet, in words; empty for an event."""
-    fewest, all_ = len(Recorded._fields) - len(Recorded._field_defaults), len(Recorded._fields)
-    if not isinstance(row, list) or not fewest <= len(row) <= all_:
-        return f"a list of {fewest} to {all_} numbers"
-    for name, value in zip(Recorded._fields, row, strict=False):
+    if not isinstance(row, list) or len(row) != len(Recorded._fields):
+        return f"a list of {len(Recorded._fields)} numbers"
+    for name, value in zip(Recorded._fields, row, strict=True):
         if name in _WHOLE and not (type(value) is int and 0 <= value <= LARGEST):
             return f"a whole number of 0 or more as {name}"
         if not _is_number(value):

@@ -136,7 +136,7 @@ class ServedCluster:
         worked = time.perf_counter() - begun
         ends = clock.finish(start_s + self._script.server.seconds(kind, 0))
         element = 2 * len(self._script.stages) + 2
-        times = start_s, ends, clock.now(ends), worked, began
+        times = start_s, ends, clock.now(ends), worked, began, 0.0
         samples = self._rows[m][1] - self._rows[m][0]
         self._recorded.append(Recorded(self._n, step, element, m, kind, 0, *times, samples=samples))
         return ends, given

@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray, namespace
-from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import ScenarioError, StateError, fits_a_line, shown
 from collapipe_env.state_trees import Tree
 
@@ -126,12 +125,6 @@ class RoundOutcome:
     recompute: BoolArray | None = None
     participates: BoolArray | None = None
     local_steps: IntArray | None = None
-
-    @property
-    def success(self) -> FloatArray:
-        """Former name of ``survival``."""
-        warn_deprecated("RoundOutcome.success is now called survival")
-        return self.survival
 
     @property
     def survived(self) -> BoolArray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from collapipe_env.deprecation import warn_deprecated
 from collapipe_env.errors import CollaPipeError, ScenarioError, reason, shown
 from collapipe_env.learners.base import Learner
 from collapipe_env.registry import FORMS, Registry
@@ -16,17 +15,12 @@ if TYPE_CHECKING:
 
 Given = TypeVar("Given")
 
-FORMER = {"torch": "real"}
-"""Present names of renamed learners, whose former names are still accepted."""
-
-
 LEARNERS: Registry[Any] = Registry(
     "learner",
     {
         "real": "collapipe_env.training.real_learner:TorchLearner",
         "surrogate": "collapipe_env.learners.surrogate:SurrogateLearner",
     },
-    reserved=tuple(FORMER),
     hint=f"one of your own: in Python call register_learner, on the command line {FORMS}",
     use="is called with the scenario and the number of environments and returns a learner",
 )
@@ -63,25 +57,6 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
     return LEARNERS.register(name, factory, replace=replace)
 
 
-def present_name(learner: str, *, warn: bool = False) -> str:
-    """Return the present name of a learner: ``real`` for ``torch``, its former name.
-
-    Args:
-        learner: Its name.
-        warn: Whether a former name gives a DeprecationWarning.
-    """
-    if learner not in FORMER:
-        return learner
-    if warn:
-        warn_deprecated(f"the learner {learner!r} is now called {FORMER[learner]!r}")
-    return FORMER[learner]
-
-
-def former_name(learner: str) -> str:
-    """Return the name of a learner in earlier results: ``torch`` for ``real``."""
-    return next((former for former, present in FORMER.items() if present == learner), learner)
-
-
 def make_learner(
     learner: str | Learner, scenario: Scenario, num_envs: int, backend: Backend | None = None
 ) -> Learner:
@@ -97,9 +72,6 @@ def make_learner(
     Raises:
         ScenarioError: For an unknown name (the message names the nearest), a learner that the backend does
             not have, an object that is not a learner, or a user's own learner that cannot be built.
-
-    Warns:
-        DeprecationWarning: For ``"torch"``, the former name of ``"real"``.
     """
     elsewhere = [] if backend is None or backend.name == "numpy" else [backend]
     if elsewhere and learner != "surrogate":
@@ -109,13 +81,12 @@ def make_learner(
         )
     if not isinstance(learner, str):
         return _required(learner, f"learner = {shown(learner)}")
-    name = present_name(learner, warn=True)
-    found = LEARNERS.get(name)
+    found = LEARNERS.get(learner)
     build = getattr(found, "from_scenario", found)
-    if name in LEARNERS.shipped():
+    if learner in LEARNERS.shipped():
         shipped: Learner = build(scenario, num_envs, *elsewhere)
         return shipped
-    return own_learner(build, f"learner {learner!r} ({LEARNERS.where(name)})", scenario, num_envs)
+    return own_learner(build, f"learner {learner!r} ({LEARNERS.where(learner)})", scenario, num_envs)
 
 
 def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_envs: int) -> Learner:

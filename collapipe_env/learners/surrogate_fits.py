@@ -43,8 +43,8 @@ class SurrogateConstants:
         error: ``Gamma^2`` over the squared gradient norm, at least 0.
         heterogeneity: ``zeta^2`` over the squared gradient norm for each skewed partition at its greatest
             skew, at least 0.
-        sitting_out: Weight of the share of the clusters that sit a round out, at least 0; 0 in files of
-            earlier versions, whose fits had no such runs.
+        sitting_out: Weight of the share of the clusters that sit a round out, at least 0; 0 where the
+            fit had no such runs.
     """
 
     initial_loss: float

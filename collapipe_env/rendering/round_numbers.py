@@ -10,7 +10,6 @@ import numpy as np
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import RoundTimeline
-from collapipe_env.renamed_fields import renamed_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,6 @@ class ClusterMap:
     reach_m: float | None = None
 
 
-@renamed_fields(bandwidth_share="bandwidth", survived="arrivals")
 @dataclass(frozen=True, eq=False)
 class ClusterView:
     """Numbers of one cluster.

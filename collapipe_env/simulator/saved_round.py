@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation, own_arrays, saved_allocation
+from collapipe_env.allocation import Allocation, own_arrays
 from collapipe_env.arrays import Array, IntArray
 from collapipe_env.dynamics.process import Interruption
 from collapipe_env.errors import AllocationError, StateError, shortened
@@ -170,8 +170,7 @@ class SavedRound:
         require_array(tree["pick"], shape, np.uint64, f"{place}/pick")
         state = system_of(tree["system"])
         try:
-            given = {name: _array(v) for name, v in tree["allocation"].items()}
-            allocation = own_arrays(saved_allocation(given))
+            allocation = own_arrays(Allocation(**{name: _array(v) for name, v in tree["allocation"].items()}))
             real = system["budget"].dtype
             allocation = allocation.map(lambda a: a.astype(real, copy=False) if a.dtype.kind == "f" else a)
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)

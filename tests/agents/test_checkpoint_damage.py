@@ -16,6 +16,7 @@ import pytest
 import torch
 from damage_support import damaged
 
+from collapipe_env.agents.learned.agent_layout import numbers
 from collapipe_env.agents.learned.checkpoint import LARGEST_METADATA, read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.agents.learned.sb3_models import LearnedScheduler, build_model, restore_model, save_model
@@ -85,7 +86,7 @@ def test_damaged_members_of_an_intact_archive(agent: tuple[str, Path], tmp_path:
     """Members are damaged, packed again with the right check sums, loaded, played and trained from."""
     algorithm, file = agent
     whole, chance = members(file), random.Random(7)
-    observation = np.zeros((1, read_checkpoint(file).observation_size), dtype=np.float32)
+    observation = np.zeros((1, numbers(read_checkpoint(file).features)), dtype=np.float32)
     model = model_of(algorithm)
     refused = 0
     for number in range(240):

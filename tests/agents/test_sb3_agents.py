@@ -183,29 +183,7 @@ def test_weights_that_do_not_fit_the_record_are_refused(checkpoint: Path, tmp_pa
     assert "where weights of torch.float32" in refusal([8], {**tensors, name: tensors[name].astype(float)})
 
 
-def test_checkpoints_without_names_play_by_their_sizes_and_are_not_exported(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    former = tmp_path / "former.zip"
-    with zipfile.ZipFile(checkpoint) as old, zipfile.ZipFile(former, "w") as new:
-        for member in old.namelist():
-            content = old.read(member)
-            if member == "metadata.json":
-                described = json.loads(content)
-                assert described.pop("features")
-                assert described.pop("decisions")
-                content = json.dumps({**described, "format_version": 1}).encode()
-            new.writestr(member, content)
-    seen = observations()
-    expected = load_agent(checkpoint, SCENARIO).act(seen, None)
-    assert np.array_equal(load_agent(former, SCENARIO).act(seen, None), expected)
-    with pytest.raises(CheckpointError, match="scenario 'medium' has 130 and 52"):
-        load_agent(former, "medium")
-    with pytest.raises(CheckpointError, match="does not name the features that it reads"):
-        playing_part(former)
-
-
-def test_a_checkpoint_of_the_present_version_must_name_its_features(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_must_name_its_features(checkpoint: Path, tmp_path: Path) -> None:
     for odd in (None, {"round": "x"}):
         with zipfile.ZipFile(checkpoint) as old, zipfile.ZipFile(tmp_path / "odd.zip", "w") as new:
             for member in old.namelist():

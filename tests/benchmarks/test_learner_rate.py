@@ -38,7 +38,7 @@ def test_runs_and_stores_its_figures(tmp_path, capsys, monkeypatch):
     before = torch.get_num_threads()
     arguments = ["--scenario", str(tmp_path / "tiny.yaml"), "--micro-batches", "2", "4", "--stages", "2"]
     try:
-        assert learner_rate.main([*arguments, "--rounds", "2", "--out", str(out)]) == 0
+        assert learner_rate.main([*arguments, "--rounds", "2", "--output", str(out)]) == 0
     finally:
         torch.set_num_threads(before)
     stored = json.loads(out.read_text())

@@ -266,9 +266,8 @@ def test_several_files_are_the_training_runs_of_one_row(base, played, tmp_path: 
     assert len(played) == 2 * 2 * (1 + 2)
     capsys.readouterr()
     played.clear()
-    assert run(options, "--agents", *agents) == 0  # the option's former name
+    assert run(options, "--agent", *agents) == 0
     printed = capsys.readouterr()
-    assert "--agents is now called --agent" in printed.err
     assert sorted((unit.plan.scenario.name, unit.run, unit.episode) for unit in played) == [
         (name, 2, episode) for name in ("one", "two") for episode in (0, 1)
     ]

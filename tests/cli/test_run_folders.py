@@ -218,13 +218,3 @@ def test_other_rounds_and_learners_leave_finished_episodes_alone(
     monkeypatch.setattr(runner, "_work", never)
     for rounds, learner in asked:
         play(rounds, learner)
-    # An earlier version called the real learner torch.
-    (out / "evaluation" / "real-1").rename(out / "evaluation" / "torch-1")
-    play(1, "real")
-    assert not (out / "evaluation" / "real-1").exists()
-    if name == "python":
-        with pytest.warns(DeprecationWarning, match="the learner 'torch' is now called 'real'"):
-            play(1, "torch")
-    else:
-        play(1, "torch")
-        assert "note: the learner torch is now called real\n" in capsys.readouterr().err

@@ -92,16 +92,3 @@ def test_whole_numbers_are_read_as_python_reads_them(number, capsys) -> None:
     assert refusal(capsys, "evaluate", "--episodes", number) == (
         f"error: --episodes = {int(number)}: use a number from 1 to 100,000"
     )
-
-
-@pytest.mark.parametrize("command", ["evaluate", "compare", "train"])
-def test_the_former_name_of_the_number_of_episodes_is_accepted_with_a_note(command, capsys) -> None:
-    assert main([command, "--seeds", "0"]) == 2
-    note, error = capsys.readouterr().err.splitlines()
-    assert note == "note: --seeds is now called --episodes"
-    assert error == "error: --episodes = 0: use a number from 1 to 100,000"
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    shown = capsys.readouterr().out
-    assert "--episodes" in shown
-    assert "--seeds" not in shown

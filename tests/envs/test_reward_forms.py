@@ -1,4 +1,4 @@
-"""Rewards ``reward(before, costs, after)`` in every kind of environment, by name, and of the old form."""
+"""Rewards ``reward(before, costs, after)`` in every kind of environment, and by name."""
 
 # ruff: noqa: ARG002, ARG005 - every reward takes the same three
 
@@ -11,10 +11,9 @@ import torch
 from env_support import VARIANTS, make_actions, shortened
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.own_reward import takes_inputs
+from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.rewards import (
     REWARDS,
-    RewardInputs,
     node_present,
     register_reward,
     target_reached,
@@ -187,36 +186,23 @@ def test_names_of_rewards_that_are_refused():
     assert REWARDS.names() == ("lyapunov", "drift_plus_penalty", "delay", "time_to_target")
 
 
-# The old form
+# The arguments
 
 
-def minus_delay(inputs):
-    return -inputs.delay
-
-
-class OldReward:
-    def __call__(self, inputs: RewardInputs):
-        return -inputs.delay
-
-
-class NewReward:
+class Delay:
     def __call__(self, before, costs, after):
         return -costs.delay
 
     def method(self, before, costs, after):
         return self(before, costs, after)
 
-    @staticmethod
-    def old(inputs):
-        return -inputs.delay
+
+class OneArgument(torch.nn.Module):
+    def forward(self, costs):
+        return -costs.delay
 
 
-class OldModule(torch.nn.Module):
-    def forward(self, inputs):
-        return -inputs.delay
-
-
-class NewModule(torch.nn.Module):
+class DelayModule(torch.nn.Module):
     def forward(self, before, costs, after):
         return -costs.delay
 
@@ -229,98 +215,41 @@ def wrapped(function):
     return call
 
 
-OLD = {
-    "function": minus_delay,
-    "lambda": lambda inputs: -inputs.delay,
-    "options": lambda inputs, weight=1.0, offset=0.0: offset - weight * inputs.delay,
-    "object": OldReward(),
-    "static": NewReward.old,
-    "partial": functools.partial(lambda weight, inputs: -weight * inputs.delay, 1.0),
-    "wrapped": wrapped(minus_delay),
-    "module": OldModule(),
-}
-NEW = {
+RIGHT = {
     "function": loss_per_second,
     "lambda": lambda before, costs, after: -costs.delay,
     "any": lambda *args: -args[1].delay,
     "option": lambda before, costs, after, weight=1.0: -weight * costs.delay,
     "rest": lambda before, *rest: -rest[0].delay,
     "two": lambda before, costs, after=None: -costs.delay,
-    "object": NewReward(),
-    "method": NewReward().method,
+    "object": Delay(),
+    "method": Delay().method,
     "partial": functools.partial(lambda weight, before, costs, after: -weight * costs.delay, 1.0),
     "keyword": functools.partial(lambda before, costs, after, *, weight: -weight * costs.delay, weight=1.0),
     "wrapped": wrapped(loss_per_second),
-    "module": NewModule(),
+    "module": DelayModule(),
     "silent": max,
 }
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_callables_of_one_argument_are_known(name):
-    assert takes_inputs(OLD[name])
-
-
-@pytest.mark.parametrize("name", NEW)
-def test_callables_of_three_arguments_are_known(name):
-    assert not takes_inputs(NEW[name])
+@pytest.mark.parametrize("name", RIGHT)
+def test_callables_of_three_arguments_are_accepted(name):
+    assert OwnReward(RIGHT[name]).function is RIGHT[name]
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [lambda: 1.0, lambda a, b: a, lambda a, b, c, d: a, lambda *, costs: costs],
-    ids=["none", "two", "four", "keyword"],
+    [
+        lambda: 1.0,
+        lambda a: a.delay,
+        lambda a, b: a,
+        lambda a, b, c, d: a,
+        lambda *, costs: costs,
+        wrapped(lambda a: a.delay),
+        OneArgument(),
+    ],
+    ids=["none", "one", "two", "four", "keyword", "wrapped", "module"],
 )
 def test_callables_of_other_numbers_of_arguments_are_refused(wrong):
     with pytest.raises(ScenarioError, match=r"reward = .*it is called as reward\(before, costs, after\)"):
         single(wrong)
-
-
-@pytest.mark.parametrize("name", OLD)
-@pytest.mark.parametrize("build", [single, on_tensors])
-def test_the_old_form_works_with_a_warning(build, name):
-    with pytest.warns(
-        DeprecationWarning, match=r"takes one argument.*write reward\(before, costs, after\)"
-    ) as seen:
-        env = build(OLD[name])
-    assert len(seen) == 1
-    assert seen[0].filename == __file__
-    reward, _, _, delay = played(env)
-    np.testing.assert_allclose(reward, -delay, rtol=2e-7)
-
-
-def test_the_old_form_sees_what_it_saw():
-    saw = []
-
-    def reward(inputs):
-        saw.append(inputs)
-        return -inputs.delay
-
-    target = shortened("moving", ROUNDS)
-    target["dynamics"]["target_loss"] = 0.70645
-    with pytest.warns(DeprecationWarning, match="takes one argument"):
-        env = CollaPipeVectorEnv(E, target, "surrogate", reward)
-    env.reset(seed=0)
-    ended = np.zeros(E, dtype=bool)
-    for action in make_actions(env, 3, lead=(E,)):
-        before = env.state
-        _, _, terminated, _, info = env.step(action)
-        inputs, played_round = saw[-1], env.last_round
-        np.testing.assert_array_equal(inputs.delay, info["delay"])
-        np.testing.assert_array_equal(inputs.energy_ratio, played_round.costs.energy_ratio)
-        np.testing.assert_array_equal(inputs.backlog_before, before.backlog)
-        np.testing.assert_array_equal(inputs.backlog_after, played_round.backlog)
-        np.testing.assert_array_equal(inputs.loss, played_round.smoothed_loss)
-        np.testing.assert_array_equal(inputs.target_reached, terminated)
-        ended |= terminated
-        np.testing.assert_array_equal(inputs.present[..., 1:], before.present)
-        assert inputs.present[..., 0].all()
-        with pytest.raises(ValueError, match="read-only"):
-            inputs.backlog_after[:] = 0.0
-    assert ended.any()
-
-
-def test_a_warning_through_gymnasium_points_here():
-    with pytest.warns(DeprecationWarning, match="RewardInputs") as seen:
-        gym.make("CollaPipeSurrogate-v0", scenario="small", reward=minus_delay)
-    assert [warning.filename for warning in seen] == [__file__]

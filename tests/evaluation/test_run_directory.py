@@ -103,19 +103,6 @@ def test_every_kind_of_run_is_known_again(tmp_path: Path, asked: dict[str, objec
     assert [run.open(asked, fresh=fresh) for fresh in (False, False, True)] == [False, True, False]
 
 
-def test_the_real_learner_may_have_its_former_name(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.open({**ASKED, "learner": "torch"}, fresh=False)
-    assert run.open({**ASKED, "learner": "real"}, fresh=False) is True
-    run.checkpoints.mkdir()
-    with pytest.raises(DataError, match="learner was 'real', now 'surrogate'"):
-        run.open({**ASKED, "learner": "surrogate"}, fresh=False)
-    assert run.episodes_of("real", 3).name == "real-3"
-    run.episodes_of("torch", 3).mkdir(parents=True)
-    assert run.episodes_of("real", 3).name == "torch-3"
-    assert run.episodes_of("real", 4).name == "real-4"
-
-
 def test_what_decides_nothing_stays_as_it_is(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.open(ASKED, fresh=False)

@@ -1,11 +1,10 @@
-"""Learners by name: the package's own, a former name, and the user's."""
+"""Learners by name: the package's own and the user's."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium as gym
 import halving_learner
 import numpy as np
 import pytest
@@ -47,9 +46,8 @@ def test_names_of_learners():
     assert "in Python call register_learner, on the command line path/" in str(caught.value)
     learner = halving_learner.Halving(scenario, 2)
     assert make_learner(learner, scenario, 2) is learner
-    for name in ("real", "torch"):
-        with pytest.raises(ScenarioError, match=f"learner name '{name}' is taken by the package"):
-            register_learner(name, make_learner)
+    with pytest.raises(ScenarioError, match="learner name 'real' is taken by the package"):
+        register_learner("real", make_learner)
 
 
 def nothing(*_):
@@ -86,16 +84,6 @@ def test_an_object_that_is_no_learner_is_refused(value):
         ScenarioError, match=r"^learner = .*: a learner is an object with reset and train_round"
     ):
         CollaPipeEnv("small", value)
-
-
-def test_torch_is_the_former_name_of_real():
-    with pytest.warns(DeprecationWarning, match="the learner 'torch' is now called 'real'") as seen:
-        former = gym.make("CollaPipe-v0", scenario="small", learner="torch")
-    assert [warning.filename for warning in seen] == [__file__]
-    present = gym.make("CollaPipe-v0", scenario="small", learner="real")
-    assert gym.spec("CollaPipe-v0").kwargs["learner"] == "real"
-    assert type(former.unwrapped._mdp.world.learner) is type(present.unwrapped._mdp.world.learner)
-    assert losses(former, 1) == losses(present, 1)
 
 
 def test_registered_learners_have_names_everywhere():

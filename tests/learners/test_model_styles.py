@@ -235,7 +235,7 @@ def test_padding_changes_nothing(style):
 
 
 def test_pre_ln_weights_are_drawn_as_ever():
-    """The order and scale of the draws, spelt out: results of earlier versions stay reproducible."""
+    """The order and scale of the draws, spelt out: results stay reproducible."""
     blocks, d, f = 3, 8, 12
     model, generator = ClusterModel(architecture("pre-ln", blocks), seeded()), seeded()
     assert torch.equal(model.embedding.weight, torch.randn(VOCABULARY, d, generator=generator))

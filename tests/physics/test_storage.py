@@ -19,7 +19,6 @@ from collapipe_env.allocation import (
 from collapipe_env.compiled import compiled
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.schedules.storage import stored_by_stage, stored_micro_batches
-from collapipe_env.simulator import extensions
 
 CAPS, HELD = np.array([5, 1, 7, 2]), np.array([2, 0, 3, 5])
 """The second slot is empty, so its cap binds nobody."""
@@ -125,13 +124,3 @@ def test_rounding_is_forgiven_only_as_far_as_asked():
     assert not fits(100.0 * (1 + 1e-10), 100.0)
     assert fits(100.0 * (1 + 1e-10), 100.0, 1e-9)
     assert not fits(100.0 * (1 + 1e-8), 100.0, 1e-9)
-
-
-@pytest.mark.parametrize("name", extensions._NEW)
-def test_old_names_still_lead_there(name):
-    with pytest.warns(DeprecationWarning, match=f"extensions.{name} has moved: import it from"):
-        found = getattr(extensions, name)
-    assert found.__name__ == name
-    assert found.__module__.startswith("collapipe_env.physics.schedules.")
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = extensions.nothing

@@ -40,7 +40,7 @@ ADAM, LEARNING = "adam.", "learning."
 HEAT = "heat.weight"
 """Name of the weights for heat."""
 LATER = (HEAT, "risk.", "share_")
-"""Beginnings of the names of weights that files of earlier versions lack: they count as 0, without effect."""
+"""Beginnings of the names of weights that a file may lack: they count as 0, without effect."""
 
 
 def net_shape(parameters: GraphParameters) -> NetShape:

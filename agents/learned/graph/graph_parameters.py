@@ -178,7 +178,7 @@ def require_scenarios(parameters: GraphParameters, prefix: str) -> None:
 
 
 def graph_parameters_from_dict(values: Mapping[str, Any]) -> GraphParameters:
-    """Rebuild hyper-parameters from a file's plain data; fields that an older file lacks take defaults.
+    """Rebuild hyper-parameters from a file's plain data; fields that it lacks take defaults.
 
     Raises:
         CheckpointError: If a field is unknown, of another type or out of range.

@@ -53,7 +53,7 @@ def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
 
     Args:
         scenario: The scenario.
-        trained: The range, as :func:`training_range` gives it; files of earlier versions have none.
+        trained: The range, as :func:`training_range` gives it; empty where a file has none.
 
     Raises:
         CheckpointError: The range is not of this form.

@@ -19,7 +19,6 @@ from collapipe_env.evaluation.raw_results import text_of
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.files import read_json, read_regular
-from collapipe_env.learners.factory import present_name
 from collapipe_env.scenario import Scenario, load_scenario
 
 AGAIN = "run its command again, which continues from there"
@@ -208,7 +207,7 @@ def _learner(about: Mapping[str, Any], content: Mapping[str, Any]) -> str | None
         if isinstance(options, Mapping) and isinstance(options.get(part), Mapping):
             options = {**options, **options[part]}
     found = options.get("learner") if isinstance(options, Mapping) else about.get("learner")
-    return present_name(found) if isinstance(found, str) and ":" not in found else None
+    return found if isinstance(found, str) and ":" not in found else None
 
 
 def _folder(run: RunDirectory, learner: str | None, rounds: int) -> Path:

@@ -52,15 +52,14 @@ class Condition:
         Raises:
             DataError: If the fields are not those of a condition.
         """
-        if set(data) | set(_LATER) != set(asdict(cls())):
+        if set(data) != set(asdict(cls())):
             raise DataError(f"{place}: {sorted(data)} are not the fields of a condition; {REMEDY}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; a field that earlier files lack is left out if it has its default."""
-        plain = asdict(self)
-        return {name: v for name, v in plain.items() if name not in _LATER or v != _LATER[name]}
+        """Return plain data."""
+        return asdict(self)
 
     def __str__(self) -> str:
         """Return one line for tables and legends."""
@@ -127,9 +126,6 @@ class Condition:
 def _percent(survival: tuple[float, ...]) -> str:
     return "/".join(f"{100 * p:g}" for p in survival) + " % arrive"
 
-
-_LATER: Mapping[str, Any] = {"taking_part": 1.0, "head": "common"}
-"""Fields that files of earlier versions lack, with their values there."""
 
 FITTED = (
     Condition(),

@@ -105,7 +105,7 @@ def test_weights_of_zero_decide_as_if_there_was_no_heat_bit_for_bit_and_others_d
         assert all(same) == (value == 0.0)
 
 
-def test_files_of_earlier_versions_load_with_weights_of_zero(tmp_path):
+def test_files_without_later_weights_load_with_weights_of_zero(tmp_path):
     agent = read_agent_file(agent_path("zoo:graph"))
     older = {name: value for name, value in agent.tensors.items() if not name.startswith(LATER)}
     path = tmp_path / "older.safetensors"
