@@ -20,7 +20,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "tenants": ON,
     "server": ("free", "metered", "contended", "weak"),
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
-    "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
+    "mobility": ("off", "closed", "open"),
     "presence": ("off", "light", "heavy", "drop-round"),
     "replicas": ("none", "next_stage", "cu"),
     "battery": ("off", "none", "charger", "solar"),
@@ -87,10 +87,6 @@ _COMPACT = {
     "moment_bits": 8,
     **dict.fromkeys(("stored_activation_bits", "activation_bits", "gradient_bits"), 16),
 }
-_QUICK: dict[str, dict[str, Any]] = {
-    "pause_go": {"pause_s": 0.5, "speed_max_m_s": 20.0},
-    "gauss_markov": {"velocity_sd_m_s": 10.0},
-}
 # At the scale of the layout: measured cells are so wide that under `arq` hardly a message ever arrives.
 _TRACES = {
     "power": {"profile": "driving", "level": "layout"},
@@ -114,9 +110,8 @@ def scenario_of(case: Case) -> dict[str, Any]:
         # Small and hot, so that governors have something to do in a few rounds.
         processes["heat"] = {**_HEAT[case["heat"]], "capacity_j_per_k": 0.5, "ambient_max_c": 60.0}
     if case["mobility"] != "off":
-        model, opened, _ = case["mobility"].partition("_open")
-        area = {"area": "open", "roaming": 2.0} if opened else {}
-        processes["mobility"] = {"model": model, **_QUICK[model], **area}
+        area = {"area": "open", "roaming": 2.0} if case["mobility"] == "open" else {}
+        processes["mobility"] = {"pause_s": 0.5, "speed_max_m_s": 20.0, **area}
     if case["presence"] != "off":
         # So short that something happens in a few rounds, and so long that most clusters play.
         often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}

@@ -82,7 +82,7 @@ def test_misspelt_override_names_the_nearest() -> None:
         ),
         ({"heat": {"levels": 0.5}}, "heat.levels: got 0.5", "a list: write levels: [0.5]"),
         ({"heat": {"governor": "stepp"}}, "heat.governor: got 'stepp'", "did you mean 'step'?"),
-        ({"mobility": {"model": "pause_goo"}}, "mobility.model: got 'pause_goo'", "did you mean 'pause_go'?"),
+        ({"mobility": {"area": "opn"}}, "mobility.area: got 'opn'", "did you mean 'open'?"),
     ],
 )
 def test_process_fields_say_what_to_write(mapping: dict[str, Any], place: str, advice: str) -> None:

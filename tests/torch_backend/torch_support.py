@@ -88,10 +88,6 @@ VARIANTS = {
         "dynamics": {"processes": {"mobility": {}}},
         "budgets": {"device_energy_j": 20},
     },
-    "wandering": {
-        "base": "small",
-        "dynamics": {"processes": {"mobility": {"model": "gauss_markov"}}},
-    },
     "contended": {  # other tenants come and go on the server, whose energy has a budget
         "base": "small",
         "cluster": {"server_flops": 1e10},
