@@ -25,17 +25,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "replicas": ("none", "next_stage", "cu"),
     "battery": ("off", "none", "charger", "solar"),
     "traces": ("off", "power", "rates"),
-    "knowledge": (
-        "off",
-        "perfect",
-        "delayed",
-        "delayed_committed",
-        "noisy",
-        "noisy_committed",
-        "mean_committed",
-        "quantised",
-        "all_committed",
-    ),
+    "knowledge": ("off", "perfect", "delayed", "noisy", "mean", "both"),
     "time_base": ("mixed", "real", "reference"),
     "visibility": ("full", "realistic"),
     **dict.fromkeys(OPENED, ON),
@@ -92,7 +82,6 @@ _TRACES = {
     "power": {"profile": "driving", "level": "layout"},
     "rates": {"profile": "bus", "level": "layout", "split": "test"},
 }
-_MODES = {"all": ("delayed", "noisy", "quantised")}
 
 
 def scenario_of(case: Case) -> dict[str, Any]:
@@ -130,12 +119,12 @@ def scenario_of(case: Case) -> dict[str, Any]:
     if case["traces"] != "off":
         processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
-        mode, _, rates = case["knowledge"].partition("_")
+        both = case["knowledge"] == "both"
+        modes = ("delayed", "noisy") if both else (case["knowledge"],)
         processes["channel_knowledge"] = {
-            "modes": _MODES.get(mode, (mode,)),
-            **({"delay_rounds": 2} if "delayed" in _MODES.get(mode, (mode,)) else {}),
-            "noise_correlation": 0.5 if mode == "all" else 0.0,
-            "rates": rates or "ideal",
+            "modes": modes,
+            **({"delay_rounds": 2} if "delayed" in modes else {}),
+            "noise_correlation": 0.5 if both else 0.0,
         }
     on = case["shadowing"] == "on"
     return {

@@ -128,7 +128,6 @@ for _formula in (
     radio.uplink_rate,
     radio.downlink_rate,
     radio.full_band_rate,
-    radio.committed_rate,
     radio.failure_exponent,
     radio.uplink_failure_exponent,
     radio.loss_exponent,

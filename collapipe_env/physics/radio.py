@@ -208,25 +208,6 @@ def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     return shannon_rate((bs_power / noise_w) * gain, bandwidth_hz)
 
 
-def committed_rate(rate: Array, chosen: Array) -> Array:
-    """Effective rate of messages at a rate chosen by the sender, including a repeat after a failure ([X]).
-
-    A rate above the link's fails: the message then costs its time at the chosen rate and again at the link's
-    own. A bit takes ``1 / chosen``, or ``1 / chosen + 1 / rate``.
-
-    Args:
-        rate: Rate that the link carries [bit/s], >= 0.
-        chosen: Rate that the sender chose [bit/s], of that shape; > 0 where it exceeds the other.
-
-    Returns:
-        Bits over the time of both attempts [bit/s].
-    """
-    fails = chosen > rate
-    # Where nothing fails there may be no link, and no rate to divide by.
-    twice = 1.0 / where(fails, chosen, 1.0) + 1.0 / where(fails, rate, 1.0)
-    return where(fails, 1.0 / twice, chosen)
-
-
 def failure_exponent(snr: Array, threshold: float) -> Array:
     """Exponent ``m / SNR`` of a hop's success probability ``1 - q = exp(-m / SNR)``, of the shape of ``snr``.
 

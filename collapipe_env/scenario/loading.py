@@ -73,6 +73,7 @@ def register_scenario(
 
 
 _DIGESTED: Mapping[str, Mapping[str, Any]] = {
+    "channel_knowledge": {"margin_db": 1.0, "rates": "ideal"},
     "mobility": {"model": "pause_go", "velocity_sd_m_s": 0.3, "velocity_time_s": 30.0},
 }
 """Fields that processes had when the boards' results were made; their digests also cover these constants."""

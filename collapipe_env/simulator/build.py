@@ -126,7 +126,6 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         local_steps_choices=(
             scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
         ),
-        committed=commits_rates(scenario),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
         replication=replication_of(scenario),
     )
@@ -139,16 +138,6 @@ def may_sit_out(scenario: Scenario) -> bool:
         scenario: The scenario.
     """
     return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
-
-
-def commits_rates(scenario: Scenario) -> bool:
-    """Whether a scenario's senders choose their rates from known gains rather than true ones.
-
-    Args:
-        scenario: The scenario.
-    """
-    spec = dict(scenario.dynamics.processes).get("channel_knowledge")
-    return spec is not None and bool(spec.rates == "committed")
 
 
 def server_terms(scenario: Scenario) -> ServerTerms:

@@ -71,12 +71,12 @@ CASES = {
     "mean": (
         "channel_knowledge",
         {"modes": ["mean"]},
-        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5},
     ),
     "late": (
         "channel_knowledge",
-        {"modes": ["delayed", "noisy"], "rates": "committed"},
-        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+        {"modes": ["delayed", "noisy"]},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5},
     ),
     "step": (
         "heat",
