@@ -31,7 +31,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(OPENED, ON),
     "budgets": ("round", "second"),
     "link_errors": ("drop", "arq", "none"),
-    "distribution": ("cu", "relay", "devices"),
+    "distribution": ("cu", "relay"),
     "head": ("copies", "common"),
     "steps": ("1", "2"),
     "updates": ("none", "top-k", "lora"),

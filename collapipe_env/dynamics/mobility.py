@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, at_least, namespace
 from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count, reach_of, walking_side
+from collapipe_env.dynamics.system import MOBILITY, System, link_count, reach_of, walking_side
 from collapipe_env.dynamics.walk_loops import (
     distances_to,
     hops_of_pairs,
@@ -275,7 +275,7 @@ class Mobility(Process):
         return xp.reshape(at_least(xp.hypot(east, north), least), (x.shape[0], -1))
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
+        """Set the gains of the pairs, and change those of uplinks."""
         xp, N = namespace(system.link_gain), self.scenario.clusters
         # All links in dB first, in an array of their own.
         if self._drifting:
@@ -288,13 +288,7 @@ class Mobility(Process):
         gain = gain_of(gain_db)
         gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
         links = xp.astype(gain, system.link_gain.dtype, copy=False)
-        ratio = system.device_edge_ratio
-        if ratio is not None:
-            centre, half = carried["cu_position"], 0.5 * self._side
-            offset = xp.stack((carried["x"] - half, carried["y"] - half), axis=-1)
-            ratio = edge_ratio(centre[..., None, :] + offset, centre, self.scenario.cluster.hop_min_m)
-            ratio = xp.astype(ratio, system.link_gain.dtype)
-        return system._replace(link_gain=links, device_edge_ratio=ratio)
+        return system._replace(link_gain=links)
 
     def check(self, carried: Carried) -> None:
         """Refuse places outside the square, speeds too high, and walks that contradict themselves."""

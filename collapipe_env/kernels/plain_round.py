@@ -73,13 +73,9 @@ class PlainPlan(NamedTuple):
 
 
 class System(NamedTuple):
-    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
-
-    ``listener_gain`` is the gain of each cluster's weakest listener to the broadcast.
-    """
+    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
 
     uplink_gain: FloatArray
-    listener_gain: FloatArray
     d2d_gain: FloatArray
     cross_gain: FloatArray
     speed: FloatArray
@@ -181,7 +177,7 @@ def plain_round(
         weakest = math.inf
         anybody = False
         for n in range(N):
-            weakest = min(weakest, system.listener_gain[e, n])
+            weakest = min(weakest, system.uplink_gain[e, n])
             mean_power[n] = 0.0
             if not _plays(plan, e, n):
                 continue

@@ -150,7 +150,7 @@ class SystemParameters:
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power that radios draw in addition to the emitted power.
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
-        distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
+        distribution: Way of new weights to the devices, ``cu`` or ``relay``.
         head: Server's head within a round, ``copies`` or ``common``.
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it;
             otherwise ``None``.

@@ -178,24 +178,6 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     return full_band_rate(bs_power, namespace(gain).min(gain, axis=-1), noise_w, bandwidth_hz)
 
 
-def weakest_listener(uplink_gain: Array, ratio: Array | None, present: Array) -> Array:
-    """Gain of each cluster's weakest listener to a broadcast: its CU or a present device ([X]).
-
-    Args:
-        uplink_gain: ``h`` (..., N).
-        ratio: Gain of each device to the base station over its CU's (..., N, K); ``None`` if only CUs listen.
-        present: Devices that answer (..., N, K), bool.
-
-    Returns:
-        Gains (..., N).
-    """
-    if ratio is None:
-        return uplink_gain
-    xp = namespace(uplink_gain, ratio)
-    # The CU's own ratio is 1; absent devices do not count.
-    return uplink_gain * at_most(xp.min(xp.where(present, ratio, xp.ones_like(ratio)), axis=-1), 1.0)
-
-
 def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
     """Downlink rate with the whole band, ``W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))`` [bit/s].
 

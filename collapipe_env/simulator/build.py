@@ -11,7 +11,6 @@ import numpy as np
 
 from collapipe_env.codec import ActionCodec
 from collapipe_env.dynamics.process_registry import leaves_clusters_short
-from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -259,7 +258,6 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
         absence=np.zeros(N) if opens(scenario, "participation") else None,
-        device_edge_ratio=device_edge_ratio(scenario, layout),
         full_speed=speed if opens(scenario, "clock_cap") else None,
         cubic_power=layout.switched_capacitance > 0.0 if opens(scenario, "clock_cap") else None,
     )

@@ -414,14 +414,13 @@ def _links(
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
     downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
-    listeners = radio.weakest_listener(gain, state.device_edge_ratio, state.present)
     return _Links(
         interference=interference_w,
         snr=snr,
         rates=radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
         uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
         downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
-        broadcast_rate=radio.broadcast_rate(p.bs_power_w, listeners, *downlink),
+        broadcast_rate=radio.broadcast_rate(p.bs_power_w, gain, *downlink),
         uplink_exponent=radio.uplink_failure_exponent(
             share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
         ),

@@ -18,7 +18,6 @@ from collapipe_env.kernels.plain_round import (
     plain_round,
 )
 from collapipe_env.physics.participation import players, steps_or
-from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 _CLOSED: FloatArray = np.empty((0, 0, 0))
@@ -61,10 +60,8 @@ def plain_round_costs(
         _real(allocation.cu_power),
         _opened(parameters, allocation, counted),
     )
-    listener = weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
     system = System(
         _real(state.uplink_gain),
-        _real(listener),
         _real(state.d2d_gain),
         _real(state.cross_gain),
         _real(state.speed),
@@ -81,7 +78,7 @@ def plain_round_costs(
     if plan.opened.size and plan.opened.shape[1:] != clusters:
         return None
     # The general form handles one plan for many states, or many plans for one state.
-    gains = (clusters, clusters, (*nodes, K + 1), (E, N, N))
+    gains = (clusters, (*nodes, K + 1), (E, N, N))
     expected = (*gains, *(blocks.shape,) * 3, nodes, (E,))
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:

@@ -244,20 +244,14 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
             {"cluster": {"hop_min_m": 0.199}},
             r"cluster\.hop_min_m = 0\.199 m gives hops between devices .*gain of 1\.01, .*at least 0\.2 m",
         ),
-        (
-            {"cluster": {"hop_min_m": 0.39}, "workload": {"distribution": "devices"}},
-            r"hop_min_m = 0\.39 m gives links from the base station .*gain of 1\.02, .*at least 0\.392 m",
-        ),
     ],
 )
 def test_contradictions(mapping: dict[str, Any], pattern: str) -> None:
     assert re.search(pattern, refused(mapping))
 
 
-def test_the_least_distances_that_messages_name_are_accepted() -> None:
-    for least, distribution in ((0.2, "cu"), (0.392, "devices")):
-        changes = {"cluster": {"hop_min_m": least}, "workload": {"distribution": distribution}}
-        load_scenario({"base": "medium", **changes})
+def test_the_least_distance_that_the_message_names_is_accepted() -> None:
+    load_scenario({"base": "medium", "cluster": {"hop_min_m": 0.2}})
 
 
 def test_several_faults_take_one_line_each() -> None:
