@@ -23,7 +23,6 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "mobility": ("off", "closed", "open"),
     "presence": ("off", "light", "heavy", "drop-round"),
     "replicas": ("none", "next_stage", "cu"),
-    "battery": ("off", "none", "charger", "solar"),
     "traces": ("off", "power", "rates"),
     "knowledge": ("off", "perfect", "delayed", "noisy", "mean", "both"),
     "time_base": ("mixed", "real", "reference"),
@@ -107,15 +106,6 @@ def scenario_of(case: Case) -> dict[str, Any]:
         processes["presence"] = {"recovery": case["presence"], **often}
         if case["presence"] != "drop-round":
             processes["presence"]["replication"] = case["replicas"]
-    if case["battery"] != "off":
-        # So little that some devices are kept out, and others hold fewer blocks.
-        processes["battery"] = {
-            "harvest": case["battery"],
-            "capacity_j": 40.0,
-            "usable_share": 1.0,
-            "off_below": 0.05,
-            "on_above": 0.1,
-        }
     if case["traces"] != "off":
         processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
