@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.dynamics.channel_knowledge import LEAST_GAIN, ChannelKnowledgeSpec
+from collapipe_env.dynamics.channel_knowledge import ChannelKnowledgeSpec
 from collapipe_env.dynamics.mobility import MobilitySpec
 from collapipe_env.dynamics.system import MOBILITY, joined_links, split_links
 from collapipe_env.errors import SchedulerError
@@ -23,6 +23,8 @@ from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState
 
+LEAST_GAIN = 1e-90
+"""Smallest gain before a logarithm; smaller gains are raised to it."""
 DB = 10.0 / math.log(10.0)
 """Decibels of a natural logarithm of 1."""
 UNKNOWN_DB = 100.0

@@ -28,7 +28,7 @@ from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_pe
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.refusal import require_budgets_per_round, require_ideal_rates
+from collapipe_env.simulator.refusal import require_budgets_per_round
 from collapipe_env.simulator.state import SystemState
 
 from .planning.oracle_powers import FixedPlan
@@ -88,7 +88,7 @@ class Oracle(StateScheduler):
 
     Raises:
         AllocationError: If an argument is out of range.
-        ScenarioError: Budgets are per second, or rates committed.
+        ScenarioError: Budgets are per second.
     """
 
     name = "Oracle"
@@ -107,7 +107,6 @@ class Oracle(StateScheduler):
     ) -> None:
         super().__init__(scenario)
         require_budgets_per_round("Oracle", self.parameters)
-        require_ideal_rates("Oracle", self.parameters)
         self.tradeoff_v = self.parameters.tradeoff_v if tradeoff_v is None else float(tradeoff_v)
         for value, valid, fault in (
             (self.tradeoff_v, 0.0 < self.tradeoff_v < np.inf, "tradeoff_v: expected a finite number above 0"),

@@ -107,11 +107,6 @@ def hypot(x: Array, y: Array) -> Array:
     return namespace(x).hypot(x, y)
 
 
-def tanh(x: Array) -> Array:
-    """``tanh(x)`` of an array; compiled loops have their own version for numbers."""
-    return namespace(x).tanh(x)
-
-
 def cos_sin_of_turns(turns: Array) -> tuple[Array, Array]:
     """``cos(2 pi t)`` and ``sin(2 pi t)`` of an array; compiled loops have their own version."""
     xp, angle = namespace(turns), (2.0 * math.pi) * turns

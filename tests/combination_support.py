@@ -20,28 +20,17 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "tenants": ON,
     "server": ("free", "metered", "contended", "weak"),
     "heat": ("off", "phone_step", "board_pause", "cased_ipa"),
-    "mobility": ("off", "pause_go", "pause_go_open", "gauss_markov", "gauss_markov_open"),
+    "mobility": ("off", "closed", "open"),
     "presence": ("off", "light", "heavy", "drop-round"),
     "replicas": ("none", "next_stage", "cu"),
-    "battery": ("off", "none", "charger", "solar"),
     "traces": ("off", "power", "rates"),
-    "knowledge": (
-        "off",
-        "perfect",
-        "delayed",
-        "delayed_committed",
-        "noisy",
-        "noisy_committed",
-        "mean_committed",
-        "quantised",
-        "all_committed",
-    ),
+    "knowledge": ("off", "perfect", "delayed", "noisy", "mean", "both"),
     "time_base": ("mixed", "real", "reference"),
     "visibility": ("full", "realistic"),
     **dict.fromkeys(OPENED, ON),
     "budgets": ("round", "second"),
     "link_errors": ("drop", "arq", "none"),
-    "distribution": ("cu", "relay", "devices"),
+    "distribution": ("cu", "relay"),
     "head": ("copies", "common"),
     "steps": ("1", "2"),
     "updates": ("none", "top-k", "lora"),
@@ -87,16 +76,11 @@ _COMPACT = {
     "moment_bits": 8,
     **dict.fromkeys(("stored_activation_bits", "activation_bits", "gradient_bits"), 16),
 }
-_QUICK: dict[str, dict[str, Any]] = {
-    "pause_go": {"pause_s": 0.5, "speed_max_m_s": 20.0},
-    "gauss_markov": {"velocity_sd_m_s": 10.0},
-}
 # At the scale of the layout: measured cells are so wide that under `arq` hardly a message ever arrives.
 _TRACES = {
     "power": {"profile": "driving", "level": "layout"},
     "rates": {"profile": "bus", "level": "layout", "split": "test"},
 }
-_MODES = {"all": ("delayed", "noisy", "quantised")}
 
 
 def scenario_of(case: Case) -> dict[str, Any]:
@@ -114,33 +98,23 @@ def scenario_of(case: Case) -> dict[str, Any]:
         # Small and hot, so that governors have something to do in a few rounds.
         processes["heat"] = {**_HEAT[case["heat"]], "capacity_j_per_k": 0.5, "ambient_max_c": 60.0}
     if case["mobility"] != "off":
-        model, opened, _ = case["mobility"].partition("_open")
-        area = {"area": "open", "roaming": 2.0} if opened else {}
-        processes["mobility"] = {"model": model, **_QUICK[model], **area}
+        area = {"area": "open", "roaming": 2.0} if case["mobility"] == "open" else {}
+        processes["mobility"] = {"pause_s": 0.5, "speed_max_m_s": 20.0, **area}
     if case["presence"] != "off":
         # So short that something happens in a few rounds, and so long that most clusters play.
         often = {"on_mean_s": 20.0, "off_mean_s": 5.0, "hazard_factors": [0.5, 2.0]}
         processes["presence"] = {"recovery": case["presence"], **often}
         if case["presence"] != "drop-round":
             processes["presence"]["replication"] = case["replicas"]
-    if case["battery"] != "off":
-        # So little that some devices are kept out, and others hold fewer blocks.
-        processes["battery"] = {
-            "harvest": case["battery"],
-            "capacity_j": 40.0,
-            "usable_share": 1.0,
-            "off_below": 0.05,
-            "on_above": 0.1,
-        }
     if case["traces"] != "off":
         processes["traces"] = _TRACES[case["traces"]]
     if case["knowledge"] != "off":
-        mode, _, rates = case["knowledge"].partition("_")
+        both = case["knowledge"] == "both"
+        modes = ("delayed", "noisy") if both else (case["knowledge"],)
         processes["channel_knowledge"] = {
-            "modes": _MODES.get(mode, (mode,)),
-            **({"delay_rounds": 2} if "delayed" in _MODES.get(mode, (mode,)) else {}),
-            "noise_correlation": 0.5 if mode == "all" else 0.0,
-            "rates": rates or "ideal",
+            "modes": modes,
+            **({"delay_rounds": 2} if "delayed" in modes else {}),
+            "noise_correlation": 0.5 if both else 0.0,
         }
     on = case["shadowing"] == "on"
     return {

@@ -30,12 +30,10 @@ KNOWN: dict[str, dict[str, Any] | None] = {
     "delayed, 1 round": {"modes": ["delayed"]},
     "delayed and noisy, 1 round, 2 dB": {},
     "mean": {"modes": ["mean"]},
-    "quantised": {"modes": ["quantised"]},
 }
 """What is known of gains, with the fields of the process."""
-UNFILTERED = ("the truth", "mean", "quantised")
+UNFILTERED = ("the truth", "mean")
 """Knowledge from which the filter removes nothing."""
-MARGINS_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
 FILTERED_DB = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
@@ -124,18 +122,6 @@ def knowledge_table() -> str:
     return markdown_table(heads, rows)
 
 
-def margin_table() -> str:
-    """Return the table of margins of committed rates."""
-    rows = []
-    for margin in MARGINS_DB:
-        cells = [f"{margin:g} dB"]
-        for noise in NOISES_DB:
-            fields = {"modes": ["noisy"], "noise_db": noise, "rates": "committed", "margin_db": margin}
-            cells.append(f"{played(scenario_of(fields), 'dssra', filtered=False)[0]:.2f} s")
-        rows.append(cells)
-    return markdown_table(("margin", *(f"{noise:g} dB" for noise in NOISES_DB)), rows)
-
-
 def filter_table() -> str:
     """Return the table of errors."""
     rows = []
@@ -158,7 +144,6 @@ def main() -> None:
             f"{play}: mean delay of a round, with its excess over the delay on the truth; mean of the "
             "longest upload; mean energy of the worst node over its budget",
         ),
-        "margins": (margin_table, f"{play}: mean delay of a round with committed rates"),
         "filter": (
             filter_table,
             f"`medium`, all links of {EPISODES} episodes x {ROUNDS} rounds: root mean square errors",

@@ -82,26 +82,16 @@ def heat() -> Figure:
 
 
 def walks() -> Figure:
-    """Gain of one hop under both models of mobility, and devices that are present in an open area."""
+    """Gain of one hop, and devices that are present in an open area."""
     figure = new_figure(7.2, 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
-    for index, model in enumerate(("pause_go", "gauss_markov")):
-        scenario = load_scenario(
-            {
-                "base": "medium-mobile",
-                "name": model,
-                "dynamics": {"processes": {"mobility": {"model": model}}},
-            }
-        )
-        gains, present, seconds = [], [], []
-        for before, _ in rounds_of(scenario, "pipeline"):
-            gains.append(10.0 * np.log10(before.d2d_gain[0, 0, 1, 2]))
-            present.append(before.present[0].sum())
-            seconds.append(len(seconds))
-        above.plot(seconds, gains, color=COLOURS[index], linewidth=1.6, label=model)
-        below.step(seconds, present, where="post", color=COLOURS[index], linewidth=1.6)
+    gains, present = [], []
+    for before, _ in rounds_of(load_scenario("medium-mobile"), "pipeline"):
+        gains.append(10.0 * np.log10(before.d2d_gain[0, 0, 1, 2]))
+        present.append(before.present[0].sum())
+    above.plot(gains, color=COLOURS[0], linewidth=1.6)
+    below.step(range(len(present)), present, where="post", color=COLOURS[0], linewidth=1.6)
     above.set_ylabel("gain of one hop (dB)")
-    above.legend(loc="lower left")
     above.set_title("medium-mobile, one episode")
     below.set_ylabel("devices there, of 20")
     below.set_xlabel("round")

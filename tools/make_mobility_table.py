@@ -1,4 +1,4 @@
-"""Move devices under both models of mobility, and write the tables of ``docs/mobility.md``.
+"""Move devices, and write the tables of ``docs/mobility.md``.
 
 Run ``python tools/make_mobility_table.py``; it takes some seconds.
 """
@@ -21,11 +21,10 @@ LAYOUTS, ROUND_S, LAGS = 400, 10.0, (1, 6, 30)
 """Drawn layouts, seconds of a round, and rounds between two looks at a gain."""
 
 
-def gains_db(model: str, shadowing_db: float) -> FloatArray:
+def gains_db(shadowing_db: float) -> FloatArray:
     """Gains of all pairs of nodes in every round (rounds, layouts * pairs) [dB], without fading.
 
     Args:
-        model: Model of mobility.
         shadowing_db: Standard deviation of the shadowing that walks with the devices [dB].
     """
     scenario = load_scenario(
@@ -33,7 +32,7 @@ def gains_db(model: str, shadowing_db: float) -> FloatArray:
             "base": "medium",
             "cluster": {"layout": "per_episode"},
             "radio": {"d2d_shadowing_db": shadowing_db},
-            "dynamics": {"processes": {"mobility": {"model": model}}},
+            "dynamics": {"processes": {"mobility": {}}},
         }
     )
     seeds = np.random.SeedSequence(0).generate_state(LAYOUTS, np.uint64)
@@ -61,51 +60,43 @@ def gains_db(model: str, shadowing_db: float) -> FloatArray:
 def table() -> str:
     """Return the table."""
     rows = []
-    for model in ("pause_go", "gauss_markov"):
-        for shadowing_db in (0.0, 4.0):
-            gains = gains_db(model, shadowing_db)
-            change = np.abs(gains[1] - gains[0])
-            kept = [np.corrcoef(gains[0], gains[lag])[0, 1] for lag in LAGS]
-            cells = [
-                f"`{model}`",
-                f"{shadowing_db:g} dB",
-                f"{gains.std():.1f} dB",
-                f"{np.median(change):.1f} dB",
-            ]
-            rows.append([*cells, *(f"{value:.2f}" for value in kept)])
+    for shadowing_db in (0.0, 4.0):
+        gains = gains_db(shadowing_db)
+        change = np.abs(gains[1] - gains[0])
+        kept = [np.corrcoef(gains[0], gains[lag])[0, 1] for lag in LAGS]
+        cells = [f"{shadowing_db:g} dB", f"{gains.std():.1f} dB", f"{np.median(change):.1f} dB"]
+        rows.append([*cells, *(f"{value:.2f}" for value in kept)])
     lags = [f"after {lag * ROUND_S:g} s" for lag in LAGS]
-    return markdown_table(("model", "shadowing", "deviation", "median change in 10 s", *lags), rows, left=2)
+    return markdown_table(("shadowing", "deviation", "median change in 10 s", *lags), rows)
 
 
 def departures() -> str:
     """Return the table of devices that are away, and of departures that were announced."""
-    rows = []
-    for model in ("pause_go", "gauss_markov"):
-        scenario = load_scenario(
-            {
-                "base": "medium",
-                "cluster": {"layout": "per_episode"},
-                "dynamics": {"processes": {"mobility": {"model": model, "area": "open"}}},
-            }
-        )
-        seeds = np.random.SeedSequence(0).generate_state(LAYOUTS, np.uint64)
-        process = next(p for p in active_processes(scenario) if p.name == "mobility")
-        system, seconds = laid_out(scenario, seeds, NUMPY), np.full(LAYOUTS, ROUND_S)
-        carried, away, gone, said = None, [], 0, 0
-        for t in range(LAGS[-1] + 1):
-            u = NUMPY.uniform(seeds, np.full(LAYOUTS, t), process.numbers)
-            before = carried
-            if before is None:
-                carried = process.begin(system, u)
-            else:
-                carried = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
-                left = process.limits(before).present & ~process.limits(carried).present
-                gone, said = gone + left.sum(), said + (left & (before["leaves_s"] < ROUND_S)).sum()
-            away.append(1.0 - process.limits(carried).present.mean())
-        lost = gone / (LAGS[-1] * seeds.size * scenario.clusters * scenario.max_devices)
-        rows.append([f"`{model}`", f"{np.mean(away):.1%}", f"{lost:.1%}", f"{said / gone:.0%}"])
-    head = ("model", "devices away", f"devices that leave in {ROUND_S:g} s", "of those, announced")
-    return markdown_table(head, rows)
+    scenario = load_scenario(
+        {
+            "base": "medium",
+            "cluster": {"layout": "per_episode"},
+            "dynamics": {"processes": {"mobility": {"area": "open"}}},
+        }
+    )
+    seeds = np.random.SeedSequence(0).generate_state(LAYOUTS, np.uint64)
+    process = next(p for p in active_processes(scenario) if p.name == "mobility")
+    system, seconds = laid_out(scenario, seeds, NUMPY), np.full(LAYOUTS, ROUND_S)
+    carried, away, gone, said = None, [], 0, 0
+    for t in range(LAGS[-1] + 1):
+        u = NUMPY.uniform(seeds, np.full(LAYOUTS, t), process.numbers)
+        before = carried
+        if before is None:
+            carried = process.begin(system, u)
+        else:
+            carried = process.advance(before, None, None, u, seconds)  # type: ignore[arg-type]
+            left = process.limits(before).present & ~process.limits(carried).present
+            gone, said = gone + left.sum(), said + (left & (before["leaves_s"] < ROUND_S)).sum()
+        away.append(1.0 - process.limits(carried).present.mean())
+    lost = gone / (LAGS[-1] * seeds.size * scenario.clusters * scenario.max_devices)
+    row = [f"{np.mean(away):.1%}", f"{lost:.1%}", f"{said / gone:.0%}"]
+    head = ("devices away", f"devices that leave in {ROUND_S:g} s", "of those, announced")
+    return markdown_table(head, [row])
 
 
 def main() -> None:

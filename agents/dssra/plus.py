@@ -59,7 +59,7 @@ class DSSRAPlus(DSSRA):
         failure_price: Price of the failure of a device with blocks, in seconds of a round's delay [s], >= 0;
             neutral is 0.
         gain_caution: Standard deviations by which device-to-device gains are taken lower, from 0 to 10;
-            neutral is 0. It does not count the levels of gains that are known quantised.
+            neutral is 0.
         gain_filter: Estimator of gains that replaces ``channel_weight``, which then has no effect.
         options: Options of :class:`DSSRA`.
 

@@ -259,9 +259,11 @@ def _seconds(
             queues = queues + state.server_backlog
         relief[..., 0] = queues / period
     if period is not None or most_server > 0:
-        listeners = radio.weakest_listener(state.uplink_gain, state.device_edge_ratio, state.present)
         rate = radio.broadcast_rate(
-            parameters.bs_power_w, listeners, parameters.downlink_noise_w, parameters.downlink_bandwidth_hz
+            parameters.bs_power_w,
+            state.uplink_gain,
+            parameters.downlink_noise_w,
+            parameters.downlink_bandwidth_hz,
         )
         broadcast_s[..., 0] = broadcast_time(parameters.numbers.broadcast_bits, rate)
         if most_server > 0:

@@ -1,4 +1,4 @@
-"""Channel knowledge: schedulers know old, noisy, averaged or coarse gains; rounds play on the true ones."""
+"""Channel knowledge: schedulers know old, noisy or averaged gains; rounds play on the true ones."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, concatenate, namespace
+from collapipe_env.arrays import Array, concatenate, namespace
 from collapipe_env.dynamics.process import Carried, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.system import System, joined_links, link_count
-from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, require_within
 
 MOST_DELAY = 16
 """Largest age of a known gain in rounds."""
-LOWEST_DB, STEP_DB, LEVELS = -6.0, 2.0, 15
-"""Levels of a quantised SNR: the lowest level [dB], the step between two [dB], and their number."""
-LEAST_GAIN = 1e-90
-"""Smallest gain before a logarithm; smaller gains are raised to it."""
 
-Mode = Literal["perfect", "delayed", "noisy", "mean", "quantised"]
+Mode = Literal["perfect", "delayed", "noisy", "mean"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +27,11 @@ class ChannelKnowledgeSpec:
     """Fields of ``dynamics.processes.channel_knowledge``.
 
     Attributes:
-        modes: Errors of known gains: any of ``delayed``, ``noisy``, ``mean`` and ``quantised``, or only
-            ``perfect``. ``delayed`` and ``mean`` exclude each other.
+        modes: Errors of known gains: any of ``delayed``, ``noisy`` and ``mean``, or only ``perfect``.
+            ``delayed`` and ``mean`` exclude each other.
         delay_rounds: Age ``d`` of ``delayed`` gains in rounds, 0 to 16.
         noise_db: Standard deviation ``sigma_e`` of the error of ``noisy`` gains [dB], 0 to 30.
         noise_correlation: Correlation ``rho_e`` of a link's errors from round to round, at least 0, below 1.
-        rates: ``ideal``: a message always has the rate of the true gain. ``committed``: its sender chooses
-            the rate by the known gain, and sends again if the true gain does not support that rate.
-        margin_db: Decibels by which ``committed`` lowers known gains, 0 to 30.
 
     Raises:
         ValueError: If one is out of range, or modes exclude each other.
@@ -49,8 +41,6 @@ class ChannelKnowledgeSpec:
     delay_rounds: int = 1
     noise_db: float = 2.0
     noise_correlation: float = 0.0
-    rates: Literal["ideal", "committed"] = "ideal"
-    margin_db: float = 1.0
 
     def __post_init__(self) -> None:
         modes = list(self.modes)
@@ -64,9 +54,8 @@ class ChannelKnowledgeSpec:
             raise ValueError(f"modes are {modes}: remove delayed, as a mean gain is not measured")
         if not 0 <= self.delay_rounds <= MOST_DELAY:
             raise ValueError(f"delay_rounds is {self.delay_rounds}: give 0 to {MOST_DELAY} rounds")
-        for name in ("noise_db", "margin_db"):
-            if not 0.0 <= getattr(self, name) <= 30.0:
-                raise ValueError(f"{name} is {getattr(self, name):g}: give 0 to 30 dB")
+        if not 0.0 <= self.noise_db <= 30.0:
+            raise ValueError(f"noise_db is {self.noise_db:g}: give 0 to 30 dB")
         if not 0.0 <= self.noise_correlation < 1.0:
             raise ValueError(f"noise_correlation is {self.noise_correlation:g}: give 0 or more, below 1")
 
@@ -79,11 +68,6 @@ class ChannelKnowledgeSpec:
     def error_db(self) -> float:
         """Standard deviation of the error of known gains [dB]; 0 unless ``noisy``."""
         return self.noise_db if "noisy" in self.modes else 0.0
-
-    @property
-    def backoff_db(self) -> float:
-        """Decibels by which known gains are lowered; 0 unless rates are ``committed``."""
-        return self.margin_db if self.rates == "committed" else 0.0
 
 
 def hidden_gains(scenario: Scenario) -> ChannelKnowledgeSpec | None:
@@ -102,11 +86,9 @@ class ChannelKnowledge(Process):
 
     ``G_hat(t) = G(t - d) 10^(e(t) / 10)`` with ``e(t) = rho_e e(t-1) + sqrt(1 - rho_e^2) sigma_e n(t)``, one
     error per link for both directions. ``mean`` replaces ``G`` by path loss and shadowing, without fading.
-    ``quantised`` rounds the SNR of a sender at full power without interference down to a level. In the first
-    ``d`` rounds, before any measurement, the gain at the start of the episode counts, without fading.
-    Committed rates lower all known gains by their margin. Path losses between clusters stay known. Where
-    another process sets the known gains of uplinks before a round, as ``traces`` does, these replace the
-    uplinks' gains in the round.
+    In the first ``d`` rounds, before any measurement, the gain at the start of the episode counts, without
+    fading. Path losses between clusters stay known. Where another process sets the known gains of uplinks
+    before a round, as ``traces`` does, these replace the uplinks' gains in the round.
 
     It carries ``error_db`` (R, links) [dB] where gains are noisy, and ``past_1`` to ``past_d`` (R, links),
     the gains of one to ``d`` rounds ago, where they are delayed; uplinks first, as in a system's
@@ -125,30 +107,21 @@ class ChannelKnowledge(Process):
 
     @classmethod
     def idle_fields(cls, spec: ChannelKnowledgeSpec) -> Mapping[str, str]:
-        """Fields of modes that are not listed, and the margin of ideal rates."""
+        """Fields of modes that are not listed."""
         idle = {}
         if "delayed" not in spec.modes:
             idle["delay_rounds"] = "it is used only if modes include delayed"
         if "noisy" not in spec.modes:
             noisy = "it is used only if modes include noisy"
             idle |= dict.fromkeys(("noise_db", "noise_correlation"), noisy)
-        if spec.rates != "committed":
-            idle["margin_db"] = "it is used only with rates: committed"
         return idle
 
     def __init__(self, scenario: Scenario, spec: ChannelKnowledgeSpec) -> None:
         super().__init__(scenario, spec)
-        N, radio = scenario.clusters, scenario.radio
         self._links = link_count(scenario)
         # Normal numbers come in pairs. Their count is the same with and without noise.
         self.numbers = self._links + self._links % 2
-        self._mean, self._coarse = "mean" in spec.modes, "quantised" in spec.modes
-        self._backoff = db_to_linear(-spec.backoff_db)
-        power = scenario.devices.power_max_w
-        reference = np.full(self._links, power / (radio.noise_w_per_hz * radio.d2d_bandwidth_hz))
-        noise = radio.noise_w_per_hz * radio.uplink_bandwidth_hz + radio.external_interference_w
-        reference[:N] = power / noise
-        self._reference_db = Constant(10.0 * np.log10(reference))
+        self._mean = "mean" in spec.modes
 
     def begin(self, system: System, u: Array) -> Carried:
         """Draw errors; only the gains without fading have been measured so far."""
@@ -193,16 +166,7 @@ class ChannelKnowledge(Process):
             gain = self._measured(system, system.link_gain * system.small_scale)
         if self.spec.error_db > 0.0:
             gain = gain * xp.astype(10.0 ** (carried["error_db"] / 10.0), real)
-        if self._coarse:
-            gain = xp.astype(self._rounded_down(xp.astype(gain, xp.float64)), real)
-        return system._replace(known_gain=gain * self._backoff if self._backoff < 1.0 else gain)
-
-    def _rounded_down(self, gain: Array) -> Array:
-        """Gains of the levels that their SNRs reach; SNRs below the lowest level have its gain (R, links)."""
-        xp, reference_db = namespace(gain), self._reference_db.like(gain)
-        snr_db = reference_db + 10.0 * xp.log10(at_least(gain, LEAST_GAIN))
-        level = xp.clip(xp.floor((snr_db - LOWEST_DB) / STEP_DB), 0.0, LEVELS - 1.0)
-        return 10.0 ** ((LOWEST_DB + STEP_DB * level - reference_db) / 10.0)
+        return system._replace(known_gain=gain)
 
     def check(self, carried: Carried) -> None:
         """Refuse negative gains, and errors beyond the range of the draws."""

@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.arrays import Array, Constant, at_least, namespace
 from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import MOBILITY, System, edge_ratio, link_count, reach_of, walking_side
+from collapipe_env.dynamics.system import MOBILITY, System, link_count, reach_of, walking_side
 from collapipe_env.dynamics.walk_loops import (
     distances_to,
     hops_of_pairs,
@@ -21,21 +21,9 @@ from collapipe_env.dynamics.walk_loops import (
     walked_rows,
     ways_of_pairs,
 )
-from collapipe_env.dynamics.walks import (
-    GaussMarkov,
-    PauseGo,
-    pause_and_go,
-    start_pausing_and_going,
-    wander,
-)
+from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_and_going
 from collapipe_env.errors import StateError
-from collapipe_env.physics.motion import (
-    MOST_LEGS,
-    NUMBERS_PER_LEG,
-    correlated,
-    leaves_on_course,
-    leaves_on_leg,
-)
+from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, correlated, leaves_on_leg
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import REMEDY, require_within
@@ -44,8 +32,6 @@ _RANGES = {
     "pause_s": (0.1, 1e6, "s"),
     "speed_min_m_s": (0.01, 100.0, "m/s"),
     "speed_max_m_s": (0.01, 100.0, "m/s"),
-    "velocity_time_s": (0.01, 1e6, "s"),
-    "velocity_sd_m_s": (0.001, 100.0, "m/s"),
     "decorrelation_m": (0.1, 1e6, "m"),
     "environment_sd_db": (0.0, 30.0, "dB"),
     "environment_time_s": (0.01, 1e6, "s"),
@@ -59,16 +45,14 @@ ANNOUNCED_S = 60.0
 class MobilitySpec:
     """Fields of ``dynamics.processes.mobility``.
 
+    Devices stand, then walk straight to a uniform point of the square, and so on.
+
     Attributes:
-        model: ``pause_go``: devices stand, then walk straight to a uniform point of the square, and so on.
-            ``gauss_markov``: their velocity wanders around 0.
         area: ``closed``: nobody leaves the cluster's square. ``open``: devices walk in a larger square around
             it, and are away while they are outside the circle through its corners.
-        pause_s: Mean pause of ``pause_go`` [s], 0.1 to 1e6.
-        speed_min_m_s: Least speed of a leg of ``pause_go`` [m/s], 0.01 to 100.
+        pause_s: Mean pause [s], 0.1 to 1e6.
+        speed_min_m_s: Least speed of a leg [m/s], 0.01 to 100.
         speed_max_m_s: Greatest speed of a leg [m/s], at least the least one, up to 100.
-        velocity_time_s: Time constant of the velocity of ``gauss_markov`` [s], 0.01 to 1e6.
-        velocity_sd_m_s: Standard deviation of each of its two components [m/s], 0.001 to 100.
         decorrelation_m: Distance over which the correlation of shadowing between two nodes falls to 1/e [m],
             0.1 to 1e6. Its deviation is ``radio.d2d_shadowing_db``.
         environment_sd_db: Standard deviation of the changes on every link with time alone, such as people and
@@ -81,13 +65,10 @@ class MobilitySpec:
         ValueError: If one is out of range.
     """
 
-    model: Literal["pause_go", "gauss_markov"] = "pause_go"
     area: Literal["closed", "open"] = "closed"
     pause_s: float = 120.0
     speed_min_m_s: float = 0.5
     speed_max_m_s: float = 1.5
-    velocity_time_s: float = 30.0
-    velocity_sd_m_s: float = 0.3
     decorrelation_m: float = 13.0
     environment_sd_db: float = 1.2
     environment_time_s: float = 20.0
@@ -123,7 +104,7 @@ class Mobility(Process):
 
     Args:
         scenario: The scenario.
-        spec: The model and its numbers.
+        spec: Fields of the process.
     """
 
     name = MOBILITY
@@ -134,17 +115,8 @@ class Mobility(Process):
 
     @classmethod
     def idle_fields(cls, spec: MobilitySpec) -> Mapping[str, str]:
-        """Fields of the other model, of open areas, and of changes with time where there are none."""
-        of_models = {
-            "pause_go": ("pause_s", "speed_min_m_s", "speed_max_m_s"),
-            "gauss_markov": ("velocity_time_s", "velocity_sd_m_s"),
-        }
-        idle = {
-            field: f"it is used only with model: {model}"
-            for model, fields in of_models.items()
-            if model != spec.model
-            for field in fields
-        }
+        """Fields of open areas, and of changes with time where there are none."""
+        idle = {}
         if spec.area != "open":
             idle["roaming"] = "it is used only with area: open"
         if spec.environment_sd_db == 0.0:
@@ -157,14 +129,8 @@ class Mobility(Process):
         self._devices, self._side = (N, K), walking_side(scenario)
         self._stretch = self._side / scenario.cluster.area_side_m
         self._reach = reach_of(scenario)
-        self._pauses = spec.model == "pause_go"
         side = self._side
-        self._law: PauseGo | GaussMarkov
-        if self._pauses:
-            self._law = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
-        else:
-            self._law = GaussMarkov(side, spec.velocity_time_s, spec.velocity_sd_m_s)
-        self._per_device = MOST_LEGS * NUMBERS_PER_LEG if self._pauses else 4
+        self._law = PauseGo(side, spec.pause_s, spec.speed_min_m_s, spec.speed_max_m_s)
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there.astype(np.float64))
         # Nodes of each pair, in the order of `System.link_gain`.
@@ -174,15 +140,14 @@ class Mobility(Process):
         self._links = link_count(scenario)
         self._pairs = self._links - N
         # The count does not depend on shadowing, so devices walk the same ways with and without it.
-        self._first_of_pairs = N * K * self._per_device
+        self._first_of_pairs = N * K * MOST_LEGS * NUMBERS_PER_LEG
         self._first_of_links = self._first_of_pairs + _even(self._pairs)
         self.numbers = self._first_of_links + _even(self._links)
-        fastest = spec.speed_max_m_s if self._pauses else 4.0 * spec.velocity_sd_m_s
         place = "position in the cluster's square, from its {} edge"
         self.observed = (
             Observed("x", (N, K), "m", 0.0, side, place.format("western"), realistic=False),
             Observed("y", (N, K), "m", 0.0, side, place.format("southern"), realistic=False),
-            Observed("speed", (N, K), "m/s", 0.0, fastest, "speed of the device", realistic=False),
+            Observed("speed", (N, K), "m/s", 0.0, spec.speed_max_m_s, "speed of the device", realistic=False),
         )
         if self._reach is not None:
             what = "time until the device leaves on its present course; the upper bound if it does not leave"
@@ -197,18 +162,11 @@ class Mobility(Process):
         half = 0.5 * self._side
         offset = xp.astype(system.device_offset, xp.float64)
         x, y = (xp.clip(half + self._stretch * offset[..., i], 0.0, self._side) for i in (0, 1))
-        moving = self._of_devices(u)
-        walk: dict[str, Array]
-        if isinstance(self._law, PauseGo):
-            numbers = xp.reshape(moving, (*x.shape, -1))
-            walk = start_pausing_and_going(self._law, x, y, numbers)
-            for name in walk:
-                # Slots without a device: on the CU, at rest.
-                rest = 0.0 if name in ("speed", "pause") else half
-                walk[name] = xp.where(there > 0.0, walk[name], rest)
-        else:
-            v, w = (self._law.deviation * moving[..., i] * there for i in (0, 1))
-            walk = {"x": x, "y": y, "velocity_x": v, "velocity_y": w, "speed": xp.hypot(v, w)}
+        walk = start_pausing_and_going(self._law, x, y, xp.reshape(self._of_devices(u), (*x.shape, -1)))
+        for name in walk:
+            # Slots without a device: on the CU, at rest.
+            rest = 0.0 if name in ("speed", "pause") else half
+            walk[name] = xp.where(there > 0.0, walk[name], rest)
         carried = {**walk, "cu_position": system.cu_position}
         if self._reach is not None:
             carried["leaves_s"] = self._leaves(walk)
@@ -244,9 +202,7 @@ class Mobility(Process):
         if type(u) is np.ndarray:
             return walked_rows(self._law, carried, self._there.values, u, seconds)
         each = seconds[:, None, None] * self._there.like(u)
-        if isinstance(self._law, PauseGo):
-            return pause_and_go(self._law, carried, self._of_devices(u), each)
-        return wander(self._law, carried, self._of_devices(u), each)
+        return pause_and_go(self._law, carried, self._of_devices(u), each)
 
     def _ways(self, before: Carried, after: Carried) -> Array:
         """Sums of the displacements of the two nodes of each pair between two walks (R, pairs) [m]."""
@@ -290,18 +246,13 @@ class Mobility(Process):
         if type(x) is np.ndarray:
             return leaving_rows(self._law, walk, self._reach, ANNOUNCED_S)
         half = 0.5 * self._side
-        limits = self._reach, ANNOUNCED_S, x - half, y - half
-        if self._pauses:
-            return leaves_on_leg(*limits, walk["target_x"] - x, walk["target_y"] - y, walk["speed"])
-        return leaves_on_course(*limits, walk["velocity_x"], walk["velocity_y"])
+        way = walk["target_x"] - x, walk["target_y"] - y
+        return leaves_on_leg(self._reach, ANNOUNCED_S, x - half, y - half, *way, walk["speed"])
 
     def _of_devices(self, u: Array) -> Array:
-        """Numbers of the devices (R, N, K, ...): uniform ones for legs, or normal ones for velocities."""
-        N, K = self._devices
-        mine = u[:, : N * K * self._per_device]
-        moving = mine if self._pauses else normal(mine)
-        parts = (MOST_LEGS, NUMBERS_PER_LEG) if self._pauses else (4,)
-        return namespace(u).reshape(moving, (u.shape[0], N, K, *parts))
+        """Uniform numbers of the devices' legs (R, N, K, MOST_LEGS, NUMBERS_PER_LEG)."""
+        mine = u[:, : self._first_of_pairs]
+        return namespace(u).reshape(mine, (u.shape[0], *self._devices, MOST_LEGS, NUMBERS_PER_LEG))
 
     def _of_pairs(self, devices: Array, cu: float) -> tuple[Array, Array]:
         """Numbers of the first and of the second node of each pair (R, N, pairs).
@@ -324,7 +275,7 @@ class Mobility(Process):
         return xp.reshape(at_least(xp.hypot(east, north), least), (x.shape[0], -1))
 
     def apply(self, system: System, carried: Carried) -> System:
-        """Set the gains of the pairs, and change those of uplinks and devices to the base station."""
+        """Set the gains of the pairs, and change those of uplinks."""
         xp, N = namespace(system.link_gain), self.scenario.clusters
         # All links in dB first, in an array of their own.
         if self._drifting:
@@ -337,31 +288,18 @@ class Mobility(Process):
         gain = gain_of(gain_db)
         gain[:, :N] *= xp.astype(system.link_gain[:, :N], xp.float64, copy=False)
         links = xp.astype(gain, system.link_gain.dtype, copy=False)
-        ratio = system.device_edge_ratio
-        if ratio is not None:
-            centre, half = carried["cu_position"], 0.5 * self._side
-            offset = xp.stack((carried["x"] - half, carried["y"] - half), axis=-1)
-            ratio = edge_ratio(centre[..., None, :] + offset, centre, self.scenario.cluster.hop_min_m)
-            ratio = xp.astype(ratio, system.link_gain.dtype)
-        return system._replace(link_gain=links, device_edge_ratio=ratio)
+        return system._replace(link_gain=links)
 
     def check(self, carried: Carried) -> None:
         """Refuse places outside the square, speeds too high, and walks that contradict themselves."""
         place = f"simulator/processes/{self.name}"
-        names = ["x", "y", *(("target_x", "target_y") if self._pauses else ())]
-        for name in names:
+        for name in ("x", "y", "target_x", "target_y"):
             require_within(carried[name], 0.0, self._side, f"{place}/{name}")
         speed = carried["speed"]
-        if self._pauses:
-            require_within(carried["pause"], 0.0, math.inf, f"{place}/pause")
-            require_within(speed, 0.0, self.spec.speed_max_m_s, f"{place}/speed")
-            wrong = (speed > 0.0) & (carried["pause"] > 0.0)
-        else:
-            expected = np.hypot(carried["velocity_x"], carried["velocity_y"])
-            wrong = np.abs(speed - expected) > 1e-9 * (1.0 + expected)
-        if wrong.any():
-            other = "pause" if self._pauses else "velocity"
-            raise StateError(f"{place}/speed does not agree with {other}: {REMEDY}")
+        require_within(carried["pause"], 0.0, math.inf, f"{place}/pause")
+        require_within(speed, 0.0, self.spec.speed_max_m_s, f"{place}/speed")
+        if ((speed > 0.0) & (carried["pause"] > 0.0)).any():
+            raise StateError(f"{place}/speed does not agree with pause: {REMEDY}")
         if (
             self._reach is not None
             and np.abs(carried["leaves_s"] - self._leaves(carried)).max() > 1e-9 * ANNOUNCED_S

@@ -18,8 +18,6 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
-from collapipe_env.trace_files.availability_files import availability_checksum, require_same_file
-from collapipe_env.trace_files.trace_sources import Part
 
 PRESENCE = "presence"
 """Name of the process, for modules that show its carried arrays."""
@@ -36,8 +34,6 @@ _RANGES: Mapping[str, tuple[float, float, str]] = {
     "graceful": (0.0, 1.0, ""),
     "heartbeat_s": (0.01, 1e3, " s"),
 }
-_OF_LAWS = ("on_shape", "off_mean_s", "off_deviation")
-_OF_FILES = ("availability_split", "share_clients")
 
 
 @dataclass(frozen=True)
@@ -61,18 +57,9 @@ class PresenceSpec:
         misses: Missed heartbeats after which a device counts as failed, 1 to 1000.
         replication: Replicas of the parts that devices train, sent after every local step: ``none``,
             ``next_stage`` for a device of the next stage, or ``cu``.
-        availability: File of clients' availability (``docs/traces.md``), which replaces the laws of stays and
-            absences; empty for the laws. A relative path is also looked up below ``COLLAPIPE_DATA``. With a
-            file, ``on_mean_s`` and ``hazard_factors`` are only the schedulers' belief.
-        availability_split: Clients that are played, by their index in the file modulo 5: 3 for ``dev``, 4 for
-            ``test``, the others for ``train``; ``all`` for all of them.
-        share_clients: Whether devices may have the same client where there are fewer clients than devices.
-        availability_checksum: SHA-256 of the file's name and content. If empty, it is filled in when the
-            scenario is loaded; another file is then refused.
 
     Raises:
         ValueError: If one is out of range.
-        DataError: If the file is missing, or has another checksum.
     """
 
     on_mean_s: float = 2160.0
@@ -85,10 +72,6 @@ class PresenceSpec:
     heartbeat_s: float = 0.5
     misses: int = 4
     replication: ReplicationKind = field(default="none", metadata=NEUTRAL)
-    availability: str = field(default="", metadata=NEUTRAL)
-    availability_split: Part = field(default="train", metadata=NEUTRAL)
-    share_clients: bool = field(default=False, metadata=NEUTRAL)
-    availability_checksum: str = field(default="", metadata=NEUTRAL)
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():
@@ -100,17 +83,6 @@ class PresenceSpec:
             raise ValueError(f"misses are {self.misses}: give a number from 1 to 1000")
         if not factors or not all(0.01 <= factor <= 100.0 for factor in factors):
             raise ValueError(f"hazard_factors are {list(factors)}: give one or more from 0.01 to 100")
-        if not self.availability:
-            if self.availability_checksum:
-                raise ValueError(
-                    "availability_checksum is given without a file: name it with availability, or leave the "
-                    "checksum out"
-                )
-        elif not self.availability_checksum:
-            # Frozen, but the scenario must name its exact file, so that its digest covers it.
-            object.__setattr__(self, "availability_checksum", availability_checksum(self.availability))
-        else:
-            require_same_file(self.availability, self.availability_checksum)
 
     @property
     def terms(self) -> RecoveryTerms:
@@ -134,8 +106,6 @@ class Presence(Process):
     - ``announced``, bool: it is present and has announced its absence in the next round;
     - ``residual_s`` [s], the remaining time of its stay or absence, ``graceful``, bool, the kind of the
       stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
-
-    With a file of availability, :class:`~collapipe_env.dynamics.played_presence.PlayedPresence` replaces it.
 
     Args:
         scenario: The scenario.
@@ -169,25 +139,7 @@ class Presence(Process):
         )
 
     @classmethod
-    def of(cls, scenario: Scenario) -> Process | None:
-        """The process of a scenario, with laws or with clients of a file; ``None`` where it is off."""
-        spec = dict(scenario.dynamics.processes).get(cls.name)
-        if spec is None or not spec.availability:
-            return super().of(scenario)
-        # Imported here: it derives from this class.
-        from collapipe_env.dynamics.played_presence import PlayedPresence
-
-        return PlayedPresence(scenario, spec)
-
-    @classmethod
     def idle_fields(cls, spec: PresenceSpec) -> Mapping[str, str]:
-        """Fields of laws if there is a file, fields of files if there is none, and of unused recoveries."""
-        names = _OF_LAWS if spec.availability else _OF_FILES
-        only = "without availability" if spec.availability else "with availability"
-        return {**dict.fromkeys(names, f"it is used only {only}"), **cls._idle_recovery(spec)}
-
-    @staticmethod
-    def _idle_recovery(spec: PresenceSpec) -> Mapping[str, str]:
         """Fields of recoveries where no device fails, and replicas that would never be used."""
         if spec.graceful >= 1.0:
             names = ("recovery", "heartbeat_s", "misses", "replication")
@@ -216,7 +168,7 @@ class Presence(Process):
             at_least(residual, SHORTEST_S),
             rest < spec.graceful * share,
             xp.zeros_like(which),
-            factor=factor,
+            factor,
         )
 
     def advance(self, carried: Carried, state: Any, costs: Any, u: Array, delta_s: Array) -> Carried:  # noqa: ARG002
@@ -235,7 +187,7 @@ class Presence(Process):
         graceful = xp.where(once, which < self.spec.graceful, carried["graceful"])
         since = xp.where(once, -left, carried["since_s"] + seconds)
         since = xp.where(twice, -(left + first), since)
-        return self._carried(present, at_least(residual, SHORTEST_S), graceful, since, factor=factor)
+        return self._carried(present, at_least(residual, SHORTEST_S), graceful, since, factor)
 
     def limits(self, carried: Carried) -> Limits:
         """Devices that are off are away."""
@@ -258,26 +210,22 @@ class Presence(Process):
         place = f"simulator/processes/{self.name}"
         require_within(carried["residual_s"], SHORTEST_S, LARGEST_NUMBER, f"{place}/residual_s")
         require_within(carried["since_s"], 0.0, LARGEST_NUMBER, f"{place}/since_s")
-        self._check_own(carried, place)
-        if (carried["announced"] != self._announced(carried)).any():
-            raise StateError(f"{place}/announced does not agree with the time that is left: {REMEDY}")
-
-    def _check_own(self, carried: Carried, place: str) -> None:
-        """Check the arrays that only this kind of presence carries."""
         if not np.isin(carried["factor"], self.spec.hazard_factors).all():
             raise StateError(
                 f"{place}/factor is not one of dynamics.processes.presence.hazard_factors: {REMEDY}"
             )
+        if (carried["announced"] != self._announced(carried)).any():
+            raise StateError(f"{place}/announced does not agree with the time that is left: {REMEDY}")
 
     def _carried(
-        self, present: Array, residual: Array, graceful: Array, since: Array, **own: Array
+        self, present: Array, residual: Array, graceful: Array, since: Array, factor: Array
     ) -> Carried:
         carried = {
             "present": present,
             "residual_s": residual,
             "graceful": graceful,
             "since_s": since,
-            **own,
+            "factor": factor,
         }
         return {**carried, "announced": self._announced(carried)}
 

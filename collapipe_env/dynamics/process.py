@@ -117,7 +117,7 @@ class Process:
         gains: Carried arrays of link gains. Schedulers do not receive them where known gains differ from the
             true ones.
         hides_gains: Whether it sets the known gains, :attr:`System.known_gain`.
-        endogenous: Whether plans drive it, as they drive heat or a battery; False for a process that moves by
+        endogenous: Whether plans drive it, as they drive heat; False for a process that moves by
             itself. It chooses the seconds that :meth:`advance` receives.
         leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
             Such a cluster then sits out; without this flag the step is refused.

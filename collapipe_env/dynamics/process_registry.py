@@ -96,7 +96,6 @@ PROCESSES: Registry[type[Process]] = Registry(
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
         "heat": "collapipe_env.dynamics.heat:Heat",
-        "battery": "collapipe_env.dynamics.battery:Battery",
         "traces": "collapipe_env.dynamics.traces:Traces",
         "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },

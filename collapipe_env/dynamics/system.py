@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, at_least, concatenate, namespace
+from collapipe_env.arrays import Array, FloatArray, IntArray, WordArray, concatenate, namespace
 from collapipe_env.backends.base import Backend
 from collapipe_env.kernels.channels import link_matrices
-from collapipe_env.physics.radio import path_gain_d2e
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
 MOBILITY = "mobility"
@@ -61,8 +60,6 @@ class System(NamedTuple):
         flops_per_cycle: (R, N, K).
         switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
         active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
-        device_edge_ratio: Gain of each device to the base station over its CU's (R, N, K); ``None`` where
-            devices do not listen to it.
         server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
             without changing tenants.
         cu_position: Positions of the CUs, with the base station at the origin (R, N, 2) [m]; ``None`` where
@@ -83,7 +80,6 @@ class System(NamedTuple):
     flops_per_cycle: Array
     switched_capacitance: Array
     active_power: Array
-    device_edge_ratio: Array | None = None
     server_share: Array | None = None
     cu_position: Array | None = None
     device_offset: Array | None = None
@@ -119,7 +115,6 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
     per_cycle = stacked("flops_per_cycle")
     full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
     moves = MOBILITY in dict(scenario.dynamics.processes)
-    ratios = [ratio for layout in layouts if (ratio := device_edge_ratio(scenario, layout)) is not None]
     return System(
         link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
         small_scale=None,
@@ -131,44 +126,11 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
         flops_per_cycle=backend.array(per_cycle),
         switched_capacitance=backend.array(stacked("switched_capacitance")),
         active_power=backend.array(stacked("active_power_w")),
-        device_edge_ratio=backend.array(np.stack(ratios)) if ratios else None,
         cu_position=backend.array(stacked("cu_position")) if moves else None,
         device_offset=(
             backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None
         ),
     )
-
-
-def device_edge_ratio(scenario: Scenario, layout: Layout) -> FloatArray | None:
-    """Gain of each device to the base station over its CU's (N, K), where devices listen to it ([X]).
-
-    Path losses differ by the distances, each counted as at least ``cluster.hop_min_m``. Shadowing and fading
-    are taken to be the CU's, because the nodes of a cluster stand close together.
-
-    Args:
-        scenario: The scenario.
-        layout: One of its layouts.
-
-    Returns:
-        The ratios, or ``None`` unless ``workload.distribution`` is ``devices``.
-    """
-    if scenario.workload.distribution != "devices":
-        return None
-    return np.asarray(edge_ratio(layout.device_position, layout.cu_position, scenario.cluster.hop_min_m))
-
-
-def edge_ratio(device_position: Array, cu_position: Array, hop_min_m: float) -> Array:
-    """Path gain of each device to the base station over its CU's (..., N, K).
-
-    Args:
-        device_position: Devices, the base station at the origin (..., N, K, 2) [m].
-        cu_position: CUs (..., N, 2), none at the origin [m].
-        hop_min_m: Smallest distance; shorter distances of devices are raised to it [m].
-    """
-    xp = namespace(device_position, cu_position)
-    device = at_least(xp.hypot(device_position[..., 0], device_position[..., 1]), hop_min_m)
-    cu = xp.hypot(cu_position[..., 0], cu_position[..., 1])
-    return path_gain_d2e(device) / path_gain_d2e(cu)[..., None]
 
 
 def link_count(scenario: Scenario) -> int:

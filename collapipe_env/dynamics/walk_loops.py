@@ -9,63 +9,51 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.arrays import FloatArray
-from collapipe_env.dynamics.walks import GaussMarkov, PauseGo, Walk
+from collapipe_env.dynamics.walks import PauseGo, Walk
 from collapipe_env.kernels.walking import (
-    course_leaving_rows,
     distance_rows,
     hop_rows,
     leg_leaving_rows,
     pause_and_go_rows,
     shadow_rows,
-    wander_rows,
     way_rows,
 )
 
 _PAUSE_GO = ("x", "y", "target_x", "target_y", "speed", "pause")
-_GAUSS_MARKOV = ("x", "y", "velocity_x", "velocity_y", "speed")
 
 
 def walked_rows(
-    law: PauseGo | GaussMarkov, walk: Walk, there: FloatArray, u: FloatArray, seconds: FloatArray
+    law: PauseGo, walk: Walk, there: FloatArray, u: FloatArray, seconds: FloatArray
 ) -> dict[str, FloatArray]:
     """Walks after some seconds.
 
     Args:
         law: Law of the walks.
-        walk: The walks, with the arrays of their law (R, N, K); not written to.
+        walk: The walks (R, N, K); not written to.
         there: 1 for slots of devices, 0 for others (N, K), which do not move.
         u: Uniform numbers, those of devices first (R, ...).
         seconds: Time to move by (R,) [s].
     """
     x = walk["x"]
-    if isinstance(law, PauseGo):
-        moved = np.empty((len(_PAUSE_GO), *x.shape))
-        goes = walk["target_x"], walk["target_y"], walk["speed"], walk["pause"]
-        pause_and_go_rows(*law, x, walk["y"], *goes, there, seconds, u, moved)
-        return dict(zip(_PAUSE_GO, moved, strict=True))
-    moved = np.empty((len(_GAUSS_MARKOV), *x.shape))
-    wander_rows(*law, x, walk["y"], walk["velocity_x"], walk["velocity_y"], there, seconds, u, moved)
-    return dict(zip(_GAUSS_MARKOV, moved, strict=True))
+    moved = np.empty((len(_PAUSE_GO), *x.shape))
+    goes = walk["target_x"], walk["target_y"], walk["speed"], walk["pause"]
+    pause_and_go_rows(*law, x, walk["y"], *goes, there, seconds, u, moved)
+    return dict(zip(_PAUSE_GO, moved, strict=True))
 
 
-def leaving_rows(law: PauseGo | GaussMarkov, walk: Walk, radius: float, most_s: float) -> FloatArray:
+def leaving_rows(law: PauseGo, walk: Walk, radius: float, most_s: float) -> FloatArray:
     """Time until each device leaves the circle around its CU (R, N, K), at most ``most_s`` [s].
 
     Args:
         law: Law of the walks.
-        walk: The walks, with the arrays of their law (R, N, K).
+        walk: The walks (R, N, K).
         radius: Radius of the circle [m].
         most_s: Largest time to return [s].
     """
     x, y = walk["x"], walk["y"]
     leaves_s: FloatArray = np.empty_like(x)
-    centre = 0.5 * law.side
-    if isinstance(law, PauseGo):
-        ends = walk["target_x"], walk["target_y"]
-        leg_leaving_rows(radius, centre, most_s, x, y, *ends, walk["speed"], leaves_s)
-    else:
-        velocities = walk["velocity_x"], walk["velocity_y"]
-        course_leaving_rows(radius, centre, most_s, x, y, *velocities, leaves_s)
+    ends = walk["target_x"], walk["target_y"]
+    leg_leaving_rows(radius, 0.5 * law.side, most_s, x, y, *ends, walk["speed"], leaves_s)
     return leaves_s
 
 

@@ -1,4 +1,4 @@
-"""Walks in a square: devices that pause and go, or whose velocity wanders, moved exactly over any time.
+"""Walks in a square: devices that pause and go, moved exactly over any time.
 
 Places are coordinates in ``[0, side]``. A walk is a dictionary of float64 arrays (R, N, K); functions return
 new arrays. Moving by 0 s leaves all of them as they are, to the bit.
@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collapipe_env.arrays import Array, at_least, at_most, hypot, namespace
-from collapipe_env.physics.motion import MOST_LEGS, paused, reflected, walked, wandering
+from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.physics.motion import MOST_LEGS, paused, walked
 
 Walk = Mapping[str, Array]
 """Arrays (R, N, K) by name."""
@@ -172,42 +172,3 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
     # Rounding may carry a place past its target.
     x, y = xp.clip(x, 0.0, law.side), xp.clip(y, 0.0, law.side)
     return {"x": x, "y": y, "target_x": to_x, "target_y": to_y, "speed": speed, "pause": pause}
-
-
-class GaussMarkov(NamedTuple):
-    """Law of devices whose velocity wanders (Ornstein and Uhlenbeck).
-
-    Attributes:
-        side: Side of the square, whose edges reflect [m].
-        memory_s: Time constant of the velocity [s].
-        deviation: Standard deviation of each component of the velocity [m/s].
-    """
-
-    side: float
-    memory_s: float
-    deviation: float
-
-
-def wander(law: GaussMarkov, walk: Walk, normals: Array, seconds: Array) -> dict[str, Array]:
-    """Walks after some seconds of wandering, by :func:`~collapipe_env.physics.motion.wandering`.
-
-    Args:
-        law: The law.
-        walk: ``x``, ``y`` [m], ``velocity_x``, ``velocity_y`` [m/s]; not written to.
-        normals: Standard normal numbers (R, N, K, 4).
-        seconds: Time to move by (R, N, K), >= 0 [s].
-
-    Returns:
-        The walks, by the same names and with ``speed``.
-    """
-    kept, spread, drift, shared, rest = wandering(seconds / law.memory_s, law.deviation, law.memory_s)
-    moved = {}
-    for i, axis in enumerate("xy"):
-        place, velocity, noise = walk[axis], walk[f"velocity_{axis}"], normals[..., 2 * i]
-        moved[axis], moved[f"velocity_{axis}"] = reflected(
-            place + drift * velocity + shared * noise + rest * normals[..., 2 * i + 1],
-            kept * velocity + spread * noise,
-            law.side,
-        )
-    moved["speed"] = hypot(moved["velocity_x"], moved["velocity_y"])
-    return moved

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_least, namespace
-from collapipe_env.envs.graph_battery import BATTERY_FEATURES
 from collapipe_env.envs.graph_motion import DEPARTURE_FEATURES, MOTION_FEATURES
 from collapipe_env.envs.graph_observation import (
     ABSENCE_FEATURES,
@@ -102,7 +101,6 @@ class GraphLayout(Mapping[str, GraphPart]):
         departures: Whether devices may leave an open area.
         stays: Whether devices come and go.
         clocks: Whether schedulers may cap clocks.
-        batteries: Whether devices have batteries.
     """
 
     def __init__(
@@ -120,7 +118,6 @@ class GraphLayout(Mapping[str, GraphPart]):
         departures: bool = False,
         stays: bool = False,
         clocks: bool = False,
-        batteries: bool = False,
     ) -> None:
         N, K, nodes = clusters, devices, devices + 1
         rows = {
@@ -171,13 +168,6 @@ class GraphLayout(Mapping[str, GraphPart]):
                 (N, K),
                 "N, K",
                 STAY_FEATURES,
-            )
-        if batteries:
-            rows["battery"] = (
-                "devices, if they have batteries, including those that are away",
-                (N, K),
-                "N, K",
-                BATTERY_FEATURES,
             )
         self._parts: dict[str, GraphPart] = {}
         for name, (description, lead, letters, features) in rows.items():

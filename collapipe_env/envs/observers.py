@@ -7,11 +7,9 @@ from typing import Any, Protocol, TypeAlias
 from gymnasium import spaces
 
 from collapipe_env.arrays import Array, at_most, log1p, namespace
-from collapipe_env.dynamics.battery import BATTERY
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import MOBILITY, walking_side
-from collapipe_env.envs.graph_battery import seen_batteries
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
@@ -80,8 +78,6 @@ class GraphObservations:
         walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
         self._motion, self._departures = "x" in walks, "leaves_s" in walks
         self._stays = PRESENCE in active
-        battery = dict(scenario.dynamics.processes).get(BATTERY)
-        self._battery_j: float | None = None if battery is None else battery.battery_j
         self._side = walking_side(scenario)
         self.layout = GraphLayout(
             scenario.clusters,
@@ -96,7 +92,6 @@ class GraphObservations:
             departures=self._departures,
             stays=self._stays,
             clocks=self._clocks,
-            batteries=self._battery_j is not None,
         )
         self._observer = GraphObserver(self._parameters)
 
@@ -125,9 +120,6 @@ class GraphObservations:
             found["departure"] = xp.astype(seen_departures(state), xp.float32)
         if self._stays:
             found["stay"] = namespace(state.loss).astype(seen_stays(state), namespace(state.loss).float32)
-        if self._battery_j is not None:
-            xp = namespace(state.loss)
-            found["battery"] = xp.astype(seen_batteries(state, self._battery_j), xp.float32)
         return found
 
     def _of_heat(self, state: SystemState) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from collapipe_env.scenario.dssra_plus_section import NEUTRAL
 
 DIGITS = 4
 """Significant digits of a candidate's scalars, so that the played values can be written down exactly."""
-UNTRUE = frozenset({"delayed", "noisy", "quantised"})
+UNTRUE = frozenset({"delayed", "noisy"})
 """Modes of the process ``channel_knowledge`` in which a round's gains differ from what schedulers see."""
 
 

@@ -73,13 +73,6 @@ def _hypot(x: Any, y: Any) -> Any:  # noqa: ARG001 - Numba looks at the names
     return lambda x, y: math.sqrt(x * x + y * y)
 
 
-@overload(arrays.tanh, strict=False)
-def _tanh(x: Any) -> Any:
-    if not _is_number(x):
-        return None
-    return lambda x: math.tanh(x)
-
-
 @overload(arrays.cos_sin_of_turns, strict=False)
 def _cos_sin_of_turns(turns: Any) -> Any:
     if not _is_number(turns):
@@ -135,7 +128,6 @@ for _formula in (
     radio.uplink_rate,
     radio.downlink_rate,
     radio.full_band_rate,
-    radio.committed_rate,
     radio.failure_exponent,
     radio.uplink_failure_exponent,
     radio.loss_exponent,
@@ -161,10 +153,7 @@ for _formula in (
     energy.circuit_energy,
     motion.walked,
     motion.paused,
-    motion.wandering,
-    motion.reflected,
     motion.seconds_inside,
-    motion.leaves_on_course,
     motion.leaves_on_leg,
     motion.weights_of,
     overheads.launch_time,

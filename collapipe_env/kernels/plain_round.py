@@ -41,7 +41,6 @@ from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import (
-    committed_rate,
     d2d_noise,
     downlink_rate,
     expected_transmissions,
@@ -74,14 +73,9 @@ class PlainPlan(NamedTuple):
 
 
 class System(NamedTuple):
-    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them.
-
-    ``listener_gain`` is the gain of each cluster's weakest listener to the broadcast. Senders choose
-    committed rates by the known gains; without committed rates these are not read.
-    """
+    """The state's arrays, as :class:`~collapipe_env.simulator.state.SystemState` names them."""
 
     uplink_gain: FloatArray
-    listener_gain: FloatArray
     d2d_gain: FloatArray
     cross_gain: FloatArray
     speed: FloatArray
@@ -89,9 +83,6 @@ class System(NamedTuple):
     compute_power: FloatArray
     budget: FloatArray
     server_share: FloatArray
-    known_uplink_gain: FloatArray
-    known_listener_gain: FloatArray
-    known_d2d_gain: FloatArray
 
 
 class OpenedRows(NamedTuple):
@@ -183,11 +174,10 @@ def plain_round(
     mean_power, work = np.empty(N), np.empty(K)
     forward, backward, received = np.empty(K + 1), np.empty(K + 1), np.empty(K + 1)
     for e in range(E):
-        weakest = known_weakest = math.inf
+        weakest = math.inf
         anybody = False
         for n in range(N):
-            weakest = min(weakest, system.listener_gain[e, n])
-            known_weakest = min(known_weakest, system.known_listener_gain[e, n])
+            weakest = min(weakest, system.uplink_gain[e, n])
             mean_power[n] = 0.0
             if not _plays(plan, e, n):
                 continue
@@ -213,9 +203,6 @@ def plain_round(
         if c.barrier:
             slowest = _pace(c, plan, e, clusters)
         rate = full_band_rate(c.bs_power_w, weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
-        if c.committed:
-            chosen = full_band_rate(c.bs_power_w, known_weakest, c.downlink_noise_w, c.downlink_bandwidth_hz)
-            rate = committed_rate(rate, chosen)
         broadcast = broadcast_time(c.broadcast_bits, rate)
         rounds[ROUND.delay, e] = round_delay(slowest, broadcast) if anybody else c.idle_round_s
         rounds[ROUND.broadcast, e] = broadcast if anybody else 0.0
@@ -326,7 +313,7 @@ def _cluster(
     passes = steps * M
     noise = d2d_noise(c.noise_density, c.d2d_bandwidth_hz, clusters[CLUSTER.interference, e, n])
     uplink_gain, beta, cu_power = system.uplink_gain[e, n], plan.bandwidth[e, n], plan.cu_power[e, n]
-    gain, known = system.d2d_gain, system.known_d2d_gain
+    gain = system.d2d_gain
     cu_over_noise = cu_power / noise
     hop_power = cu_over_noise
     to_cu = 0.0
@@ -349,13 +336,11 @@ def _cluster(
             continue
         own = plan.device_power[e, n, k] / noise
         snr = hop_power * gain[e, n, previous, node]
-        rate = _d2d_rate(c, snr, hop_power * known[e, n, previous, node])
-        ahead, failed_ahead = _hop(c, snr, rate)
-        to_cu = _d2d_rate(c, own * gain[e, n, node, 0], own * known[e, n, node, 0])
+        ahead, failed_ahead = _hop(c, snr, _d2d_rate(c, snr))
+        to_cu = _d2d_rate(c, own * gain[e, n, node, 0])
         snr = own * gain[e, n, node, previous]
-        known_snr = own * known[e, n, node, previous]
         # The first device's gradients go to the CU, as its segment does after the round.
-        back, failed_back = _hop(c, snr, to_cu if previous == 0 else _d2d_rate(c, snr, known_snr))
+        back, failed_back = _hop(c, snr, to_cu if previous == 0 else _d2d_rate(c, snr))
         message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
         forward[previous] += message
         received[node] += message
@@ -374,17 +359,14 @@ def _cluster(
         collected += collection
         sent = 0.0
         if c.relay_bits > 0.0:
-            chosen = cu_over_noise * known[e, n, 0, node]
-            rate = _d2d_rate(c, cu_over_noise * gain[e, n, 0, node], chosen)
-            sent = relay_time(blocks * c.relay_bits, rate)
+            sent = relay_time(blocks * c.relay_bits, _d2d_rate(c, cu_over_noise * gain[e, n, 0, node]))
             relay += sent
         # Airtimes of the collection and of the relay; the hops' are added when the chain is complete.
         nodes[NODE.energy, e, n, node], nodes[NODE.energy_ratio, e, n, node] = collection, sent
         previous, hop_power = node, own
     ahead, failed_ahead = _hop(c, hop_power * gain[e, n, previous, 0], to_cu)
     snr = cu_over_noise * gain[e, n, 0, previous]
-    rate = _d2d_rate(c, snr, cu_over_noise * known[e, n, 0, previous])
-    back, failed_back = _hop(c, snr, rate)
+    back, failed_back = _hop(c, snr, _d2d_rate(c, snr))
     message = hop_time(ahead * samples, c.activation_bits) + _message(c, ahead)
     forward[previous] += message
     received[0] += message
@@ -395,12 +377,6 @@ def _cluster(
 
     rate = uplink_rate(beta, cu_power, uplink_gain, c.uplink_noise_w, c.uplink_bandwidth_hz)
     down = downlink_rate(beta, c.bs_power_w, uplink_gain, c.downlink_noise_w, c.downlink_bandwidth_hz)
-    if c.committed:
-        chosen = system.known_uplink_gain[e, n]
-        up = uplink_rate(beta, cu_power, chosen, c.uplink_noise_w, c.uplink_bandwidth_hz)
-        rate = committed_rate(rate, up)
-        chosen = downlink_rate(beta, c.bs_power_w, chosen, c.downlink_noise_w, c.downlink_bandwidth_hz)
-        down = committed_rate(down, chosen)
     failed = uplink_failure_exponent(beta, cu_power, uplink_gain, c.uplink_noise_w, c.waterfall_threshold)
     uplink = edge_time(samples, c.activation_bits, rate)
     if c.transmissions > 1.0:
@@ -476,12 +452,9 @@ def _hop(c: Parameters, snr: float, rate: float) -> tuple[float, float]:
 
 
 @inlined
-def _d2d_rate(c: Parameters, snr: float, known_snr: float) -> float:
-    """Return the rate of a device-to-device link [bit/s], whose sender may know another SNR."""
+def _d2d_rate(c: Parameters, snr: float) -> float:
+    """Return the rate of a device-to-device link [bit/s]."""
     rate: float = shannon_rate(usable_snr(snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-    if c.committed:
-        chosen = shannon_rate(usable_snr(known_snr, c.d2d_snr_cap), c.d2d_bandwidth_hz)
-        rate = committed_rate(rate, chosen)
     return rate
 
 

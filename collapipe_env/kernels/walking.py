@@ -14,16 +14,13 @@ import numpy as np
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.arrays import FloatArray, hypot
 from collapipe_env.compiled import compiled
-from collapipe_env.kernels.numbers import normal_pair, normal_rows
+from collapipe_env.kernels.numbers import normal_rows
 from collapipe_env.physics.motion import (
     MOST_LEGS,
     NUMBERS_PER_LEG,
-    leaves_on_course,
     leaves_on_leg,
     paused,
-    reflected,
     walked,
-    wandering,
     weights_of,
 )
 
@@ -92,54 +89,6 @@ def pause_and_go_rows(
 
 
 @compiled
-def wander_rows(
-    side: float,
-    memory_s: float,
-    deviation: float,
-    x: FloatArray,
-    y: FloatArray,
-    velocity_x: FloatArray,
-    velocity_y: FloatArray,
-    there: FloatArray,
-    seconds: FloatArray,
-    u: FloatArray,
-    moved: FloatArray,
-) -> None:
-    """Move devices whose velocity wanders; see :func:`collapipe_env.dynamics.walks.wander`.
-
-    Args:
-        side: Side of the square [m].
-        memory_s: Time constant of the velocity [s].
-        deviation: Standard deviation of each of its components [m/s].
-        x: Places (R, N, K) [m].
-        y: The other coordinates.
-        velocity_x: Velocities (R, N, K) [m/s].
-        velocity_y: The other components.
-        there: 1 for slots of devices, 0 for others (N, K), which do not move.
-        seconds: Time to move by (R,), >= 0 [s].
-        u: Uniform numbers (R, at least 4 N K): four of each device.
-        moved: Places, velocities and speeds (5, R, N, K), in the order of the arguments, written.
-    """
-    R, N, K = x.shape
-    for r in range(R):
-        at = 0
-        kept, spread, drift, shared, rest = wandering(seconds[r] / memory_s, deviation, memory_s)
-        for n in range(N):
-            for k in range(K):
-                px, py, v, w = x[r, n, k], y[r, n, k], velocity_x[r, n, k], velocity_y[r, n, k]
-                if there[n, k] > 0.0:
-                    a, b = normal_pair(math.log(u[r, at]), u[r, at + 1])
-                    c, d = normal_pair(math.log(u[r, at + 2]), u[r, at + 3])
-                    px, v = reflected(px + drift * v + shared * a + rest * b, kept * v + spread * a, side)
-                    py, w = reflected(py + drift * w + shared * c + rest * d, kept * w + spread * c, side)
-                at += 4
-                moved[0, r, n, k], moved[1, r, n, k] = px, py
-                moved[2, r, n, k], moved[3, r, n, k] = v, w
-                # As on arrays, to the bit: a device that stands still keeps its speed.
-                moved[4, r, n, k] = math.hypot(v, w)
-
-
-@compiled
 def leg_leaving_rows(
     radius: float,
     centre: float,
@@ -182,43 +131,6 @@ def leg_leaving_rows(
                     target_x[r, n, k] - px,
                     target_y[r, n, k] - py,
                     speed[r, n, k],
-                )
-
-
-@compiled
-def course_leaving_rows(
-    radius: float,
-    centre: float,
-    most_s: float,
-    x: FloatArray,
-    y: FloatArray,
-    velocity_x: FloatArray,
-    velocity_y: FloatArray,
-    leaves_s: FloatArray,
-) -> None:
-    """Write when devices leave a circle; see :func:`collapipe_env.physics.motion.leaves_on_course`.
-
-    Args:
-        radius: Radius of the circle [m].
-        centre: Both coordinates of its centre [m].
-        most_s: Longest time to report [s].
-        x: Places (R, N, K) [m].
-        y: The other coordinates.
-        velocity_x: Velocities (R, N, K) [m/s].
-        velocity_y: The other components.
-        leaves_s: (R, N, K) [s], written.
-    """
-    R, N, K = x.shape
-    for r in range(R):
-        for n in range(N):
-            for k in range(K):
-                leaves_s[r, n, k] = leaves_on_course(
-                    radius,
-                    most_s,
-                    x[r, n, k] - centre,
-                    y[r, n, k] - centre,
-                    velocity_x[r, n, k],
-                    velocity_y[r, n, k],
                 )
 
 

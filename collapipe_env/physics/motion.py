@@ -1,4 +1,4 @@
-"""Motion of devices: legs and pauses, wandering velocities, courses out of a circle, shadowing ([X]).
+"""Motion of devices: legs and pauses, courses out of a circle, shadowing ([X]).
 
 The formulas hold for one device or for arrays of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, at_least, at_most, exp, expm1, hypot, sqrt, tanh, where
+from collapipe_env.arrays import Array, at_least, at_most, expm1, hypot, sqrt, where
 
 MOST_LEGS = 8
 """Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""
@@ -58,52 +58,6 @@ def paused(speed: Array, pause: Array, left: Array) -> tuple[Array, Array, Array
     return rest, where(departs, left - pause, where(waits, 0.0, left)), departs
 
 
-def wandering(lag: Array, deviation: float, memory_s: float) -> tuple[Array, Array, Array, Array, Array]:
-    """Weights of a move of a device whose velocity wanders (Ornstein and Uhlenbeck).
-
-    ``u' = a u + sqrt(1 - a^2) sigma n`` with ``a = exp(-lag)`` for each component, and the place moves by the
-    integral of the velocity, drawn jointly with ``u'``.
-
-    Args:
-        lag: Time of the move over the velocity's time constant, >= 0, of any shape.
-        deviation: Standard deviation ``sigma`` of each component of the velocity [m/s].
-        memory_s: Time constant [s].
-
-    Returns:
-        Weights of the old velocity and of the first normal number in the new velocity, then those of the old
-        velocity, of the first and of the second normal number in the displacement.
-    """
-    kept, lost = exp(-lag), -expm1(-lag)
-    spread = deviation * sqrt(-expm1(-2.0 * lag))
-    # The displacement's noise: the part shared with the velocity's, and the rest; (1 - a) / (1 + a) =
-    # tanh(lag / 2).
-    way, half = deviation * memory_s, tanh(0.5 * lag)
-    return (
-        kept,
-        spread,
-        memory_s * lost,
-        way * lost * sqrt(half),
-        way * sqrt(at_least(2.0 * lag - 4.0 * half, 0.0)),
-    )
-
-
-def reflected(place: Array, velocity: Array, side: float) -> tuple[Array, Array]:
-    """Place and velocity folded at the edges of ``[0, side]``.
-
-    As ``-u`` has the law of ``u``, a folded walk has the law of a walk that is reflected whenever it meets an
-    edge.
-
-    Args:
-        place: Coordinate anywhere on the line, of any shape [m].
-        velocity: Its velocity [m/s].
-        side: Length of the square's side [m].
-    """
-    around = place % (2.0 * side)
-    back = around > side
-    place = at_most(at_least(where(back, 2.0 * side - around, around), 0.0), side)
-    return place, where(back, -velocity, velocity)
-
-
 def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocity_y: Array) -> Array:
     """Time until a straight course from inside leaves a circle [s], infinite for a device that stands still.
 
@@ -125,26 +79,6 @@ def seconds_inside(radius: float, x: Array, y: Array, velocity_x: Array, velocit
         along > 0.0, room / at_least(along + root, 1e-300), (root - along) / where(moves, square, 1.0)
     )
     return where(moves, ahead, math.inf)
-
-
-def leaves_on_course(
-    radius: float, most_s: float, x: Array, y: Array, velocity_x: Array, velocity_y: Array
-) -> Array:
-    """Time until a device leaves a circle if its velocity stays as it is [s].
-
-    Args:
-        radius: Radius of the circle around the origin [m].
-        most_s: Longest time to report [s].
-        x: Its place, of any shape [m].
-        y: The other coordinate.
-        velocity_x: Its velocity [m/s].
-        velocity_y: The other component.
-
-    Returns:
-        At most ``most_s``; 0 outside.
-    """
-    away = seconds_inside(radius, x, y, velocity_x, velocity_y)
-    return where(hypot(x, y) <= radius, at_most(away, most_s), 0.0)
 
 
 def leaves_on_leg(

@@ -72,7 +72,6 @@ class Parameters(NamedTuple):
         other_working_bytes: The working set under the other setting [byte].
         budget_period_s: Period of an energy budget [s]; 0 where a budget is per round.
         idle_round_s: Delay of a round in which nobody takes part [s]; 0 where all clusters have to take part.
-        committed: Whether senders choose rates by known gains.
     """
 
     blocks: int
@@ -121,7 +120,6 @@ class Parameters(NamedTuple):
     other_working_bytes: float
     budget_period_s: float
     idle_round_s: float
-    committed: bool
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class SystemParameters:
         overheads: Costs of passes and messages whatever their size.
         radio_power: Power that radios draw in addition to the emitted power.
         migration: Rules for the moments of blocks that change hands; ``None`` where that costs nothing.
-        distribution: Way of new weights to the devices, ``cu``, ``relay`` or ``devices``.
+        distribution: Way of new weights to the devices, ``cu`` or ``relay``.
         head: Server's head within a round, ``copies`` or ``common``.
         other_costs: Workload with the other setting of recomputation, where schedulers decide about it;
             otherwise ``None``.
@@ -165,8 +163,6 @@ class SystemParameters:
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
             ``None`` where all clusters take the workload's.
-        committed: Whether senders choose rates by the known gains, and send again where these rates exceed
-            what the link carries; otherwise messages have the rate of the true gain.
         clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
             ``None`` where all clocks run free.
         replication: Terms on which replicas are kept; ``None`` where there are none.
@@ -202,7 +198,6 @@ class SystemParameters:
     chooses_players: bool = False
     participation_min: float = 0.0
     local_steps_choices: tuple[int, ...] | None = None
-    committed: bool = False
     clock_cap_min: float | None = None
     max_transmissions: int = 16
     replication: Replication | None = None
@@ -304,5 +299,4 @@ class SystemParameters:
             other_working_bytes=other.working_bytes,
             budget_period_s=0.0 if self.budget_period_s is None else self.budget_period_s,
             idle_round_s=0.0 if self.idle_round_s is None else self.idle_round_s,
-            committed=self.committed,
         )

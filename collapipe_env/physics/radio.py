@@ -178,24 +178,6 @@ def broadcast_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
     return full_band_rate(bs_power, namespace(gain).min(gain, axis=-1), noise_w, bandwidth_hz)
 
 
-def weakest_listener(uplink_gain: Array, ratio: Array | None, present: Array) -> Array:
-    """Gain of each cluster's weakest listener to a broadcast: its CU or a present device ([X]).
-
-    Args:
-        uplink_gain: ``h`` (..., N).
-        ratio: Gain of each device to the base station over its CU's (..., N, K); ``None`` if only CUs listen.
-        present: Devices that answer (..., N, K), bool.
-
-    Returns:
-        Gains (..., N).
-    """
-    if ratio is None:
-        return uplink_gain
-    xp = namespace(uplink_gain, ratio)
-    # The CU's own ratio is 1; absent devices do not count.
-    return uplink_gain * at_most(xp.min(xp.where(present, ratio, xp.ones_like(ratio)), axis=-1), 1.0)
-
-
 def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: float) -> Array:
     """Downlink rate with the whole band, ``W_dl log2(1 + P_bs h / (N0 W_dl + I_ext))`` [bit/s].
 
@@ -206,25 +188,6 @@ def full_band_rate(bs_power: float, gain: Array, noise_w: float, bandwidth_hz: f
         bandwidth_hz: ``W_dl`` [Hz].
     """
     return shannon_rate((bs_power / noise_w) * gain, bandwidth_hz)
-
-
-def committed_rate(rate: Array, chosen: Array) -> Array:
-    """Effective rate of messages at a rate chosen by the sender, including a repeat after a failure ([X]).
-
-    A rate above the link's fails: the message then costs its time at the chosen rate and again at the link's
-    own. A bit takes ``1 / chosen``, or ``1 / chosen + 1 / rate``.
-
-    Args:
-        rate: Rate that the link carries [bit/s], >= 0.
-        chosen: Rate that the sender chose [bit/s], of that shape; > 0 where it exceeds the other.
-
-    Returns:
-        Bits over the time of both attempts [bit/s].
-    """
-    fails = chosen > rate
-    # Where nothing fails there may be no link, and no rate to divide by.
-    twice = 1.0 / where(fails, chosen, 1.0) + 1.0 / where(fails, rate, 1.0)
-    return where(fails, 1.0 / twice, chosen)
 
 
 def failure_exponent(snr: Array, threshold: float) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
-from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
+from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.layout import fixed_layout
 
@@ -69,24 +68,15 @@ def require_attenuation(scenario: Scenario) -> None:
     Raises:
         ScenarioError: Names the field, its value, the gain, and the least distance allowed.
     """
-    laws = {"hops between devices": path_gain_d2d}
-    if scenario.workload.distribution == "devices":
-        laws["links from the base station to devices"] = path_gain_d2e
     metres = scenario.cluster.hop_min_m
-    links, law = max(laws.items(), key=lambda each: _unit_distance(each[1]))
-    gain = float(law(np.array(metres)))
+    gain, one, ten = path_gain_d2d(np.array([metres, 1.0, 10.0])).tolist()
     if gain > 1.0:
-        least = math.ceil(1e3 * _unit_distance(law)) / 1e3
+        # Where the power law's gain is 1.
+        least = math.ceil(1e3 * one ** (1.0 / math.log10(one / ten))) / 1e3
         raise ScenarioError(
-            f"cluster.hop_min_m = {metres:g} m gives {links} a mean path gain of {gain:.3g}, above 1: a "
-            f"receiver would get more than was sent; give at least {least:g} m"
+            f"cluster.hop_min_m = {metres:g} m gives hops between devices a mean path gain of {gain:.3g}, "
+            f"above 1: a receiver would get more than was sent; give at least {least:g} m"
         )
-
-
-def _unit_distance(law: Callable[[FloatArray], FloatArray]) -> float:
-    """Distance at which a power law's gain is 1 [m]."""
-    one, ten = law(np.array([1.0, 10.0]))
-    return float(one ** (1.0 / math.log10(one / ten)))
 
 
 def _require_area(cluster: ClusterSpec) -> None:

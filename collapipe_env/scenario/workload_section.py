@@ -145,10 +145,10 @@ class WorkloadSpec:
         float, real("scale of lora's adapters: their product counts alpha / rank", "1", gt=0.0, le=1e6)
     ] = 16.0
     distribution: Annotated[
-        Literal["cu", "relay", "devices"],
+        Literal["cu", "relay"],
         described(
-            "way of new weights to the devices: free once a CU has them, sent on by the CU, or heard by the "
-            "devices in the broadcast; no unit, one of cu, relay, devices"
+            "way of new weights to the devices: free once a CU has them, or sent on by the CU; no unit, one "
+            "of cu, relay"
         ),
     ] = "cu"
     head: Annotated[

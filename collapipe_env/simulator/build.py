@@ -11,7 +11,6 @@ import numpy as np
 
 from collapipe_env.codec import ActionCodec
 from collapipe_env.dynamics.process_registry import leaves_clusters_short
-from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
@@ -126,7 +125,6 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         local_steps_choices=(
             scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
         ),
-        committed=commits_rates(scenario),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
         replication=replication_of(scenario),
     )
@@ -139,16 +137,6 @@ def may_sit_out(scenario: Scenario) -> bool:
         scenario: The scenario.
     """
     return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
-
-
-def commits_rates(scenario: Scenario) -> bool:
-    """Whether a scenario's senders choose their rates from known gains rather than true ones.
-
-    Args:
-        scenario: The scenario.
-    """
-    spec = dict(scenario.dynamics.processes).get("channel_knowledge")
-    return spec is not None and bool(spec.rates == "committed")
 
 
 def server_terms(scenario: Scenario) -> ServerTerms:
@@ -270,7 +258,6 @@ def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
         absence=np.zeros(N) if opens(scenario, "participation") else None,
-        device_edge_ratio=device_edge_ratio(scenario, layout),
         full_speed=speed if opens(scenario, "clock_cap") else None,
         cubic_power=layout.switched_capacitance > 0.0 if opens(scenario, "clock_cap") else None,
     )

@@ -413,36 +413,17 @@ def _links(
         interference_w = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)
-    hops, *edge = _rates(p, state, gain, snr, share, cu_power)
-    if p.committed and state.known_uplink_gain is not None:
-        known = state.known_uplink_gain, radio.d2d_snr(power, state.known_d2d_gain, noise)
-        chosen, *chosen_edge = _rates(p, state, *known, share, cu_power)
-        hops = radio.committed_rate(hops, chosen)
-        edge = [radio.committed_rate(*pair) for pair in zip(edge, chosen_edge, strict=True)]
+    downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
     return _Links(
         interference=interference_w,
         snr=snr,
-        rates=hops,
-        uplink_rate=edge[0],
-        downlink_rate=edge[1],
-        broadcast_rate=edge[2],
+        rates=radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
+        uplink_rate=radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
+        downlink_rate=radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
+        broadcast_rate=radio.broadcast_rate(p.bs_power_w, gain, *downlink),
         uplink_exponent=radio.uplink_failure_exponent(
             share, cu_power, gain, p.uplink_noise_w, p.waterfall_threshold
         ),
-    )
-
-
-def _rates(
-    p: SystemParameters, state: SystemState, gain: Array, snr: Array, share: Array, cu_power: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Rates of hops, uplinks, downlinks and the broadcast for given gains and SNRs."""
-    downlink = (p.downlink_noise_w, p.downlink_bandwidth_hz)
-    listeners = radio.weakest_listener(gain, state.device_edge_ratio, state.present)
-    return (
-        radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz),
-        radio.uplink_rate(share, cu_power, gain, p.uplink_noise_w, p.uplink_bandwidth_hz),
-        radio.downlink_rate(share, p.bs_power_w, gain, *downlink),
-        radio.broadcast_rate(p.bs_power_w, listeners, *downlink),
     )
 
 

@@ -111,7 +111,7 @@ def phase_times(
     """
     p, power, plays = parameters, allocation.node_power, players(allocation)
     assert p.migration is not None
-    if plays is None and not (p.committed and state.known_d2d_gain is not None):
+    if plays is None:
         looped = _looped_phase(p, p.migration, state, power, change)
         if looped is not None:
             return looped
@@ -135,17 +135,10 @@ def seconds_per_bit(
     """
     p = parameters
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
-
-    def carried(gain: Array) -> tuple[Array, Array]:
-        """SNRs and rates of hops."""
-        snr = radio.d2d_snr(power, gain, noise)
-        # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
-        snr = namespace(snr).where(snr > 0.0, snr, math.inf)
-        return snr, radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
-
-    snr, rates = carried(state.d2d_gain)
-    if p.committed and state.known_d2d_gain is not None:
-        rates = radio.committed_rate(rates, carried(state.known_d2d_gain)[1])
+    snr = radio.d2d_snr(power, state.d2d_gain, noise)
+    # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
+    snr = namespace(snr).where(snr > 0.0, snr, math.inf)
+    rates = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
     exponent = radio.failure_exponent(snr, p.waterfall_threshold)
     seconds: Array = radio.seconds_per_bit(rates, exponent, p.transmissions)
     return seconds

@@ -27,7 +27,7 @@ from collapipe_env.simulator.own_arrays import (
 )
 from collapipe_env.simulator.state import SystemState
 
-_LIKE = {"small_scale": "link_gain", "known_gain": "link_gain", "device_edge_ratio": "present"}
+_LIKE = {"small_scale": "link_gain", "known_gain": "link_gain"}
 """Arrays of a system that may be missing, each with another array of its shape."""
 _POSITIVE = ("speed", "full_speed", "link_gain", "budget")
 _ANYWHERE = ("cu_position", "device_offset", "loss")

@@ -18,7 +18,6 @@ from collapipe_env.kernels.plain_round import (
     plain_round,
 )
 from collapipe_env.physics.participation import players, steps_or
-from collapipe_env.physics.radio import weakest_listener
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 _CLOSED: FloatArray = np.empty((0, 0, 0))
@@ -61,26 +60,15 @@ def plain_round_costs(
         _real(allocation.cu_power),
         _opened(parameters, allocation, counted),
     )
-    uplink, listener = _edge_gains(state, state.uplink_gain)
-    d2d = _real(state.d2d_gain)
-    # Placeholders where rates are not committed: the loop does not use them then.
-    known_uplink, known_listener, known_d2d = uplink, listener, d2d
-    if parameters.committed and state.known_uplink_gain is not None:
-        known_uplink, known_listener = _edge_gains(state, state.known_uplink_gain)
-        known_d2d = _real(state.known_d2d_gain)
     system = System(
-        uplink,
-        listener,
-        d2d,
+        _real(state.uplink_gain),
+        _real(state.d2d_gain),
         _real(state.cross_gain),
         _real(state.speed),
         _real(state.clock),
         _real(state.compute_power),
         _real(state.budget),
         np.ones(E) if state.server_share is None else _real(state.server_share),
-        known_uplink,
-        known_listener,
-        known_d2d,
     )
     clusters, nodes = (E, N), (E, N, K + 1)
     if plan.micro_batches.shape != clusters or plan.bandwidth.shape != clusters:
@@ -90,9 +78,8 @@ def plain_round_costs(
     if plan.opened.size and plan.opened.shape[1:] != clusters:
         return None
     # The general form handles one plan for many states, or many plans for one state.
-    pairs = (*nodes, K + 1)
-    known = (clusters, clusters, pairs)
-    expected = (*known, (E, N, N), *(blocks.shape,) * 3, nodes, (E,), *known)
+    gains = (clusters, (*nodes, K + 1), (E, N, N))
+    expected = (*gains, *(blocks.shape,) * 3, nodes, (E,))
     for array, shape in zip(system, expected, strict=True):
         if array.shape != shape:
             return None
@@ -122,11 +109,6 @@ def _opened(parameters: SystemParameters, allocation: Allocation, counted: Array
     if plays is not None and counted is not None:
         absent = np.where(plays, -1.0, counted)
     return _real(np.stack((other, steps, absent)))
-
-
-def _edge_gains(state: SystemState, uplink_gain: Array) -> tuple[FloatArray, FloatArray]:
-    """Gains of uplinks, and of each cluster's weakest listener to the broadcast."""
-    return _real(uplink_gain), _real(weakest_listener(uplink_gain, state.device_edge_ratio, state.present))
 
 
 def _real(array: Array) -> FloatArray:

@@ -62,23 +62,6 @@ def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None
         )
 
 
-def require_ideal_rates(caller: str, parameters: SystemParameters) -> None:
-    """Refuse scenarios whose senders commit to rates.
-
-    Args:
-        caller: Name of the caller, which cannot allow for messages that fail at their sender's chosen rate.
-        parameters: Scalars of the scenario.
-
-    Raises:
-        ScenarioError: If rates are committed.
-    """
-    if parameters.committed:
-        raise ScenarioError(
-            f"{caller} optimises powers at the rates of true gains, and "
-            "dynamics.processes.channel_knowledge.rates is 'committed': set it to 'ideal'"
-        )
-
-
 def require_room(cap: Array, blocks: int) -> None:
     """Refuse a system in which some cluster's devices cannot hold the encoder.
 

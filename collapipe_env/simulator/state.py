@@ -28,8 +28,6 @@ class SystemState:
         backlog: Normalised virtual queues ``z`` (..., N, K+1); zero for absent devices.
         round_index: Rounds played (...), int.
         loss: Smoothed evaluation loss (...).
-        device_edge_ratio: Gain of each device to the base station over its CU's (..., N, K), > 0; ``None``
-            unless ``workload.distribution`` is ``devices``.
         server_share: Share of the server that other tenants leave to the clusters (...), in (0, 1]; ``None``
             for 1.
         absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
@@ -55,7 +53,6 @@ class SystemState:
     backlog: Array
     round_index: Array
     loss: Array
-    device_edge_ratio: Array | None = None
     server_share: Array | None = None
     absence: Array | None = None
     known_uplink_gain: Array | None = None

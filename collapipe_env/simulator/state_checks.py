@@ -24,7 +24,6 @@ _RANGES = {
     "known_uplink_gain": (SMALLEST, LARGEST_NUMBER),
     "known_d2d_gain": (0.0, LARGEST_NUMBER),
     "cross_gain": (0.0, LARGEST_NUMBER),
-    "device_edge_ratio": (SMALLEST, LARGEST_NUMBER),
     "server_share": (SMALLEST, 1.0),
     "speed": (SMALLEST, LARGEST_NUMBER),
     "compute_power": (0.0, LARGEST_NUMBER),

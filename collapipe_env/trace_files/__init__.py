@@ -1,21 +1,17 @@
-"""Traces of real radio links and of availability: loaders, splits, checksums and fits; no data."""
+"""Traces of real radio links: loaders, splits, checksums and fits; no data."""
 
-from collapipe_env.trace_files.availability_files import Availability, available, read_availability
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_manifest import known_sets, verify_set
 from collapipe_env.trace_files.trace_reading import Columns, known_formats, read_traces
 from collapipe_env.trace_files.trace_sources import checksum, part_of, source_files, source_traces
 
 __all__ = [
-    "Availability",
     "Columns",
     "Trace",
-    "available",
     "checksum",
     "known_formats",
     "known_sets",
     "part_of",
-    "read_availability",
     "read_traces",
     "source_files",
     "source_traces",

@@ -87,19 +87,18 @@ def _is_table(path: Path) -> bool:
     return name.endswith(ENDINGS) and not name.startswith(".") and path.is_file()
 
 
-def found_path(text: str, what: str = "traces") -> Path:
+def found_path(text: str) -> Path:
     """Path of a file or folder that a scenario names.
 
     Args:
         text: The path. A relative path that does not exist is also looked up in the folder that the
             environment variable ``COLLAPIPE_DATA`` names.
-        what: Expected content, for errors.
 
     Raises:
         DataError: If it does not exist.
     """
     if not isinstance(text, str) or not text:
-        raise DataError(f"the source of {what} {shown(text)} is not a path: name a folder or a file")
+        raise DataError(f"the source of traces {shown(text)} is not a path: name a folder or a file")
     path = given_path(text)
     if path.exists():
         return path
@@ -111,17 +110,16 @@ def found_path(text: str, what: str = "traces") -> Path:
             return below
         places.append(str(below))
     raise DataError(
-        f"{what}: {shortened(' and '.join(places))}: {why_unusable(path)}; check the path"
+        f"traces: {shortened(' and '.join(places))}: {why_unusable(path)}; check the path"
         + ("" if data else f", or set {DATA_FOLDER} to the folder of data sets")
     )
 
 
-def checksum(paths: Sequence[Path], largest: int = LARGEST) -> str:
+def checksum(paths: Sequence[Path]) -> str:
     """SHA-256 of the names and contents of files, independent of their folder.
 
     Args:
         paths: The files, in the order of their names.
-        largest: Largest size of each [byte].
 
     Returns:
         Hexadecimal digits.
@@ -129,15 +127,14 @@ def checksum(paths: Sequence[Path], largest: int = LARGEST) -> str:
     Raises:
         DataError: If one cannot be read.
     """
-    return _checksum(_stamp(paths), largest)
+    return _checksum(_stamp(paths))
 
 
-def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, str]:
+def file_checksums(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file, by its name.
 
     Args:
         paths: The files.
-        largest: Largest size of each [byte].
 
     Raises:
         DataError: If one cannot be read.
@@ -145,7 +142,7 @@ def file_checksums(paths: Iterable[Path], largest: int = LARGEST) -> dict[str, s
     found = {}
     for path in paths:
         try:
-            found[path.name] = hashlib.sha256(read_regular(path, largest)).hexdigest()
+            found[path.name] = hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
@@ -166,8 +163,8 @@ def _stamp(paths: Sequence[Path]) -> _Stamp:
 
 
 @lru_cache(maxsize=32)
-def _checksum(stamp: _Stamp, largest: int) -> str:
-    each = file_checksums((Path(name) for name, *_ in stamp), largest)
+def _checksum(stamp: _Stamp) -> str:
+    each = file_checksums((Path(name) for name, *_ in stamp))
     text = "".join(f"{name}\0{digits}\n" for name, digits in each.items())
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 

@@ -9,7 +9,7 @@ from state_ways_support import assert_same
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.envs.observers import make_observer
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, SchedulerError
+from collapipe_env.errors import SchedulerError
 from collapipe_env.evaluation import declared_sight
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.own_code import python_code
@@ -172,12 +172,6 @@ def test_to_see_the_truth_is_a_gain():
         results = [play_episode("x", scheduler, scenario, e, 3, "surrogate").result for e in range(3)]
         delays[sees] = np.mean([result.delay for result in results])
     assert delays["truth"] < delays["state"]
-
-
-def test_the_oracle_refuses_committed_rates():
-    dynamics = {"processes": {"channel_knowledge": {"rates": "committed"}}}
-    with pytest.raises(ScenarioError, match="Oracle optimises powers at the rates of true gains"):
-        Oracle(load_scenario({**TINY, "dynamics": dynamics}))
 
 
 def test_an_unknown_sight_is_refused_and_own_schedulers_declare_theirs():

@@ -47,26 +47,23 @@ def history(scenario):
 
 # Process, its fields, and for each of them another value: of all that can be told within a few rounds.
 CASES = {
-    "pause_go": (
+    "closed": (
         "mobility",
-        {"model": "pause_go", "environment_sd_db": 0.0},
+        {"environment_sd_db": 0.0},
         {
             "pause_s": 5.0,
             "speed_min_m_s": 1.0,
             "speed_max_m_s": 4.0,
-            "velocity_time_s": 3.0,
-            "velocity_sd_m_s": 2.0,
             "environment_time_s": 3.0,
             "roaming": 2.0,
         },
     ),
-    "gauss_markov": (
+    "open": (
         "mobility",
-        {"model": "gauss_markov", "area": "open"},
+        {"area": "open"},
         {
             "pause_s": 5.0,
             "speed_min_m_s": 1.0,
-            "velocity_time_s": 3.0,
             "environment_time_s": 3.0,
             "roaming": 2.0,
         },
@@ -74,12 +71,12 @@ CASES = {
     "mean": (
         "channel_knowledge",
         {"modes": ["mean"]},
-        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5},
     ),
     "late": (
         "channel_knowledge",
-        {"modes": ["delayed", "noisy"], "rates": "committed"},
-        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5, "margin_db": 3.0},
+        {"modes": ["delayed", "noisy"]},
+        {"delay_rounds": 3, "noise_db": 5.0, "noise_correlation": 0.5},
     ),
     "step": (
         "heat",

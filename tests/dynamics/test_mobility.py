@@ -20,8 +20,6 @@ from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 
-MODELS = ("pause_go", "gauss_markov")
-
 
 def make_actions(env, count, lead=()):
     """Random actions (count, *lead, A)."""
@@ -30,14 +28,14 @@ def make_actions(env, count, lead=()):
     return actions.astype(np.float32)
 
 
-def walking(model="pause_go", fields=None, **sections):
+def walking(fields=None, **sections):
     """A scenario of two clusters of unlike sizes, in which nothing but devices moves."""
     return {
         "base": "small",
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "budgets": {"device_energy_j": 20},
         **sections,
-        "dynamics": {"rounds": 6, "processes": {"mobility": {"model": model, **(fields or {})}}},
+        "dynamics": {"rounds": 6, "processes": {"mobility": fields or {}}},
     }
 
 
@@ -78,9 +76,8 @@ def gains_by_hand(process, carried, row, n):
 
 @pytest.mark.parametrize("shadow", [0.0, 4.0])
 @pytest.mark.parametrize("environment", [0.0, 1.2])
-@pytest.mark.parametrize("model", MODELS)
-def test_gains_are_those_of_the_places(model, shadow, environment):
-    scenario = walking(model, {"environment_sd_db": environment}, radio={"d2d_shadowing_db": shadow})
+def test_gains_are_those_of_the_places(shadow, environment):
+    scenario = walking({"environment_sd_db": environment}, radio={"d2d_shadowing_db": shadow})
     process, system, words, carried = started(scenario, 4)
     assert ("shadowing_db" in carried, "environment_db" in carried) == (shadow > 0, environment > 0)
     N = process.scenario.clusters
@@ -116,13 +113,12 @@ def test_devices_that_pause_begin_in_the_layout_with_its_gains():
 
 
 def test_slots_without_a_device_stay_on_their_control_unit():
-    for model in MODELS:
-        process, _, words, carried = started(walking(model), 5)
-        for t in range(1, 6):
-            half = process.scenario.cluster.area_side_m / 2
-            for name, at in (("x", half), ("y", half), ("speed", 0.0)):
-                assert (carried[name][:, 1, 2] == at).all()
-            carried = process.advance(carried, None, None, numbers(process, words, t), np.full(5, 90.0))
+    process, _, words, carried = started(walking(), 5)
+    for t in range(1, 6):
+        half = process.scenario.cluster.area_side_m / 2
+        for name, at in (("x", half), ("y", half), ("speed", 0.0)):
+            assert (carried[name][:, 1, 2] == at).all()
+        carried = process.advance(carried, None, None, numbers(process, words, t), np.full(5, 90.0))
 
 
 def test_correlation_over_a_way():
@@ -144,11 +140,10 @@ def test_shadowing_keeps_its_deviation_over_any_ways():
         assert s.mean() == pytest.approx(0.0, abs=0.05)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_shadowing_forgets_with_the_ways_of_both_nodes(model):
+def test_shadowing_forgets_with_the_ways_of_both_nodes():
     """Its law, link by link, from the ways that devices really went."""
-    fields = {"environment_sd_db": 2.0, "environment_time_s": 20.0, "pause_s": 5.0, "velocity_sd_m_s": 1.0}
-    process, _, words, first = started(walking(model, fields, radio={"d2d_shadowing_db": 4.0}), 4000)
+    fields = {"environment_sd_db": 2.0, "environment_time_s": 20.0, "pause_s": 5.0}
+    process, _, words, first = started(walking(fields, radio={"d2d_shadowing_db": 4.0}), 4000)
     seconds = np.full(4000, 6.0)
     second = process.advance(first, None, None, numbers(process, words, 1), seconds)
     N, K = process.scenario.clusters, process.scenario.max_devices
@@ -175,33 +170,18 @@ def test_shadowing_forgets_with_the_ways_of_both_nodes(model):
 
 
 def test_no_time_changes_nothing():
-    for model in MODELS:
-        process, system, words, carried = started(walking(model, radio={"d2d_shadowing_db": 4.0}), 3)
-        later = process.advance(carried, None, None, numbers(process, words, 1), np.zeros(3))
-        for name, values in carried.items():
-            np.testing.assert_array_equal(later[name], values, err_msg=name)
-        gains = (process.apply(system, c).link_gain for c in (carried, later))
-        np.testing.assert_array_equal(*gains)
+    process, system, words, carried = started(walking(radio={"d2d_shadowing_db": 4.0}), 3)
+    later = process.advance(carried, None, None, numbers(process, words, 1), np.zeros(3))
+    for name, values in carried.items():
+        np.testing.assert_array_equal(later[name], values, err_msg=name)
+    gains = (process.apply(system, c).link_gain for c in (carried, later))
+    np.testing.assert_array_equal(*gains)
 
 
-def test_devices_hear_the_base_station_from_where_they_are():
-    process, system, words, carried = started(walking(workload={"distribution": "devices"}), 4)
-    carried = process.advance(carried, None, None, numbers(process, words, 1), np.full(4, 200.0))
-    found = process.apply(system, carried).device_edge_ratio
-    assert (found != system.device_edge_ratio)[carried["speed"] > 0.0].all()
-    half = process.scenario.cluster.area_side_m / 2
-    for row, n, k in np.ndindex(found.shape):
-        cu = system.cu_position[row, n]
-        x, y = (cu[i] + carried["xy"[i]][row, n, k] - half for i in (0, 1))
-        far = max(math.hypot(x, y), process.scenario.cluster.hop_min_m)
-        assert found[row, n, k] == pytest.approx((far / math.hypot(*cu)) ** -3.76, rel=1e-9)
-
-
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("library", ["torch", "strict"])
-def test_other_array_libraries_give_the_same_numbers(model, library):
+def test_other_array_libraries_give_the_same_numbers(library):
     convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
-    scenario = walking(model, radio={"d2d_shadowing_db": 4.0}, workload={"distribution": "devices"})
+    scenario = walking(radio={"d2d_shadowing_db": 4.0})
     process, system, words, carried = started(scenario, 3)
     there = system.map(lambda a: convert(a.copy()))
     other = process.begin(there, convert(numbers(process, words + np.uint64(7), 0)))
@@ -209,17 +189,15 @@ def test_other_array_libraries_give_the_same_numbers(model, library):
         for name, values in carried.items():
             assert type(other[name]) is type(convert(np.zeros(1)))
             np.testing.assert_allclose(np.asarray(other[name]), values, rtol=1e-9, atol=1e-9, err_msg=name)
-        for name in ("link_gain", "device_edge_ratio"):
-            a, b = (getattr(process.apply(s, c), name) for s, c in ((system, carried), (there, other)))
-            np.testing.assert_allclose(np.asarray(b), a, rtol=1e-9)
+        a, b = (process.apply(s, c).link_gain for s, c in ((system, carried), (there, other)))
+        np.testing.assert_allclose(np.asarray(b), a, rtol=1e-9)
         u, seconds = numbers(process, words, t), np.array([0.0, 20.0, 500.0])
         carried = process.advance(carried, None, None, u, seconds)
         other = process.advance(other, None, None, convert(u.copy()), convert(seconds))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_row_does_not_depend_on_the_others(model):
-    process, system, words, carried = started(walking(model, radio={"d2d_shadowing_db": 4.0}), 6)
+def test_a_row_does_not_depend_on_the_others():
+    process, system, words, carried = started(walking(radio={"d2d_shadowing_db": 4.0}), 6)
     u, seconds = numbers(process, words, 1), np.linspace(1.0, 900.0, 6)
     together = process.advance(carried, None, None, u, seconds)
     for row in range(6):
@@ -254,10 +232,9 @@ def test_other_processes_draw_the_same_numbers_beside_it():
     assert shown == {"mobility_x", "mobility_y", "mobility_speed"}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_schedulers_see_places_and_speeds(model):
-    flat = CollaPipeVectorEnv(3, walking(model), "surrogate")
-    graph = CollaPipeVectorEnv(3, walking(model), "surrogate", observation="graph")
+def test_schedulers_see_places_and_speeds():
+    flat = CollaPipeVectorEnv(3, walking(), "surrogate")
+    graph = CollaPipeVectorEnv(3, walking(), "surrogate", observation="graph")
     seen, _ = flat.reset(seed=2)
     nodes, _ = graph.reset(seed=2)
     for action in make_actions(flat, 4, lead=(3,)):
@@ -275,10 +252,9 @@ def test_schedulers_see_places_and_speeds(model):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("model", MODELS)
-def test_states_go_on_bit_for_bit(way, model, tmp_path):
+def test_states_go_on_bit_for_bit(way, tmp_path):
     def build():
-        return CollaPipeEnv(walking(model, radio={"d2d_shadowing_db": 4.0}), "surrogate")
+        return CollaPipeEnv(walking(radio={"d2d_shadowing_db": 4.0}), "surrogate")
 
     env = build()
     env.reset(seed=5)
@@ -290,19 +266,18 @@ def test_states_go_on_bit_for_bit(way, model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "place", "change", "message"),
+    ("place", "change", "message"),
     [
-        ("pause_go", "processes/mobility/x", lambda x: x + 100.0, "mobility/x holds 1"),
-        ("pause_go", "processes/mobility/target_y", lambda y: y - 100.0, "target_y holds -"),
-        ("pause_go", "processes/mobility/speed", lambda v: v + 0.3, "speed does not agree with pause"),
-        ("pause_go", "processes/mobility/pause", lambda t: -t - 1.0, "pause holds -"),
-        ("pause_go", "processes/mobility/environment_db", lambda s: s + 3.0, "gain does not agree"),
-        ("pause_go", "layout/device_offset", lambda x: x * np.nan, "device_offset holds nan"),
-        ("gauss_markov", "processes/mobility/velocity_x", lambda v: v * 2.0, "does not agree with velocity"),
+        ("processes/mobility/x", lambda x: x + 100.0, "mobility/x holds 1"),
+        ("processes/mobility/target_y", lambda y: y - 100.0, "target_y holds -"),
+        ("processes/mobility/speed", lambda v: v + 0.3, "speed does not agree with pause"),
+        ("processes/mobility/pause", lambda t: -t - 1.0, "pause holds -"),
+        ("processes/mobility/environment_db", lambda s: s + 3.0, "gain does not agree"),
+        ("layout/device_offset", lambda x: x * np.nan, "device_offset holds nan"),
     ],
 )
-def test_damaged_states_are_refused(model, place, change, message):
-    env = CollaPipeEnv(walking(model), "surrogate")
+def test_damaged_states_are_refused(place, change, message):
+    env = CollaPipeEnv(walking(), "surrogate")
     env.reset(seed=1)
     env.step(env.action_space.sample())
     state = env.get_state()
@@ -332,14 +307,11 @@ def test_stable_baselines_plays_the_same_rounds():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "levy"}, "mobility.model: got 'levy'"),
         ({"area": "round"}, "mobility.area: got 'round'"),
         ({"area": "open", "roaming": 0.5}, "roaming is 0.5 sides: give a number from 1 to 10"),
         ({"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
         ({"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),
         ({"speed_max_m_s": 1000.0}, "speed_max_m_s is 1000 m/s"),
-        ({"velocity_time_s": -1.0}, "velocity_time_s is -1 s"),
-        ({"velocity_sd_m_s": 0.0}, "velocity_sd_m_s is 0 m/s"),
         ({"decorrelation_m": 0.0}, "decorrelation_m is 0 m"),
         ({"environment_sd_db": -0.1}, "environment_sd_db is -0.1 dB"),
         ({"environment_time_s": 0.0}, "environment_time_s is 0 s"),

@@ -23,17 +23,14 @@ from collapipe_env.rendering import draw_round
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.world import World
 
-MODELS = ("pause_go", "gauss_markov")
 SIDE = 40.0
 
 
 GENEROUS = {"device_energy_j": 1e4, "cu_energy_j": 1e4}
 
 
-def leaving(model="pause_go", roaming=1.6, **sections):
-    fields = {"model": model, "area": "open", "roaming": roaming}
-    if model == "pause_go":
-        fields["pause_s"] = 20.0
+def leaving(roaming=1.6, **sections):
+    fields = {"area": "open", "roaming": roaming, "pause_s": 20.0}
     dynamics = {"rounds": 12, "processes": {"mobility": fields, **sections.pop("processes", {})}}
     return load_scenario(
         {"base": "small", "cluster": {"layout": "per_episode"}, **sections, "dynamics": dynamics}
@@ -51,9 +48,8 @@ def from_cu(state, side):
     return np.hypot(walk["x"] - side / 2, walk["y"] - side / 2)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_devices_beyond_the_corners_are_away_unless_the_encoder_needs_them(model):
-    scenario = leaving(model)
+def test_devices_beyond_the_corners_are_away_unless_the_encoder_needs_them():
+    scenario = leaving()
     side, world = walking_side(scenario), world_of(scenario, 40)
     assert side == pytest.approx(1.6 * SIDE)
     assert reach_of(scenario) == pytest.approx(math.dist((0, 0), (SIDE / 2, SIDE / 2)))
@@ -152,11 +148,10 @@ def test_straight_courses_are_announced_to_the_second():
     assert leavers > 20
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("library", ["torch", "strict"])
-def test_other_array_libraries_say_the_same(model, library):
+def test_other_array_libraries_say_the_same(library):
     convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
-    world = world_of(leaving(model), 8)
+    world = world_of(leaving(), 8)
     process = next(p for p in world.system.processes if p.name == "mobility")
     carried = world.system.carried["mobility"]
     there = {name: convert(values.copy()) for name, values in carried.items()}
@@ -272,11 +267,10 @@ def test_departures_are_announced_under_realistic_visibility_too():
     assert "mobility_x" not in flat.observation_layout
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_gains_known_late_begin_where_devices_are(model):
+def test_gains_known_late_begin_where_devices_are():
     knowledge = {"channel_knowledge": {"modes": ["delayed"], "delay_rounds": 1}}
-    scenario = leaving(model, processes=knowledge)
-    fields = {"model": model, "area": "open", "roaming": 1.6, "environment_sd_db": 0.0}
+    scenario = leaving(processes=knowledge)
+    fields = {"area": "open", "roaming": 1.6, "environment_sd_db": 0.0}
     scenario = scenario.with_overrides({"dynamics.processes.mobility": fields})
     env = CollaPipeVectorEnv(20, scenario, "surrogate")
     env.reset(seed=4)

@@ -316,9 +316,8 @@ KNOWLEDGE = [
     {"modes": ["perfect"]},
     {"modes": ["mean"]},
     {"modes": ["noisy"], "noise_db": 2.0},
-    {"modes": ["quantised"]},
     {"modes": ["delayed"], "delay_rounds": 2},
-    {"modes": ["delayed", "noisy", "quantised"], "rates": "committed"},
+    {"modes": ["delayed", "noisy"]},
 ]
 
 

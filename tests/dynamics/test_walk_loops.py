@@ -27,8 +27,8 @@ from collapipe_env.simulator.world import World
 SIDE = 40.0
 
 
-def mobility(model, area, clusters, shadow_db):
-    fields = {"model": model, "area": area, "roaming": 1.6, "pause_s": 15.0}
+def mobility(area, clusters, shadow_db):
+    fields = {"area": area, "roaming": 1.6, "pause_s": 15.0}
     scenario = load_scenario(
         {
             "base": "small",
@@ -60,15 +60,14 @@ def as_tensors(values):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    model=st.sampled_from(["pause_go", "gauss_markov"]),
     area=st.sampled_from(["open", "closed"]),
     clusters=st.sampled_from([(3, 2), (1,), (2, 2, 1), (4,)]),
     shadow_db=st.sampled_from([0.0, 4.0]),
     seconds=st.lists(st.one_of(st.just(0.0), st.floats(1e-3, 2e3)), min_size=1, max_size=4),
     seed=st.integers(0, 2**32),
 )
-def test_loops_move_walks_and_gains_as_tensors_do(model, area, clusters, shadow_db, seconds, seed):
-    process = mobility(model, area, clusters, shadow_db)
+def test_loops_move_walks_and_gains_as_tensors_do(area, clusters, shadow_db, seconds, seed):
+    process = mobility(area, clusters, shadow_db)
     system, carried, u = begun(process, seed, len(seconds))
     delta_s = np.array(seconds)
     there = as_tensors(carried)

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from collapipe_env.dynamics.walks import (
     NUMBERS_TO_START,
-    GaussMarkov,
     PauseGo,
     pause_and_go,
     start_pausing_and_going,
-    wander,
 )
 from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, walked
 
@@ -145,72 +143,6 @@ def test_two_moves_are_one():
         np.testing.assert_allclose(once[name][quiet], twice[name][quiet], rtol=1e-12, atol=1e-9)
 
 
-def wandering(law, count, seed=0):
-    rng = np.random.default_rng(seed)
-    x, y = rng.uniform(0.0, law.side, (2, 1, 1, count))
-    vx, vy = law.deviation * rng.normal(size=(2, 1, 1, count))
-    return {"x": x, "y": y, "velocity_x": vx, "velocity_y": vy}, rng
-
-
-def drifted(law, walk, rng, seconds):
-    shape = walk["x"].shape
-    return wander(law, walk, rng.normal(size=(*shape, 4)), np.full(shape, float(seconds)))
-
-
-@pytest.mark.parametrize("parts", [(25.0,), (5.0, 20.0), (1.0, 4.0, 0.0, 20.0)])
-def test_wandering_has_the_moments_of_its_equation(parts):
-    """Of du = -u dt / tau + sigma sqrt(2 / tau) dW, dx = u dt, far from the edges, however time is cut."""
-    law = GaussMarkov(side=1e6, memory_s=30.0, deviation=0.3)
-    walk, rng = wandering(law, 400_000)
-    walk = {name: np.full_like(v, 5e5) if name in "xy" else v for name, v in walk.items()}
-    later = walk
-    for seconds in parts:
-        later = drifted(law, later, rng, seconds)
-    d = sum(parts) / 30.0
-    for axis in "xy":
-        way, u = later[axis] - 5e5, later[f"velocity_{axis}"]
-        assert u.std() == pytest.approx(0.3, rel=0.005)
-        assert way.var() == pytest.approx(2.0 * (0.3 * 30.0) ** 2 * (d - 1.0 + math.exp(-d)), rel=0.01)
-        assert (way * u).mean() == pytest.approx(0.3**2 * 30.0 * (1.0 - math.exp(-d)), rel=0.01)
-        before = walk[f"velocity_{axis}"]
-        assert (before * u).mean() / 0.3**2 == pytest.approx(math.exp(-d), abs=0.005)
-    np.testing.assert_allclose(later["speed"], np.hypot(later["velocity_x"], later["velocity_y"]))
-
-
-def test_wandering_in_a_square_stays_uniform_and_as_fast():
-    law = GaussMarkov(side=6.0, memory_s=30.0, deviation=0.3)
-    walk, rng = wandering(law, 100_000)
-    for seconds in (10.0, 10.0, 200.0):
-        walk = drifted(law, walk, rng, seconds)
-        for axis in "xy":
-            assert walk[f"velocity_{axis}"].std() == pytest.approx(0.3, rel=0.01)
-            thirds = np.bincount((walk[axis].ravel() / 2.0).astype(int).clip(0, 2), minlength=3) / 1e5
-            np.testing.assert_allclose(thirds, 1.0 / 3.0, rtol=0.02)
-            correlation = np.corrcoef(walk[axis].ravel(), walk[f"velocity_{axis}"].ravel())[0, 1]
-            assert abs(correlation) < 0.015
-
-
-def test_edges_reflect_places_and_velocities():
-    law = GaussMarkov(side=6.0, memory_s=30.0, deviation=0.3)
-    count = 300
-    walk, rng = wandering(law, count)
-    walk = {name: v * (1.0 if name in "xy" else 20.0) for name, v in walk.items()}
-    normals = rng.normal(size=(1, 1, count, 4))
-    seconds = np.full((1, 1, count), 30.0)
-    found = wander(law, walk, normals, seconds)
-    # In a square without edges in reach the same numbers give the path before it is reflected.
-    far = 1.2e7
-    free = wander(law._replace(side=2.0 * far), {**walk, "x": walk["x"] + far}, normals, seconds)
-    turned = 0
-    for k in range(count):
-        x, u = free["x"][0, 0, k] - far, free["velocity_x"][0, 0, k]
-        while not 0.0 <= x <= 6.0:
-            x, u, turned = (-x if x < 0.0 else 12.0 - x), -u, turned + 1
-        assert found["x"][0, 0, k] == pytest.approx(x, abs=1e-6)
-        assert found["velocity_x"][0, 0, k] == pytest.approx(u, rel=1e-9)
-    assert turned > 3 * count
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     side=st.floats(0.5, 1e4),
@@ -221,11 +153,11 @@ def test_edges_reflect_places_and_velocities():
     seed=st.integers(0, 2**32 - 1),
 )
 def test_devices_stay_in_the_square(side, pause, slowest, faster, seconds, seed):
-    go, markov = PauseGo(side, pause, slowest, slowest * faster), GaussMarkov(side, pause, slowest)
-    (walk, rng), (other, _) = started(go, 20, seed), wandering(markov, 20, seed)
+    go = PauseGo(side, pause, slowest, slowest * faster)
+    walk, rng = started(go, 20, seed)
     for each in seconds:
-        walk, other = moved(go, walk, rng, each), drifted(markov, other, rng, each)
-        for values in (walk["x"], walk["y"], walk["target_x"], other["x"], other["y"]):
+        walk = moved(go, walk, rng, each)
+        for values in (walk["x"], walk["y"], walk["target_x"]):
             assert ((values >= 0.0) & (values <= side)).all()
         assert ((walk["speed"] == 0.0) | (walk["pause"] == 0.0)).all()
         assert (walk["pause"] >= 0.0).all()
@@ -236,11 +168,6 @@ def test_no_time_moves_nothing():
     walk = moved(LAW, walk, rng, 33.0)
     for name, values in moved(LAW, walk, rng, 0.0).items():
         np.testing.assert_array_equal(values, walk[name])
-    law = GaussMarkov(40.0, 30.0, 0.3)
-    other, rng = wandering(law, 1000)
-    for name, values in drifted(law, other, rng, 0.0).items():
-        if name != "speed":
-            np.testing.assert_array_equal(values, other[name])
 
 
 def test_a_device_at_its_target_walks_on_after_any_time() -> None:

@@ -219,7 +219,7 @@ def wild_scenarios(draw):
         "workload": {
             "blocks": draw(st.integers(1, 16)),
             "local_steps": draw(st.integers(1, 50)),
-            "distribution": draw(st.sampled_from(["cu", "relay", "devices"])),
+            "distribution": draw(st.sampled_from(["cu", "relay"])),
             "head": draw(st.sampled_from(["copies", "common"])),
         },
         "devices": {

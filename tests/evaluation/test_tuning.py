@@ -75,7 +75,6 @@ def test_only_scalars_that_mean_something_are_tuned() -> None:
     assert names({"heat": {}}) == ("heat_price", "heat_start")
     assert names({"heat": {}, "migration": {}}) == ("migration_weight", "heat_price", "heat_start")
     assert names({"channel_knowledge": {}}) == ("channel_weight", "gain_caution")
-    assert names({"channel_knowledge": {"modes": ["quantised"]}}) == ("channel_weight",)
     assert names({"channel_knowledge": {"modes": ["mean"]}}) == ("gain_caution",)
     for processes in ({}, {"migration": {"moments": "reset"}}):
         with pytest.raises(ScenarioError, match=r"'custom' has nothing to tune: .* dssra-plus equals dssra"):

@@ -43,7 +43,6 @@ PRICES = {
     "free": {},
     "priced": PRICED,
     "relayed": RELAYED,
-    "heard": {"distribution": "devices"},
     "recomputed": {**PRICED, "recompute": True},
 }
 """Forms of prices that every way of computing a round has to know."""
@@ -123,7 +122,6 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
         backlog=rng.uniform(0.0, 3.0, (*lead, clusters, devices + 1)),
         round_index=np.zeros(lead, dtype=np.int64),
         loss=np.zeros(lead),
-        device_edge_ratio=10 ** rng.uniform(-1, 1, shape) if parameters.distribution == "devices" else None,
     )
 
 
@@ -274,11 +272,6 @@ def scalar_round(p, s, a):
         paced = [max(paced)] * N
     parts = zip(out["relay"], paced, out["collect"], out["upload"], strict=True)
     out["delay"] = [relay + c.local_steps * step + col + up for relay, step, col, up in parts]
-    heard = list(s.uplink_gain)
-    if p.distribution == "devices":
-        heard += [
-            s.uplink_gain[n] * s.device_edge_ratio[n, k] for n, k in np.ndindex(N, K) if s.present[n, k]
-        ]
-    worst = p.bs_power_w * min(heard) / down_noise
+    worst = p.bs_power_w * min(s.uplink_gain) / down_noise
     broadcast = payload / (p.downlink_bandwidth_hz * math.log2(1.0 + worst))
     return {**out, "broadcast": broadcast, "total": max(out["delay"]) + broadcast}

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from physics_support import PRICED, make_case, scalar_round
 
 from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.dynamics.system import device_edge_ratio
 from collapipe_env.physics.payload import message_bits
-from collapipe_env.physics.radio import path_gain_d2e, weakest_listener
 from collapipe_env.physics.schedules.split import relay_payload
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
@@ -110,57 +108,11 @@ def test_published_split_training_waits_for_nobody():
     np.testing.assert_array_equal(costs.delay[1:], alone.delay[1:])
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS)
-def test_more_listeners_never_speed_the_broadcast_up(seed):
-    p, s, a = make_case(seed, absent=0.3, distribution="devices")
-    heard = round_costs(p, s, a)
-    alone = round_costs(p, replace(s, device_edge_ratio=None), a)
-    assert (heard.broadcast >= alone.broadcast).all()
-    np.testing.assert_array_equal(heard.cluster_delay, alone.cluster_delay)
-    np.testing.assert_array_equal(heard.energy, alone.energy)
-    # Those who are away are not waited for.
-    gone = replace(s, device_edge_ratio=np.where(s.present, s.device_edge_ratio, 1e-9))
-    np.testing.assert_array_equal(round_costs(p, gone, a).broadcast, heard.broadcast)
-
-
-def test_weakest_listener_by_hand():
-    gain, present = np.array([4.0, 10.0]), np.array([[True, True], [True, False]])
-    ratio = np.array([[0.5, 3.0], [2.0, 0.1]])
-    np.testing.assert_array_equal(weakest_listener(gain, ratio, present), [2.0, 10.0])
-    assert weakest_listener(gain, None, present) is gain
-
-
-@pytest.mark.parametrize("layout_seed", [0, 5])
-def test_ratio_is_that_of_the_path_losses(layout_seed):
-    scenario = load_scenario(
-        {
-            "base": "medium",
-            "cluster": {"layout_seed": layout_seed, "devices": [5, 3, 4, 5]},
-            "workload": {"distribution": "devices"},
-        }
-    )
-    layout = fixed_layout(scenario)
-    found = device_edge_ratio(scenario, layout)
-    for n, k in np.ndindex(found.shape):
-        x, y = layout.device_position[n, k]
-        near, far = math.hypot(*layout.cu_position[n]), max(math.hypot(x, y), scenario.cluster.hop_min_m)
-        assert found[n, k] == pytest.approx((near / far) ** 3.76, rel=1e-9)
-    np.testing.assert_allclose(
-        found * layout.d2e_path_gain[:, None],
-        path_gain_d2e(np.linalg.norm(layout.device_position, axis=-1)),
-        rtol=1e-9,
-    )
-    # Slots without a device stand on their CU.
-    np.testing.assert_allclose(found[~layout.present], 1.0, rtol=1e-12)
-    assert device_edge_ratio(load_scenario("medium"), layout) is None
-
-
 def test_reference_delay_holds_what_is_charged():
     changes = {"workload.local_steps": 2}
     medium = load_scenario("medium").with_overrides(changes)
     before = reference_delay(medium)
-    for field in ({"distribution": "relay"}, {"distribution": "devices"}, {"head": "common"}):
+    for field in ({"distribution": "relay"}, {"head": "common"}):
         scenario = medium.with_overrides({f"workload.{name}": value for name, value in field.items()})
         parameters, state = system_parameters(scenario), mean_state(scenario, fixed_layout(scenario))
         after = round_costs(parameters, state, even_split(parameters, state))

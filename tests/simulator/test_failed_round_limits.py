@@ -107,32 +107,6 @@ def test_a_failure_in_the_relay_waits_for_the_rest_of_it():
     assert moved[1] - moved[2] == pytest.approx(0.5 * float(costs.relay[0, 0]), rel=1e-6)
 
 
-def test_committed_rates_carry_the_blocks():
-    scenario = scenario_of({"off_mean_s": 1.0}).with_overrides(
-        {
-            "dynamics.processes.channel_knowledge": {
-                "modes": ["noisy"],
-                "noise_db": 6.0,
-                "rates": "committed",
-            }
-        }
-    )
-    env = CollaPipeVectorEnv(2, scenario, "surrogate")
-    env.reset(seed=1)
-    while not env.state.present.all():
-        env.step(np.zeros((2, env.single_action_space.shape[0]), np.float32))
-    parameters, truth = system_parameters(scenario), env._mdp.world.state
-    plan = SCHEDULERS.get("pipeline")(scenario).act(None, env.state)
-    costs = round_costs(parameters, truth, plan)
-    failing = np.full(plan.blocks.shape, np.inf)
-    failing[:, :, 1] = 0.1
-    found = Failures(parameters, RecoveryTerms("light", 0.5, 4)).replayed(truth, costs, failing)
-    ideal = dataclasses.replace(parameters, committed=False)
-    less = Failures(ideal, RecoveryTerms("light", 0.5, 4)).replayed(truth, costs, failing)
-    assert (found.failed.move_s >= less.failed.move_s * (1.0 - 1e-12)).all()
-    assert (found.failed.move_s > 1.05 * less.failed.move_s).any()
-
-
 def test_clusters_that_are_done_early_can_be_drawn():
     """After a failure a slow plan may give way to one that ends before it had planned to."""
     env = CollaPipeEnv(

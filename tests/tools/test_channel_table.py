@@ -46,7 +46,6 @@ def few(monkeypatch) -> None:
     monkeypatch.setattr(tool, "EPISODES", 2)
     monkeypatch.setattr(tool, "KNOWN", {name: tool.KNOWN[name] for name in ("the truth", "noisy, 6 dB")})
     monkeypatch.setattr(tool, "NOISES_DB", (1.0,))
-    monkeypatch.setattr(tool, "MARGINS_DB", (1.0, 30.0))
     monkeypatch.setattr(tool, "FILTERED_DB", (0.0, 6.0))
 
 
@@ -56,8 +55,6 @@ def test_the_tables_of_a_few_rounds(monkeypatch) -> None:
     delays = [float(re.findall(r"([\d.]+) s", row)[0]) for row in (truth, noisy, even)]
     assert delays[0] < delays[1] < delays[2]
     assert "(+0.0 %)" in truth
-    margins = [float(re.findall(r"([\d.]+) s", row)[0]) for row in tool.margin_table().splitlines()[2:]]
-    assert margins[0] < margins[1]  # 30 dB are too many
     without, with_noise = (re.findall(r"([\d.]+) dB", row) for row in tool.filter_table().splitlines()[2:])
     assert without == ["0", "0.00", "0.00", "0.00", "0.00"]
     assert float(with_noise[1]) == pytest.approx(6.0, abs=0.5)
@@ -65,7 +62,7 @@ def test_the_tables_of_a_few_rounds(monkeypatch) -> None:
 
 
 def test_the_page_has_its_tables() -> None:
-    for name in ("knowledge", "margins", "filter"):
+    for name in ("knowledge", "filter"):
         table = PAGE.partition(f"<!-- generated: {name} -->")[2].partition("<!-- end")[0]
         assert table.count("|") > 20
         assert "make_channel_table.py" in table

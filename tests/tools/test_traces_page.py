@@ -1,12 +1,10 @@
 """The page about traces: its examples, its fields, and the tools that write its tables and its picture."""
 
-import json
 import re
 import sys
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 from ruamel.yaml import YAML
 from trace_support import data, needs_data  # noqa: F401 - a fixture
@@ -14,7 +12,6 @@ from trace_support import data, needs_data  # noqa: F401 - a fixture
 from collapipe_env.dynamics.trace_like import PROFILES
 from collapipe_env.dynamics.traces_spec import TracesSpec
 from collapipe_env.scenario import load_scenario
-from collapipe_env.trace_files import available, read_availability
 from collapipe_env.trace_files.trace_formats import FORMATS
 from collapipe_env.trace_files.trace_reading import known_formats
 
@@ -65,15 +62,6 @@ def test_the_code_runs(capsys) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(block, "page", "exec"), {})
     assert capsys.readouterr().out.startswith("driving-0 dBm 1800.0 -")
-
-
-def test_the_example_of_availability_is_read(tmp_path) -> None:
-    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "clients.json").write_text(block)
-    (client,) = read_availability(tmp_path / "clients.json")
-    fields_of = json.loads(block)["7"]
-    assert available(client, np.array([*fields_of["active"], *fields_of["inactive"]])).all()
-    assert not available(client, np.array([99.0, 350.0, 701.0, 1001.0])).any()
 
 
 def test_the_table_of_a_few_rounds(monkeypatch) -> None:

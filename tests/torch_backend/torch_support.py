@@ -79,18 +79,12 @@ VARIANTS = {
         "radio": {"d2d_circuit_w": 0.5, "receive_w": 0.5},
         "budgets": {"device_energy_j": 60, "cu_energy_j": 20},
     },
-    "heard": {"base": "small", "cluster": {"layout": "per_episode"}, "workload": {"distribution": "devices"}},
     "walking": {  # devices move, and what depends on where they are
         "base": "small",
         "cluster": {"devices": [3, 2], "layout": "per_episode"},
         "radio": {"d2d_shadowing_db": 4.0},
-        "workload": {"distribution": "devices"},
         "dynamics": {"processes": {"mobility": {}}},
         "budgets": {"device_energy_j": 20},
-    },
-    "wandering": {
-        "base": "small",
-        "dynamics": {"processes": {"mobility": {"model": "gauss_markov"}}},
     },
     "contended": {  # other tenants come and go on the server, whose energy has a budget
         "base": "small",

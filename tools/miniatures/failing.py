@@ -68,7 +68,7 @@ class FailingSystem:
         if strange or scenario.clusters != 1 or not isinstance(presence, Presence):
             raise ValueError(f"the scenario {scenario.name!r} is not one failing cluster: {strange}")
         spec = presence.spec
-        if spec.on_shape != 1.0 or spec.graceful != 0.0 or spec.availability:
+        if spec.on_shape != 1.0 or spec.graceful != 0.0:
             raise ValueError(
                 f"the scenario {scenario.name!r} has other ends of stays than of a constant hazard"
             )

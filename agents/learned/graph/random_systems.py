@@ -203,7 +203,7 @@ def _wide(rng: np.random.Generator, most_clusters: int) -> Scenario:
             "route": str(rng.choice(["direct", "cu"], p=[0.7, 0.3])),
         }
     changes["radio.link_errors"] = str(rng.choice(["drop", "arq"], p=[0.75, 0.25]))
-    changes["workload.distribution"] = str(rng.choice(["cu", "relay", "devices"], p=[0.7, 0.2, 0.1]))
+    changes["workload.distribution"] = str(rng.choice(["cu", "relay"], p=[0.8, 0.2]))
     prices = _between(rng, 0.3, 3.0) if rng.random() < 0.85 else 0.0
     for name in (
         "block_s", "update_s", "message_s", "latency_s", "edge_message_s", "edge_latency_s", "server_s",

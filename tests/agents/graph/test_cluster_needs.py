@@ -46,7 +46,6 @@ EXACT = {
     "recomputing, slow uplink": changed(workload__recompute=True, radio__uplink_bandwidth_hz=2e6),
     "llm-boards": load_scenario("llm-boards"),
     "relays": changed(workload__distribution="relay"),
-    "devices hear": changed(workload__distribution="devices"),
 }
 """Systems whose rounds features settle, but for moments and relays."""
 

@@ -48,7 +48,7 @@ def test_systems_differ_in_what_moves_is_repeated_and_is_sent_on():
     seen.update(s.workload.distribution for s in drawn)
     assert all(spec.moments == "move" for spec in moving)
     assert 1 < len(moving) < 150
-    for kind in ("direct", "cu", 16, 32, "drop", "arq", "relay", "devices"):
+    for kind in ("direct", "cu", 16, 32, "drop", "arq", "relay"):
         assert seen[kind] > 1
     odd = [s for s in drawn if s.dynamics.processes and s.radio.link_errors == "arq"]
     odd = [s for s in odd if s.workload.distribution != "cu"]
