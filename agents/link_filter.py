@@ -59,9 +59,6 @@ def usual_drifts_db(scenario: Scenario) -> tuple[float, float]:
 
     0 where devices stand still. Where they walk, time-varying shadowing changes uplinks, and distances change
     hops.
-
-    Args:
-        scenario: The scenario.
     """
     walk = dict(scenario.dynamics.processes).get(MOBILITY)
     if walk is None:

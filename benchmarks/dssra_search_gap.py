@@ -75,7 +75,6 @@ def states_of(scenario: Scenario, count: int, seed: int) -> Iterator[SystemState
     """States of played episodes, every second one with random backlogs in place of its own.
 
     Args:
-        scenario: The scenario.
         count: Number of batches of ``ROWS`` states.
         seed: Seed of the channels and backlogs.
     """

@@ -128,8 +128,6 @@ def cell_of(
     """Figures of a cell.
 
     Args:
-        rounds: Its rounds.
-        schedule: The schedule.
         micro_batches: ``M``.
         scale: Wall time of a priced second [s].
         load: Load average.

@@ -200,8 +200,6 @@ def played(scheduler: DSSRA, scenario: Scenario, options: Options) -> Played:
     """Play a scheduler's episodes.
 
     Args:
-        scheduler: The scheduler.
-        scenario: The scenario.
         options: Number and length of episodes.
     """
     env = CollaPipeVectorEnv(options.episodes, scenario, "surrogate", autoreset_mode="Disabled")

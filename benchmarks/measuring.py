@@ -137,7 +137,6 @@ def publish(options: Any, what: str, figures: Sequence[Figure], **content: Any) 
     Args:
         options: Dataclass of the command's options, with the file as ``output``.
         what: What was measured.
-        figures: The figures.
         **content: More to store.
     """
     print(figure_table(figures))

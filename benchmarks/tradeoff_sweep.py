@@ -124,7 +124,6 @@ def played(
 
     Args:
         world: The environments; play continues from their state.
-        scheduler: The scheduler.
         count: Number of rounds.
         label: Label of the progress bar.
         free: Whether decisions ignore the energy budgets, as with empty queues.

@@ -276,7 +276,6 @@ def with_schedule(
 
     Args:
         allocation: A plan (...).
-        name: The schedule.
         caps: Caps of the stage slots, broadcastable to (..., N, K).
         chunks: ``v``, broadcastable to (..., N).
     """

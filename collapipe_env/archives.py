@@ -73,7 +73,6 @@ def require_tensors(archive: zipfile.ZipFile, size: int) -> None:
     """Refuse an archive that ``torch.save`` did not write, or that ``torch.load`` would take long to read.
 
     Args:
-        archive: The archive.
         size: Its size [byte].
 
     Raises:

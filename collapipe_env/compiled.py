@@ -98,9 +98,6 @@ def source_stamp(folder: Path) -> str:
 
     These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
     formulas become part of compiled code, ``allocation.py``, whose constants do, and ``inner_compiler.py``.
-
-    Args:
-        folder: The folder.
     """
     digest = hashlib.sha256()
     for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):

@@ -75,9 +75,6 @@ def remove_partials(folder: Path) -> None:
 
     The folder must be one that only this process works in. Files of processes that may still be writing,
     such as workers of a killed run, stay.
-
-    Args:
-        folder: The folder.
     """
     for found in folder.rglob(".*.partial"):
         named = _PARTIAL.fullmatch(found.name)
@@ -151,7 +148,6 @@ def read_regular(path: Path, largest: int) -> bytes:
     """Return all of a regular file.
 
     Args:
-        path: The file.
         largest: Most bytes that it may have.
 
     Raises:
@@ -173,7 +169,6 @@ def read_gzip(path: Path, largest: int) -> bytes:
     """Return the content of a gzip-compressed file.
 
     Args:
-        path: The file.
         largest: Most bytes that it may have and unpack to; see also :func:`unpacked_limit`.
 
     Raises:
@@ -209,7 +204,6 @@ def read_json(path: Path, remedy: str, largest: int = JSON_BYTES) -> dict[str, A
     """Read a JSON object.
 
     Args:
-        path: The file.
         remedy: Advice on a damaged file, for the error.
         largest: Most bytes that it may have.
 

@@ -96,7 +96,6 @@ def not_real(name: str, dtype: object) -> AllocationError:
     """Return the error for an array of another type.
 
     Args:
-        name: Its name.
         dtype: Its type.
     """
     return AllocationError(f"{name}: type {dtype}, expected real numbers (floats or integers)")

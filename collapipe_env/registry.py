@@ -154,7 +154,6 @@ class Registry(Generic[Entry]):
         """Return the error for a name that is not known.
 
         Args:
-            name: The name.
             more: Further names that are valid at that place.
         """
         hint = f" ({self._hint})" if self._hint else ""

@@ -40,7 +40,6 @@ def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
 
     Args:
         path: The file; by custom it ends in ``.npz``, and ``numpy.load`` reads it.
-        tree: The tree.
 
     Raises:
         DataError: If the place cannot be written to.
@@ -51,9 +50,6 @@ def write_tree(path: str | os.PathLike[str], tree: Tree) -> None:
 
 def tree_bytes(tree: Tree) -> bytes:
     """Return the content of a tree's file.
-
-    Args:
-        tree: The tree.
 
     Raises:
         StateError: If :func:`read_tree` would refuse the file for its size.

@@ -35,7 +35,6 @@ def digits_of(number: Any, place: str) -> str:
     """Return a whole number as text; Python's integers may be longer than NumPy's.
 
     Args:
-        number: The number.
         place: Its name, for the error.
 
     Raises:
@@ -98,7 +97,6 @@ def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
     """Return the generator of a tree from :func:`generator_tree`.
 
     Args:
-        tree: The tree.
         place: Its name, for the error.
 
     Raises:
@@ -167,7 +165,6 @@ def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = f
     """Refuse a tree that differs from another in its names, types or shapes.
 
     Args:
-        tree: The tree.
         template: The tree that it must match.
         place: Its name, for the error.
         free: Places whose content is not checked.

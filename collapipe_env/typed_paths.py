@@ -32,11 +32,7 @@ def given_path(text: str) -> Path:
 
 
 def why_unusable(path: Path) -> str:
-    """Return why something is neither a file nor a folder, for a message.
-
-    Args:
-        path: The path.
-    """
+    """Return why something is neither a file nor a folder, for a message."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

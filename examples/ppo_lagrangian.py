@@ -180,7 +180,6 @@ class Player:
 
     Args:
         args: Options.
-        policy: Policy.
         critic: Values of the reward and of every cost.
     """
 

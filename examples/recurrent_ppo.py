@@ -79,11 +79,7 @@ class Args:
 
 
 class Rows:
-    """Splits observations into a row for each cluster: its features, and their mean over all clusters.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Splits observations into a row for each cluster: its features, and their mean over all clusters."""
 
     def __init__(self, scenario: Scenario) -> None:
         builder = observation_builder(scenario)
@@ -144,7 +140,6 @@ class ClusterMemory:
     """Plays a model of :class:`ClusterRows`, with a state for each cluster.
 
     Args:
-        model: The model.
         scenario: The scenario to schedule.
         forgetful: Whether states are wiped before every round.
     """

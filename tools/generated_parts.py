@@ -53,7 +53,6 @@ def write_parts(page: Path, parts: Mapping[str, str], target: Path | None = None
     """Put contents between a page's markers; the words around them stay.
 
     Args:
-        page: The page.
         parts: Content of each part by its name.
         target: Where to write; the page itself by default.
 

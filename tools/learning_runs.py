@@ -178,7 +178,6 @@ def publish(
         part: Name of the page's part; the part with the command is named after it.
         table: The table in Markdown.
         picture: File of the figure in the work folder.
-        draw: Draws the figure.
         command_line: Script and arguments.
         page: Whether to write the page.
     """

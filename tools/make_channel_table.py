@@ -52,7 +52,6 @@ def played(scenario: Scenario, name: str, filtered: bool) -> tuple[float, float,
     """Mean round delay [s], mean upload time [s], and the worst node's mean energy over its budget.
 
     Args:
-        scenario: The scenario.
         name: Name of the scheduler.
         filtered: Whether it decides from filtered gains.
     """

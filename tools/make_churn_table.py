@@ -102,7 +102,6 @@ def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rou
 
     Args:
         scheduler: Name of the scheduler.
-        kind: Kind of recovery.
         mean_s: Mean stay of a device [s].
         steps: Local steps.
         rounds: Rounds of each of the 32 environments.

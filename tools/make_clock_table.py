@@ -44,7 +44,6 @@ def clock_scenario(governor: str, *, clocks: bool) -> Scenario:
     """The Thermal tier of medium under a governor.
 
     Args:
-        governor: The governor.
         clocks: Whether plans may cap clocks.
     """
     opened = ["clock_cap"] if clocks else []

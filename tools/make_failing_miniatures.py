@@ -47,7 +47,6 @@ def factors_of(mini: Miniature, episodes: int) -> FloatArray:
     """Hazard factors of the devices in the first episodes (E, K), which no scheduler sees.
 
     Args:
-        mini: The miniature.
         episodes: ``E``; their seeds are 0, 1, ...
     """
     env = CollaPipeVectorEnv(episodes, mini.scenario, IdleLearner(episodes), autoreset_mode="Disabled")
@@ -60,9 +59,7 @@ def row(mini: Miniature, episodes: int, rounds: int) -> list[str]:
     """Row of a miniature in the table.
 
     Args:
-        mini: The miniature.
         episodes: Episodes that all play.
-        rounds: Rounds of each.
     """
     scenario, system = mini.scenario, FailingSystem(mini.scenario)
 

@@ -95,7 +95,6 @@ def played(scenario: Scenario, scheduler: type[StateScheduler], rounds: int) -> 
     """Play rounds without any learning, from empty queues.
 
     Args:
-        scenario: The scenario.
         scheduler: Class of the scheduler.
         rounds: Rounds of an episode.
     """
@@ -219,7 +218,6 @@ def by_number(scenario: Scenario, rounds: int) -> dict[int, Played]:
     """DSSRA's rounds with one number of micro-batches for all clusters, by that number.
 
     Args:
-        scenario: The scenario.
         rounds: Rounds of an episode.
     """
     numbers = [M for M in scenario.workload.micro_batch_choices if M <= MOST_MICRO_BATCHES]

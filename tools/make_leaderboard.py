@@ -83,9 +83,7 @@ def play(season: Season, name: str, cell: Cell, folder: Path, processes: int) ->
     """Play a row in a cell, freeze the cell's anchors if need be, and add the results to the row's file.
 
     Args:
-        season: The season.
         name: Name of the scheduler.
-        cell: The cell.
         folder: Folder of the episodes.
         processes: Episodes at once.
     """

@@ -103,7 +103,6 @@ def record(minari: Any, name: str, scheduler: Any, scenario: str, episodes: int,
     Args:
         minari: The package.
         name: Id of the set.
-        scheduler: The scheduler.
         scenario: The scenario's name.
         episodes: Number of episodes.
         agent: Name of the agent that played, for the record.
@@ -193,7 +192,6 @@ def card(datasets: Sequence[Any], options: Options, command: str) -> str:
 
     Args:
         datasets: The sets.
-        options: The options.
         command: Command that made them.
     """
     versions = ", ".join(

@@ -36,7 +36,6 @@ def kept_result(mini: Miniature, effort: Effort, names: tuple[str, ...], folder:
     """Result of a miniature: the kept one if scenario, effort and schedulers are the same, else a new one.
 
     Args:
-        mini: The miniature.
         effort: Length of the play.
         names: Registered schedulers.
         folder: Where results are kept.

@@ -90,8 +90,6 @@ def play(env: MultiObjectiveVectorEnv, scheduler: Any, name: str, factor: float 
 
     Args:
         env: The environment, with automatic resets disabled.
-        scheduler: The scheduler.
-        name: Its name.
         factor: Factor by which its ``V`` was multiplied.
     """
     observation, _ = env.reset(seed=0, options={})
@@ -121,7 +119,6 @@ def points_of(name: str, factors: Sequence[float], episodes: int) -> list[Point]
     Args:
         name: The scenario.
         factors: Factors by which ``V`` is multiplied.
-        episodes: Episodes of each.
     """
     scenario = load_scenario(name)
     env = MultiObjectiveVectorEnv(episodes, scenario, learner="surrogate", autoreset_mode="Disabled")
@@ -154,11 +151,7 @@ def on_the_front(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def table(points: Sequence[Point]) -> str:
-    """Return the table of a scenario's points.
-
-    Args:
-        points: The points.
-    """
+    """Return the table of a scenario's points."""
     front = on_the_front(np.array([point.vector[:2] for point in points]))
     rows = [
         (

@@ -29,7 +29,6 @@ def plan(base: Allocation, name: ScheduleName, room: int = 0) -> Allocation:
 
     Args:
         base: Everything except segments and schedule.
-        name: The schedule.
         room: Micro-batches (or chunks) in flight beyond the default.
     """
     blocks = np.zeros_like(base.blocks)

@@ -65,11 +65,7 @@ def ordered(names: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def draw(fits: dict[str, tuple[SurrogateConstants, HeldOutRuns]]) -> Figure:
-    """One panel for each fit: tasks from top to bottom, presets from left to right.
-
-    Args:
-        fits: Constants and held-out runs of each.
-    """
+    """One panel for each fit: tasks from top to bottom, presets from left to right."""
     presets = ordered([key.partition("/")[0] for key in fits], scenario_names())
     tasks = ordered([key.partition("/")[2] for key in fits], task_names())
     columns, rows = len(presets), len(tasks)
@@ -102,7 +98,6 @@ def draw_panel(axes: Axes, key: str, constants: SurrogateConstants, held_out: He
         axes: Where to draw.
         key: ``"<scenario>/<task>"``.
         constants: The fit.
-        held_out: Its held-out runs.
     """
     groups = by_condition(held_out.runs)
     rounds = np.arange(0, held_out.rounds + 1, EVALUATE_EVERY)

@@ -166,7 +166,6 @@ def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, epi
     The learner does not affect delays, so the surrogate is enough.
 
     Args:
-        scenario: The scenario.
         rule: The rule that decides.
         seconds: The simulated time [s].
         episodes: Number of episodes.
@@ -184,11 +183,7 @@ def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, epi
 
 
 def play_all(options: Options) -> list[Played]:
-    """Play every rule with real training, and return their episodes.
-
-    Args:
-        options: The options.
-    """
+    """Play every rule with real training, and return their episodes."""
     scenario = opened(options)
     plans = []
     for name, rule in RULES.items():
@@ -224,7 +219,6 @@ def curve(result: EpisodeResult, column: str, grid: np.ndarray[Any, Any]) -> np.
     """Return the smoothed loss after amounts of time or energy [nat].
 
     Args:
-        result: An episode.
         column: ``delay`` [s] or ``energy_j`` [J].
         grid: The amounts, ascending.
     """
@@ -236,7 +230,6 @@ def spent_until(result: EpisodeResult, column: str, target: float) -> float:
     """Return the time or energy until the smoothed loss reaches a target; NaN if it never does.
 
     Args:
-        result: An episode.
         column: ``delay`` [s] or ``energy_j`` [J].
         target: The loss [nat].
     """

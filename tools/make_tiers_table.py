@@ -74,7 +74,6 @@ def played(name: str, scheduler_name: str) -> Episodes:
 
     Args:
         name: The tier's scenario.
-        scheduler_name: Name of the scheduler.
     """
     scenario = lasting(load_scenario(name), ROUNDS)
     scheduler = make_scheduler(scheduler_name, scenario)
@@ -113,12 +112,7 @@ def _change(found: FloatArray, reference: FloatArray) -> str:
 
 
 def table(tier: str, sizes: Sequence[str]) -> str:
-    """Return the table of a tier, with failed and skipped rounds where devices come and go by a process.
-
-    Args:
-        tier: The tier.
-        sizes: Its sizes.
-    """
+    """Return the table of a tier, with failed and skipped rounds where devices come and go by a process."""
     rows, heads = [], [*HEADS]
     for size in sizes:
         name = f"{size}-{tier}"
@@ -153,7 +147,6 @@ def with_other_sizes(fresh: str, page: str, tier: str) -> str:
     Args:
         fresh: The table of some sizes.
         page: Text of the page.
-        tier: The tier.
     """
     part = page.partition(f"<!-- generated: {tier} -->")[2].partition("<!-- end")[0]
     head, line, *rows = fresh.splitlines()
@@ -166,12 +159,7 @@ def with_other_sizes(fresh: str, page: str, tier: str) -> str:
 
 
 def stamp(tier: str, sizes: Sequence[str]) -> str:
-    """Return the command of a table and the meaning of its columns.
-
-    Args:
-        tier: The tier.
-        sizes: Its sizes.
-    """
+    """Return the command of a table and the meaning of its columns."""
     fewer = f", `xlarge` {XLARGE_EPISODES} episodes" if "xlarge" in sizes else ""
     fails = PRESENCE in dict(load_scenario(f"{sizes[0]}-{tier}").dynamics.processes)
     shares = "; share of clusters' rounds with a failure; share that sat out" if fails else ""

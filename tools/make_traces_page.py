@@ -58,7 +58,6 @@ def played(scenario: Scenario, name: str, *, truth: bool = False) -> tuple[float
     """Mean round delay [s], and the worst node's mean energy over its budget.
 
     Args:
-        scenario: The scenario.
         name: Name of the scheduler.
         truth: Whether it decides from a round's own gains.
     """
@@ -80,11 +79,7 @@ def played(scenario: Scenario, name: str, *, truth: bool = False) -> tuple[float
 
 
 def error_db(scenario: Scenario) -> float:
-    """Root mean square difference between the gain of a round and that of the second before it [dB].
-
-    Args:
-        scenario: The scenario.
-    """
+    """Root mean square difference between the gain of a round and that of the second before it [dB]."""
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     env.reset(seed=0)
     nothing, squares = np.zeros(env.action_space.shape or ()), []

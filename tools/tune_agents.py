@@ -188,7 +188,6 @@ def drawn(algorithm: Algorithm, search_seed: int, trial: int) -> dict[str, Any]:
 
     Args:
         algorithm: ``"ppo"`` or ``"sac"``.
-        search_seed: Seed of the search.
         trial: Its number; 0 has the values of ``START``.
     """
     if trial == 0:

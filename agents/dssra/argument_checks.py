@@ -17,7 +17,6 @@ def require_number(
 
     Args:
         caller: Class or function that received it.
-        name: Its name.
         value: The argument.
         expected: The range in words.
         low: Least value; ``math.nextafter`` gives one that is excluded.
@@ -37,7 +36,6 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
 
     Args:
         caller: Class or function that received it.
-        name: Its name.
         value: The argument.
         least: Least value.
 
@@ -55,7 +53,6 @@ def require_choice(caller: str, name: str, value: object, choices: Sequence[str]
 
     Args:
         caller: Class or function that received it.
-        name: Its name.
         value: The argument.
         choices: The texts.
 

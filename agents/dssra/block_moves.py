@@ -50,7 +50,6 @@ def best_move(
 
     Args:
         objective: Objective of the plan as it is.
-        plan: The plan.
         inputs: The environment.
         parameters: The scenario.
 

@@ -108,7 +108,6 @@ def clock_problem(
         parameters: Scalars of the scenario, which allows caps on clocks.
         state: The system (E, ...).
         plan: The plan without caps (E, ...).
-        costs: Its costs.
         exact_drift: Whether the queue after the round prices energy.
         extra_price: Price of each node's energy in addition to its queue's (E, N, K+1) [1/J]; 0 by default.
     """

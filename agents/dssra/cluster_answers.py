@@ -47,7 +47,6 @@ def best_option(
     """The terms with the option, micro-batches and recomputation, that suits segments and powers best.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
@@ -83,7 +82,6 @@ def segments_elsewhere(
     """Exact segments under other options with the same number of micro-batches, where these are better.
 
     Args:
-        n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and its option.
         value: Objective of the segments at hand, the option's constant included.
@@ -126,7 +124,6 @@ def improve_cluster(
     powers. The winner is replanned until its segments stay the same.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
@@ -192,7 +189,6 @@ def propose(
     """Every cluster's best answer to the others' present plans.
 
     Args:
-        plan: The present plan.
         weight: ``w`` to use (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         inputs: The environment.

@@ -96,7 +96,6 @@ def summarise_cluster(
     Columns are named above; those from ``SUMMARY`` on are the nodes' energies.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         option: ``M_n`` and what goes with it (see :mod:`.options`).
@@ -302,7 +301,6 @@ def exact_difference(
     """Drift of a cluster's nodes (:func:`node_drift`) plus extra prices, less the energy at present prices.
 
     Args:
-        n: The cluster.
         share: ``beta_n``.
         summary: The cluster's summary.
         allowance: ``a``.
@@ -325,7 +323,6 @@ def reprice_cluster(
     """Set a cluster's prices of energy to those after the round.
 
     Args:
-        n: The cluster.
         share: ``beta_n``.
         summary: The cluster's summary.
         inputs: The environment; receives the prices.

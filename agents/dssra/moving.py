@@ -30,7 +30,6 @@ def moments_airtime(
     """Airtime of one block's moments between two nodes of a cluster [s].
 
     Args:
-        n: The cluster.
         sender: Node that sends, 0 for the CU.
         receiver: Another node.
         power: Powers of the CU and the devices (K+1,) [W].
@@ -47,8 +46,6 @@ def lead_of(n: int, block: int, device: int, inputs: RoundInput) -> int:
     """Device that sends a block's moments to another, or -1 if nothing has to be sent.
 
     Args:
-        n: The cluster.
-        block: The block.
         device: The device that holds it now.
         inputs: The environment.
     """
@@ -67,7 +64,6 @@ def moving_costs(
     """Duration of the phase in which moments move [s]; adds the energies of the phase to ``energy``.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         inputs: The environment.
@@ -108,8 +104,6 @@ def sends_moments(n: int, device: int, segments: IntArray, inputs: RoundInput) -
     """Whether a device sends moments of blocks under a plan.
 
     Args:
-        n: The cluster.
-        device: The device.
         segments: Blocks of each device (K,).
         inputs: The environment, in which changes of plan cost something.
     """

@@ -36,7 +36,6 @@ def search_moving_powers(
     """Improve the powers of those nodes that send moments, in place.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.

@@ -91,7 +91,6 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
     """Return allocations of plans; fields of closed decisions are left out.
 
     Args:
-        plan: The plans.
         openings: The open decisions.
     """
     numbers, kept = numbers_of(plan.option)

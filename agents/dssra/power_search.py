@@ -74,7 +74,6 @@ def starting_power(
     blocks. The CU's typical link is its uplink.
 
     Args:
-        n: The cluster.
         node: 0 for the CU, k + 1 for device k.
         delay_weight: ``w_n`` [1/s].
         noise_w: Noise plus interference of the device-to-device links [W].
@@ -115,7 +114,6 @@ def cluster_cost(
     """``w T_n + C_n + interference price x mean active power``.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
@@ -209,7 +207,6 @@ def search_powers(
     """Improve a cluster's powers in place by coordinate searches.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W]; receives the new ones (idle devices keep theirs).
         terms: Terms left by the rest of the plan, and prices.

@@ -285,7 +285,6 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
     With budgets per second, the allowance becomes the plan's and the price of delay follows it.
 
     Args:
-        plan: The present plan.
         inputs: The environment; receives the prices.
         parameters: The scenario.
     """
@@ -320,7 +319,6 @@ def interference_prices(
     """Price of a watt of each cluster's mean power to the others (N,) [1/W], by finite differences.
 
     Args:
-        plan: The present plan.
         weight: ``w`` (N,) [1/s].
         inputs: The environment.
         parameters: The scenario.

@@ -97,7 +97,6 @@ def sweep(
 
     Args:
         objective: Objective of the present plan.
-        plan: The present plan.
         weight: ``w`` to use for the answers (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         exploring: Whether to explore.

@@ -40,7 +40,6 @@ def most_in_flight(
     """Micro-batches, at most ``M``, that a device has room for beside its blocks; 0 if there is no room.
 
     Args:
-        n: The cluster.
         k: The device.
         blocks: Its blocks, >= 1.
         option: The cluster's option.
@@ -70,7 +69,6 @@ def chain_of(
 
     Args:
         segments: Blocks of each device (K,).
-        option: Its option.
         times: Times of the cluster for the option's micro-batches.
         inputs: The environment.
         parameters: The scenario.
@@ -135,9 +133,7 @@ def best_schedule(
     """Schedule with the shortest local step, and how much shorter than GPipe's it is.
 
     Args:
-        n: The cluster.
         segments: Blocks of each device (K,).
-        option: Its option.
         times: Times of the cluster for the option's micro-batches.
         caps: Receives the most micro-batches that each device has in flight (K,); 0 under GPipe or without
             blocks.

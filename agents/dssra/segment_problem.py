@@ -41,7 +41,6 @@ def segment_problem(
     """Price a cluster's plans at given powers, share and interference.
 
     Args:
-        n: The cluster.
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan; the price of interference is not used.
         inputs: The environment.

@@ -17,20 +17,12 @@ MOST_NAMED = 3
 
 
 def features_of(scenario: Scenario) -> Shapes:
-    """Shapes of the features of a scenario's flat observation.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Shapes of the features of a scenario's flat observation."""
     return {name: list(part.shape) for name, part in observation_builder(scenario).layout.items()}
 
 
 def decisions_of(scenario: Scenario) -> Shapes:
-    """Shapes of the parts of a scenario's action.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Shapes of the parts of a scenario's action."""
     return {name: list(part.shape) for name, part in action_codec(scenario).parts.items()}
 
 

@@ -63,9 +63,6 @@ def playing_part(checkpoint: Path) -> AgentFile:
 def agent_history(path: Path) -> list[dict[str, Any]]:
     """Return the validations of a saved agent's training, oldest first.
 
-    Args:
-        path: Its file.
-
     Raises:
         CheckpointError: If it cannot be read.
     """

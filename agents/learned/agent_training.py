@@ -134,7 +134,6 @@ def train(plan: TrainingPlan, files: TrainingFiles, say: Callable[[str], None] =
     from the start.
 
     Args:
-        plan: The training.
         files: Where to keep it.
         say: Receives one line for every validation.
 

@@ -33,7 +33,6 @@ class ClusterFeatures(BaseFeaturesExtractor):
 
     Args:
         space: The observation space.
-        layout: Its layout.
         scenario: Gives the number of clusters, the cap of queues and ``V``.
         backlog_unit: Energy queue (in budgets) that the network sees as 1.
     """

@@ -48,7 +48,6 @@ class PolicyScheduler:
     A PyTorch module or a function does not tell how it was trained.
 
     Args:
-        policy: The policy.
         name: Name for tables and figures; the policy's class by default.
         deterministic: Play the most likely action instead of drawing one, if ``predict`` offers the choice.
         observation: Kind of observation that the policy reads, ``"flat"`` or ``"graph"``; by default

@@ -224,9 +224,7 @@ def save_model(
 
     Args:
         path: Where to write it.
-        model: The model.
         algorithm: ``"ppo"`` or ``"sac"``.
-        parameters: Its hyper-parameters.
         scenario: The training scenario.
         training: Further plain data on the training.
         history: Validations so far.

@@ -64,7 +64,6 @@ def training_transforms(policy: Any, normalise: Any, called: str) -> list[tuple[
     """Return what turns plain observations into those that a policy was trained on.
 
     Args:
-        policy: The policy.
         normalise: The argument of :class:`~.policy_scheduler.PolicyScheduler`.
         called: The policy's name and place in errors.
 

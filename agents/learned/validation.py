@@ -104,7 +104,6 @@ class Validator:
         """Validate a policy, playing its most likely actions.
 
         Args:
-            policy: The policy.
             steps: Recorded in the score.
             seconds: Recorded in the score.
         """

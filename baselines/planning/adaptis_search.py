@@ -90,7 +90,6 @@ def placement_moves(draft: ScheduledPlan, usable: Sequence[int]) -> Iterator[Sch
     """Other devices for the stages: exchanged, left out or added; also linear or interleaved stages.
 
     Args:
-        draft: The plan.
         usable: Devices that can hold a block.
     """
     S = len(draft.devices)
@@ -112,7 +111,6 @@ def schedule_moves(draft: ScheduledPlan, options: Sequence[int]) -> Iterator[Sch
     Backward before forward before weight gradients, AdaPtis's priority, is what 1F1B and ZB-H1 do.
 
     Args:
-        draft: The plan.
         options: Numbers of micro-batches, ascending.
     """
     S, caps = len(draft.devices), draft.caps

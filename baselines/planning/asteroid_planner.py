@@ -156,8 +156,6 @@ def deal_groups(
     Args:
         blocks: ``L``.
         samples: Samples of a micro-batch.
-        devices: The devices.
-        links: Their links.
 
     Returns:
         For the first of ``q`` stages to come, with ``d`` blocks on devices ``i..j-1``: samples of each device

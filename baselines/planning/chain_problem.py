@@ -262,7 +262,6 @@ def plan_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
 
     Args:
         problem: The cluster.
-        plan: The plan.
 
     Returns:
         Seconds; infinite if operations of the schedule wait for each other.

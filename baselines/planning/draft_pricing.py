@@ -188,7 +188,6 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
 
     Args:
         problem: The cluster.
-        plan: The plan.
 
     Returns:
         Seconds, comparable with :func:`~.chain_problem.plan_seconds`.

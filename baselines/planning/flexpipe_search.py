@@ -76,7 +76,6 @@ def priced(
     Args:
         problem: The cluster.
         space: The schedules; candidates' origins are places in it.
-        candidates: The candidates.
         width: Most points to return.
         limit: Only quicker candidates are wanted [s].
     """
@@ -135,7 +134,6 @@ def first_candidates(space: Space, sets: Sequence[tuple[int, ...]]) -> Iterator[
     """Every schedule of the space with every number of micro-batches on every set of devices.
 
     Args:
-        space: The space.
         sets: Sets of devices, in pipeline order.
     """
     for origin, schedule in enumerate(space.schedules):
@@ -150,7 +148,6 @@ def neighbours(point: Point, space: Space, usable: Sequence[int]) -> Iterator[Ca
 
     Args:
         point: The plan.
-        space: The space.
         usable: Devices that can hold a block.
     """
     plan, origin = point.plan, point.origin
@@ -185,7 +182,6 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
 
     Args:
         problem: The cluster.
-        space: The space.
         width: Plans that the search follows at a time.
 
     Returns:

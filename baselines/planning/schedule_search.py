@@ -41,7 +41,6 @@ def caps_of(
         rule: ``ordinary``: the schedule's own warm-up; ``link``: about twice that, so that each link has a
             micro-batch on it (``algorithms.md`` 5.3); ``room``: ``M``, so that only memories limit them; a
             number: the same for all stages.
-        schedule: The schedule.
         stages: ``S``.
         chunks: ``v``.
         micro_batches: ``M``, read under ``room``.

@@ -211,7 +211,6 @@ def say_folder(folder: Path, continued: bool) -> None:
     """Print the folder that a command writes to.
 
     Args:
-        folder: The folder.
         continued: Whether an earlier run in it is continued.
     """
     # A user who requests something else in the same folder must know that its tables are replaced.

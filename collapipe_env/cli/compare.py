@@ -115,9 +115,6 @@ class Options:
         Without a list, a scenario of the tiers is played by the schedulers of its table in the documentation
         and by those that other options name: most planners of published systems ignore the effects of a tier,
         and some take long for its large sizes.
-
-        Args:
-            scenario: The scenario.
         """
         if self.schedulers is not None and self.schedulers != (ALL,):
             return self.names

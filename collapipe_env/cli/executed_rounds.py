@@ -37,10 +37,8 @@ class Execution:
     """Rounds of a run: played, kept, and reported.
 
     Args:
-        options: All options.
         launcher: Processes of the run.
         run: Folder of the run.
-        scenario: The scenario.
         head: Origin of the results, for their file.
     """
 

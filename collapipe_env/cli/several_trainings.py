@@ -49,11 +49,7 @@ class Training:
         return self.options.output.out
 
     def run_in(self, folder: Path) -> None:
-        """Train in a folder, continuing any earlier training there.
-
-        Args:
-            folder: The folder.
-        """
+        """Train in a folder, continuing any earlier training there."""
         from collapipe_env.cli.train import Job
 
         options = replace(self.options, output=replace(self.options.output, out=folder))
@@ -62,9 +58,6 @@ class Training:
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
     """Do one training: the task of an executor.
-
-    Args:
-        task: The training.
 
     Returns:
         The files of its folder, if the calling process does not see that folder.

@@ -74,7 +74,6 @@ class Job:
     """One run: training, evaluation, report.
 
     Args:
-        options: The options.
         program: The command, for the record.
         given: Arguments of the command.
 

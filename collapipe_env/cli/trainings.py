@@ -24,7 +24,6 @@ def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
     """Return the files of a training.
 
     Args:
-        options: The options.
         folder: Folder of the training.
     """
     if options.training.algo == "graph":
@@ -38,9 +37,6 @@ def files_of(options: Options, folder: Path) -> TrainingFiles | GraphFiles:
 
 def steps_kept(files: TrainingFiles | GraphFiles) -> int:
     """Steps of the training in a folder, 0 before it begins.
-
-    Args:
-        files: Files of the training.
 
     Raises:
         CheckpointError: If its checkpoint is damaged.
@@ -62,9 +58,6 @@ def train_agent(
     """Train PPO or SAC.
 
     Args:
-        options: The options.
-        scenario: The scenario.
-        files: Files of the training.
         learner: Learner to train with.
         reward: Reward to train with.
         command: Command, for the record.
@@ -112,7 +105,6 @@ def train_graph(options: Options, scenario: Scenario, files: GraphFiles, command
     """Train the graph net.
 
     Args:
-        options: The options.
         scenario: Scenario whose validations are shown.
         files: Files of the training.
         command: Command, for the record.

@@ -95,7 +95,6 @@ class ChannelKnowledge(Process):
     ``link_gain``.
 
     Args:
-        scenario: The scenario.
         spec: Fields of the process.
     """
 

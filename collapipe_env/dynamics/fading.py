@@ -27,7 +27,6 @@ class Fading(Process):
     number. The process then carries the gain. With memory it carries the branches, two numbers each.
 
     Args:
-        scenario: The scenario.
         spec: Not used; the fields are in ``radio``.
         links: Links, ``None`` for all of the scenario.
         correlation: ``rho``, ``None`` for the scenario's.

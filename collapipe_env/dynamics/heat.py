@@ -56,7 +56,6 @@ class Heat(Process):
       bool: whether it grows with the cube of the clock.
 
     Args:
-        scenario: The scenario.
         spec: Profile, governor, surroundings, and numbers that differ from the profile's.
     """
 

@@ -181,11 +181,7 @@ class HeatSpec:
 
 
 def heat_numbers(spec: HeatSpec) -> HeatNumbers:
-    """The numbers of a spec: its own values, otherwise its governor's, otherwise its profile's.
-
-    Args:
-        spec: The spec.
-    """
+    """The numbers of a spec: its own values, otherwise its governor's, otherwise its profile's."""
     found = dict(PROFILES[spec.profile])
     if spec.governor == "pause":
         found |= PAUSE

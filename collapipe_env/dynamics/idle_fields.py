@@ -19,9 +19,6 @@ class IdleFieldWarning(UserWarning):
 def idle_fields(scenario: Scenario) -> dict[str, str]:
     """Return the fields of a scenario's processes that are not at their defaults and have no effect.
 
-    Args:
-        scenario: The scenario.
-
     Returns:
         The condition for an effect, by the dotted path of each field with its value:
         ``{"dynamics.processes.mobility.roaming = 2": "it is used only with area: open"}``.
@@ -51,9 +48,6 @@ def idle_fields(scenario: Scenario) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def warn_of_idle_fields(scenario: Scenario) -> None:
     """Warn once for each scenario with fields that were set and have no effect.
-
-    Args:
-        scenario: The scenario.
 
     Warns:
         IdleFieldWarning: Names every such field, its value, and the condition for an effect.

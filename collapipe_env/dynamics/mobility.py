@@ -103,7 +103,6 @@ class Mobility(Process):
     course. Where the encoder would not fit the remaining devices, the nearest of the devices outside stay.
 
     Args:
-        scenario: The scenario.
         spec: Fields of the process.
     """
 

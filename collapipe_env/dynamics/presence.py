@@ -108,7 +108,6 @@ class Presence(Process):
       stay's end, and ``factor``, the hazard factor of its class. Schedulers never receive these.
 
     Args:
-        scenario: The scenario.
         spec: Laws of stays and absences, and classes.
     """
 

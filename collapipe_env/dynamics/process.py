@@ -136,7 +136,6 @@ class Process:
             carried arrays.
 
     Args:
-        scenario: The scenario.
         spec: The process's own fields, an object of ``Spec``.
     """
 

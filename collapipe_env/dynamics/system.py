@@ -20,20 +20,13 @@ MOBILITY = "mobility"
 
 
 def walking_side(scenario: Scenario) -> float:
-    """Side of the square that a cluster's devices walk in [m]; the cluster's own where they stand still.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Side of the square that a cluster's devices walk in [m]; the cluster's own where they stand still."""
     side, spec = scenario.cluster.area_side_m, dict(scenario.dynamics.processes).get(MOBILITY)
     return side * spec.roaming if spec is not None and spec.area == "open" else side
 
 
 def reach_of(scenario: Scenario) -> float | None:
     """Distance from its CU beyond which a device is away [m]: the corners of the cluster's square.
-
-    Args:
-        scenario: The scenario.
 
     Returns:
         The distance; ``None`` where no device leaves.
@@ -94,7 +87,6 @@ def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
     """Systems without shadowing, fading and load, in the scenario's own layout or in drawn layouts.
 
     Args:
-        scenario: The scenario.
         seeds: Seeds of the layouts (R,).
         backend: Backend of the arrays.
     """

@@ -55,7 +55,6 @@ class Tenants(Process):
     given.
 
     Args:
-        scenario: The scenario.
         spec: Levels and the probability.
     """
 

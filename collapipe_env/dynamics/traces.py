@@ -37,7 +37,6 @@ class Traces(Process):
     time on it [s].
 
     Args:
-        scenario: The scenario.
         spec: Source and mode of the traces.
 
     Raises:

@@ -74,8 +74,6 @@ def ways_of_pairs(before: Walk, after: Walk, pairs: int) -> FloatArray:
     """Sums of the displacements of the two nodes of each pair (R, pairs) [m].
 
     Args:
-        before: Walks before.
-        after: Walks after.
         pairs: Pairs of nodes in all clusters.
     """
     x = after["x"]

@@ -56,7 +56,6 @@ def start_pausing_and_going(law: PauseGo, x: Array, y: Array, u: Array) -> dict[
     a whole one. A device that walks is somewhere on a leg; long and slow legs take more of the time.
 
     Args:
-        law: The law.
         x: Places of devices that pause (R, N, K) [m].
         y: Other coordinate of these places [m].
         u: Uniform numbers (R, N, K, NUMBERS_TO_START).
@@ -145,7 +144,6 @@ def pause_and_go(law: PauseGo, walk: Walk, u: Array, seconds: Array) -> dict[str
     in the next call.
 
     Args:
-        law: The law.
         walk: As :func:`start_pausing_and_going` returns it; not written to.
         u: Uniform numbers (R, N, K, MOST_LEGS, NUMBERS_PER_LEG).
         seconds: Time to move by (R, N, K), >= 0 [s].

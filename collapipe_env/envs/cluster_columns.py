@@ -12,7 +12,6 @@ def is_of_clusters(feature: Feature, clusters: int) -> bool:
     """Return whether a feature has a part for each cluster; any other feature belongs to all clusters.
 
     Args:
-        feature: The feature.
         clusters: ``N``.
     """
     return feature.shape[:1] == (clusters,)
@@ -22,7 +21,6 @@ def feature_columns(feature: Feature, clusters: int) -> IntArray:
     """Return the columns of a feature that each cluster sees (N, numbers): its own, or all of a shared one.
 
     Args:
-        feature: The feature.
         clusters: ``N``.
     """
     places = np.arange(feature.slice.start, feature.slice.stop)

@@ -16,18 +16,12 @@ def credits_clusters(mdp: BatchMDP) -> bool:
 
     False with a user's own reward, and where clusters wait for each other in every local step
     (``workload.head`` is ``common``).
-
-    Args:
-        mdp: The MDP.
     """
     return not system_parameters(mdp.scenario).barrier and isinstance(mdp.reward, ClusterReward)
 
 
 def require_cluster_credit(mdp: BatchMDP) -> ClusterReward:
     """Return the reward that tells clusters apart.
-
-    Args:
-        mdp: The MDP.
 
     Raises:
         ScenarioError: If :func:`credits_clusters` is False.

@@ -21,9 +21,6 @@ def default_reward(scenario: Scenario) -> str:
 
     It is ``time_to_target`` where the scenario opens participation or local steps, otherwise ``lyapunov``.
     With these decisions open, a round's delay says little, because the shortest round trains least.
-
-    Args:
-        scenario: The scenario.
     """
     return TIME_TO_TARGET if judged_by_target(scenario) else "lyapunov"
 
@@ -32,7 +29,6 @@ def with_target(scenario: Scenario, reward: object) -> Scenario:
     """Return the scenario, with a target loss added if its reward and its open decisions need one.
 
     Args:
-        scenario: The scenario.
         reward: Name of the reward, or the reward itself.
 
     Raises:
@@ -46,9 +42,6 @@ def with_target(scenario: Scenario, reward: object) -> Scenario:
 
 def default_target_loss(scenario: Scenario) -> float:
     """Return the loss [nat] after 90 % of the fall from the untrained model's loss to the curve's floor.
-
-    Args:
-        scenario: The scenario.
 
     Raises:
         ScenarioError: If no fit is shipped for the task.

@@ -56,7 +56,6 @@ class BatchMDP:
     """Scenario, world, reward and observation of ``E`` environments that step together, on any backend.
 
     Args:
-        scenario: The scenario.
         learner: ``"real"``, ``"surrogate"`` or a learner built for ``num_envs``.
         reward: A reward's name or object.
         num_envs: ``E``.

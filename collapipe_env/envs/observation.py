@@ -322,11 +322,7 @@ class ObservationBuilder:
 
 
 def d2d_range(scenario: Scenario) -> tuple[float, float]:
-    """Centre and half-width of the gains between nodes of a cluster that a layout can produce [dB].
-
-    Args:
-        scenario: The scenario.
-    """
+    """Centre and half-width of the gains between nodes of a cluster that a layout can produce [dB]."""
     c = scenario.cluster
     farthest = max(math.sqrt(2.0) * c.area_side_m, c.hop_min_m)
     return _db_range(path_gain_d2d, c.hop_min_m, farthest)

@@ -17,11 +17,7 @@ from collapipe_env.simulator.state import SystemParameters, SystemState, other_m
 
 
 def observation_builder(scenario: Scenario) -> ObservationBuilder:
-    """Builder of the observations of a scenario's environments, with everything that the scenario adds.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Builder of the observations of a scenario's environments, with everything that the scenario adds."""
     return ObservationBuilder(
         scenario,
         clock_features(scenario)
@@ -42,11 +38,7 @@ def observed_features(processes: Iterable[Process]) -> tuple[FeatureSource, ...]
 
 
 def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Clocks of devices, where launches depend on them and ``device_speed`` does not determine them.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Clocks of devices, where launches depend on them and ``device_speed`` does not determine them."""
     profiles, extra = scenario.devices.profiles, scenario.overheads
     if len({profile.flops_per_cycle for profile in profiles}) == 1 or not (extra.block_s or extra.update_s):
         return ()
@@ -66,11 +58,7 @@ def clock_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
 
 
 def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Capacity of devices under the other setting of recomputation, where a scenario opens that decision.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Capacity of devices under the other setting of recomputation, where a scenario opens that decision."""
     parameters = system_parameters(scenario)
     if parameters.other_costs is None:
         return ()
@@ -94,11 +82,7 @@ def recomputation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
 
 
 def participation_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Participation queues, where a scenario lets clusters sit out.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Participation queues, where a scenario lets clusters sit out."""
     if not opens(scenario, "participation"):
         return ()
     cap = scenario.budgets.backlog_cap

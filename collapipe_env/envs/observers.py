@@ -58,9 +58,6 @@ SERVER_PROCESSES = ("server", "tenants")
 class GraphObservations:
     """Graph observations as environments hand them out: dictionaries of float32 arrays.
 
-    Args:
-        scenario: The scenario.
-
     Attributes:
         layout: Names, shapes and bounds of the features.
     """
@@ -163,7 +160,6 @@ def make_observer(kind: str, scenario: Scenario) -> Observer:
 
     Args:
         kind: ``"flat"`` or ``"graph"``.
-        scenario: The scenario.
 
     Raises:
         ScenarioError: If there is no such kind.

@@ -51,11 +51,7 @@ def clock_share(state: SystemState) -> Array:
 
 
 def opened_features(scenario: Scenario) -> tuple[FeatureSource, ...]:
-    """Features that a scenario's opened schedules and caps on clocks add.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Features that a scenario's opened schedules and caps on clocks add."""
     found: list[FeatureSource] = []
     devices = (scenario.clusters, scenario.max_devices)
     if opens(scenario, "schedule"):

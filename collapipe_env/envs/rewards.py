@@ -60,9 +60,6 @@ class ClusterReward(Protocol):
         and the delay that it alone causes, ``max(T_n, T_-n) - T_-n``, where ``T_-n`` is the delay of the
         slowest other cluster. Its effect on other clusters, through uplink shares and interference, is not
         included.
-
-        Args:
-            record: The round.
         """
         ...
 
@@ -120,7 +117,6 @@ def _relief(record: RoundRecord, marginal: Array) -> Array:
     """Fall of the other clusters' ``L`` due to a cluster's own delay (E, N); 0 with budgets per round.
 
     Args:
-        record: The round.
         marginal: Delay that each cluster alone causes (E, N) [s].
     """
     period = record.costs.budget_period_s
@@ -313,7 +309,6 @@ def make_reward(reward: str | Reward, scenario: Scenario, reference_delay: float
     Args:
         reward: ``"lyapunov"``, ``"drift_plus_penalty"``, ``"delay"``, ``"time_to_target"``, a registered name
             or a callable ``reward(before, costs, after)``.
-        scenario: The scenario.
         reference_delay: ``T_ref`` [s].
 
     Raises:

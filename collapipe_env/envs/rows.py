@@ -30,7 +30,6 @@ class EnvironmentRow:
     has may be set freely: each row keeps its own.
 
     Args:
-        env: The vector environment.
         index: Number of the row.
     """
 

@@ -85,9 +85,6 @@ class Snapshots(Generic[Result]):
     def load_state(self, path: str | os.PathLike[str]) -> None:
         """Continue from a file of :meth:`save_state`; nothing in it is unpickled or executed.
 
-        Args:
-            path: The file.
-
         Raises:
             StateError: If it cannot be read, is damaged or belongs to another environment; this environment
                 then stays unchanged.

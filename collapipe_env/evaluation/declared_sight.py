@@ -39,18 +39,13 @@ def seen_by(env: CollaPipeVectorEnv, *, oracle: bool) -> SystemState:
     """State from which a scheduler decides (E, ...): an estimate, or for oracles the true system.
 
     Args:
-        env: The environment.
         oracle: Whether the scheduler declares that it sees the truth.
     """
     return env.truth if oracle else env.state
 
 
 def hides_truth(scenario: Scenario) -> bool:
-    """Whether schedulers of a scenario receive an estimate instead of the true system.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Whether schedulers of a scenario receive an estimate instead of the true system."""
     if scenario.dynamics.visibility == "realistic":
         return True
     return any(p.hides_gains or p.defines("estimate") for p in active_processes(scenario))
@@ -60,7 +55,6 @@ def title_of(scheduler: Scheduler, scenario: Scenario) -> str:
     """Name of a scheduler for tables, which marks an oracle that sees more than the others.
 
     Args:
-        scheduler: The scheduler.
         scenario: The scenario that it schedules.
     """
     more = sees_truth(scheduler) and hides_truth(scenario)

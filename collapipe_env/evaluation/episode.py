@@ -68,8 +68,6 @@ def play_episode(
 
     Args:
         name: Requested name of the scheduler.
-        scheduler: The scheduler.
-        scenario: The scenario.
         episode: Number of the episode, from 0.
         rounds: Rounds to play, at most the scenario's.
         learner: ``"real"`` or ``"surrogate"``.
@@ -184,7 +182,6 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
     The learner does not affect the system's trajectory, so the surrogate replays it quickly.
 
     Args:
-        scenario: The scenario.
         episode: Number of the episode.
         allocations: Decisions of the episode.
         until: Index of the round, from 0.
@@ -199,7 +196,6 @@ def replayed_rounds(
     """Play an episode again, and yield the full record of each round.
 
     Args:
-        scenario: The scenario.
         episode: Number of the episode.
         allocations: Decisions of the episode, at least one.
     """

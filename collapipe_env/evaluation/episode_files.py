@@ -122,7 +122,6 @@ class EpisodeFiles:
 
         Args:
             key: Digest of everything that it depends on.
-            played: The episode.
 
         Raises:
             DataError: If a file cannot be written.

@@ -120,7 +120,6 @@ class Losses:
 
         Args:
             number: Place of the task among all.
-            task: The task.
             reason: Fate of its worker, as a clause: ``"a worker process ended with exit code -9"``.
 
         Raises:

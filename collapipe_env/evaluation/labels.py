@@ -59,11 +59,7 @@ def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
 
 
 def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
-    """Lines that explain the mark, and name the files of trained agents if there are any.
-
-    Args:
-        comparisons: One for each scenario.
-    """
+    """Lines that explain the mark, and name the files of trained agents if there are any."""
     lines = []
     marked = [e for c in comparisons for one in c.results.values() for e in one if e.server_blocks > 0]
     if any(e.server_energy_ratio == 0.0 for e in marked):

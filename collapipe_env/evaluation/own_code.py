@@ -152,7 +152,6 @@ def blame(error: BaseException, file: str | None) -> str:
     """Error in the user's code, in one line with file and line number.
 
     Args:
-        error: The error.
         file: The user's file; its last line in the traceback is named, or the last line outside this package.
     """
     if isinstance(error, SyntaxError) and error.filename is not None:

@@ -20,9 +20,6 @@ def own_parts(scenario: Scenario) -> list[type]:
     """Return the user's own processes that are active in a scenario, named there or not, and own task.
 
     They are registered only in this process of the machine.
-
-    Args:
-        scenario: The scenario.
     """
     processes = [PROCESSES.get(p.name) for p in active_processes(scenario) if p.name in PROCESSES.added()]
     task = scenario.workload.task
@@ -39,7 +36,6 @@ def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:
 
     Args:
         executor: The requested executor; a note says if it is not used.
-        scenarios: The scenarios.
     """
     where = place_of(executor, scenarios)
     if where is executor:
@@ -61,7 +57,6 @@ def require_known_everywhere(scenario: Scenario, command: str) -> None:
     """Refuse a scenario that other processes of the machine could not play.
 
     Args:
-        scenario: The scenario.
         command: Command that needs other processes, for the message.
 
     Raises:

@@ -77,11 +77,7 @@ def cell_text(text: str) -> str:
 
 
 def text_of(cell: str) -> str:
-    """Return the name that :func:`cell_text` made a cell of.
-
-    Args:
-        cell: The cell.
-    """
+    """Return the name that :func:`cell_text` made a cell of."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 

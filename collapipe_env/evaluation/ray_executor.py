@@ -117,7 +117,6 @@ class _Run:
         ray: The library.
         executor: Runs the tasks.
         work: Runs a task.
-        tasks: The tasks.
         hooks: Functions to call on events.
     """
 

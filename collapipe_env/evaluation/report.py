@@ -94,11 +94,7 @@ def write_report(
 
 
 def kept_models(comparisons: Sequence[ScenarioComparison]) -> list[Path]:
-    """Return the folders of the models that the plans kept.
-
-    Args:
-        comparisons: One for each scenario.
-    """
+    """Return the folders of the models that the plans kept."""
     return [
         EpisodeFiles(comparison.plan.folder, name, episode.episode, episode.run).model
         for comparison in comparisons
@@ -120,7 +116,6 @@ def write_files(
     """Write tables, CSV and JSON.
 
     Args:
-        comparisons: One for each scenario.
         every: Schedulers over all scenarios.
         record: Further contents of the JSON file.
         run: The folder.
@@ -147,7 +142,6 @@ def markdown_report(comparisons: Sequence[ScenarioComparison], every: Sequence[O
     """All tables in Markdown, with all columns and their meaning.
 
     Args:
-        comparisons: One for each scenario.
         every: Schedulers over all scenarios, for the table of several.
     """
     pages = [page.markdown() for page in _pages(comparisons, every)]

@@ -12,7 +12,6 @@ def lasting(scenario: Scenario, rounds: int | None) -> Scenario:
     """Return the scenario with episodes of at least the requested rounds.
 
     Args:
-        scenario: The scenario.
         rounds: Rounds of an episode; ``None`` for the scenario's own.
     """
     if rounds is None or rounds <= scenario.dynamics.rounds:

@@ -158,7 +158,6 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
     """Refuse an unknown name, and a user's own code that cannot be imported.
 
     Args:
-        name: The name.
         learned: Whether ``"agent"`` is also allowed.
 
     Raises:
@@ -176,11 +175,7 @@ def require_scheduler(name: str, *, learned: bool = False) -> None:
 
 
 class ReadyMade:
-    """A factory that returns an existing scheduler.
-
-    Args:
-        scheduler: The scheduler.
-    """
+    """A factory that returns an existing scheduler."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler

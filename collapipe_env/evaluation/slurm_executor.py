@@ -136,7 +136,6 @@ class _Run:
     Args:
         executor: Runs the tasks.
         work: Runs a task.
-        tasks: The tasks.
         hooks: Functions to call on events.
     """
 

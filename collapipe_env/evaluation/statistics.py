@@ -185,7 +185,6 @@ def gate_of(results: Sequence[EpisodeResult], own_rounds: int) -> Gate:
     """Whether a scheduler is over its energy budget.
 
     Args:
-        results: Its episodes.
         own_rounds: Rounds of the scenario.
     """
     whole = is_whole(len(results[0].delay), own_rounds)

@@ -112,11 +112,7 @@ class Page:
 
 
 def markdown_text(text: str) -> str:
-    """Return a text of one line such that Markdown shows it as it is, without HTML, links and new columns.
-
-    Args:
-        text: The text.
-    """
+    """Return a text of one line such that Markdown shows it as it is, without HTML, links and new columns."""
     return text.translate(_IN_MARKDOWN)
 
 

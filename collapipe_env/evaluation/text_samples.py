@@ -19,7 +19,6 @@ def samples_report(
     """Return all samples in Markdown; empty where there are none.
 
     Args:
-        comparisons: One for each scenario.
         escaped: Form of names and texts in the page; ``str`` for a terminal.
     """
     sections = list(_sections(comparisons, escaped))

@@ -38,7 +38,6 @@ def write_below(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Args:
         folder: The folder; created if it is missing.
-        files: The files.
 
     Raises:
         DataError: If a path leads out of the folder, or a file cannot be written.
@@ -121,7 +120,6 @@ def packed(unit: Unit, work: Callable[[Unit, Any], None]) -> UnitParcel:
     """Return a unit with the files that it needs.
 
     Args:
-        unit: The unit.
         work: Plays the unit.
 
     Raises:
@@ -146,7 +144,6 @@ def execute_apart(
 
     Args:
         work: Plays a unit, and writes into the folder of its plan.
-        executor: The executor.
         units: The units to play.
         hooks: Functions to call on events, by unit; ``done`` receives the episode's files.
 

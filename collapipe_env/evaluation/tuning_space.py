@@ -66,9 +66,6 @@ RANGES: Mapping[str, Range] = MappingProxyType(
 def tunable(scenario: Scenario) -> tuple[str, ...]:
     """Return the names of the scalars that have an effect in a scenario.
 
-    Args:
-        scenario: The scenario.
-
     Raises:
         ScenarioError: If no scalar has an effect.
     """

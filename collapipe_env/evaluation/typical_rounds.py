@@ -65,7 +65,6 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     """Draw the typical rounds one below the other.
 
     Args:
-        comparison: The comparison on a scenario.
         asked: Schedulers to draw; empty for the best few.
     """
     import matplotlib

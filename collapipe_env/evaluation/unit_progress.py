@@ -17,7 +17,6 @@ class UnitProgress:
     """The progress bar over the rounds of all units, and a line for each unit that ends.
 
     Args:
-        units: All units.
         missing: Units that are still to be played.
         several: Whether there are several scenarios, which lines then name.
         lines: Whether to print a line for each unit that ends.

@@ -112,7 +112,6 @@ def merged(base: Scenario, sections: Mapping[str, Any]) -> Scenario:
     """Return a scenario with changed sections, as a file with ``base`` is read.
 
     Args:
-        base: The scenario.
         sections: The changes.
     """
     return load_scenario(merge(base.to_dict(), sections))
@@ -123,7 +122,6 @@ def predicted_steps(scenario: Scenario, plans: Sequence[CalibrationPlan]) -> lis
 
     Args:
         scenario: Scenario of one cluster.
-        plans: The plans.
     """
     rounds = PlannedRounds(scenario, FixedPlans(scenario, plans), 0)
     return [replayed_step(rounds.next().script.clusters[0])[0] for _ in plans]

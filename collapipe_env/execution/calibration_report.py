@@ -47,7 +47,6 @@ def checked_plans(rounds: Sequence[Measured], scenario: Scenario) -> list[Checke
     """Return every plan with its prediction by the profile, the fitted plans first.
 
     Args:
-        rounds: All rounds.
         scenario: The calibrated scenario.
     """
     plans = sorted(
@@ -72,7 +71,6 @@ def calibration_page(
 
     Args:
         title: Heading.
-        checked: The plans.
         constants: The fitted constants.
         below: Further lines below the table.
     """

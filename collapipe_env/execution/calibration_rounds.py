@@ -63,9 +63,6 @@ def measured_rounds(
 def read_round(path: Path) -> Measured:
     """Read a round that was kept.
 
-    Args:
-        path: Its file.
-
     Raises:
         CalibrationError: If it is damaged.
     """

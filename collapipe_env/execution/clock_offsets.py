@@ -51,11 +51,7 @@ class ClockOffset(NamedTuple):
 
     @classmethod
     def of(cls, exchanges: Sequence[Exchange]) -> ClockOffset:
-        """Return the offset that the fastest of one or more exchanges gives.
-
-        Args:
-            exchanges: The exchanges.
-        """
+        """Return the offset that the fastest of one or more exchanges gives."""
         best = min(exchanges, key=lambda one: one.round_trip_s)
         return cls(best.offset_s, 0.5 * best.round_trip_s)
 

@@ -38,7 +38,6 @@ class ControlUnitRound:
     """A round of a cluster, with as many attempts as it takes.
 
     Args:
-        owner: The control unit.
         frame: The server's command.
     """
 

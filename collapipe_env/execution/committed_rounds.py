@@ -58,7 +58,6 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
 
     Args:
         run: Folder of the run.
-        scenario: The scenario.
         report: The server's report of the round.
         state: The state after it.
 
@@ -85,7 +84,6 @@ def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
 
     Args:
         run: Folder of the run.
-        scenario: The scenario.
 
     Raises:
         StateError: If the file is damaged, of another version, or another scenario's.

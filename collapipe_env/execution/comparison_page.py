@@ -66,7 +66,6 @@ def comparison_page(
 
     Args:
         title: Heading.
-        rounds: The rounds.
         clock: Clock of the execution: a key of :data:`MEASURED`.
         below: Further lines below the table.
     """

@@ -41,7 +41,6 @@ class ControlUnit(Role):
         endpoint: Connection to the other roles.
         clock: Clock of the role.
         cluster: Its cluster, from 0.
-        setup: Setup of the training.
         beginning: State of the training before its first round.
     """
 
@@ -91,7 +90,6 @@ class ControlUnit(Role):
 
         Args:
             devices: Number of each device, by its name.
-            round: The round.
             attempt: The attempt at the round.
         """
         with self._watch:

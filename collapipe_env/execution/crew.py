@@ -41,7 +41,6 @@ class Crew(ABC):
         token: Secret that all processes share.
 
     Args:
-        scenario: The scenario.
         bind: Host and port to listen at.
         token: The secret; a new one if ``None``.
     """

@@ -71,7 +71,6 @@ class Deliveries:
 
         Args:
             wanted: Kind and tag.
-            mailbox: Its mailbox.
         """
         with self._changed:
             held = self._held.get(wanted)

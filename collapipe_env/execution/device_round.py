@@ -36,7 +36,6 @@ class DeviceRound:
     """One attempt at a round, on one device.
 
     Args:
-        device: The device.
         frame: Its assignment.
         build_block: Returns a block with any weights.
         learning: Optimiser and precision.

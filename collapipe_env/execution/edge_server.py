@@ -40,7 +40,6 @@ class EdgeServer(Role):
     Args:
         endpoint: Connection to the other roles.
         clock: Clock of the role.
-        setup: Setup of the training.
         federation: The training run.
         evaluate: Returns figures of the common model after a round.
         save: Returns the state of the training between rounds.
@@ -142,7 +141,6 @@ class EdgeServer(Role):
         """Return the number of mini-batches that a control unit has to skip because it begins only now.
 
         Args:
-            cluster: The cluster.
             drawn: Batches that the cluster has drawn so far.
         """
         if cluster in self._begun:

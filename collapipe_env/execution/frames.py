@@ -121,7 +121,6 @@ def encode(frame: Frame, limits: Limits = LIMITS) -> list[Buffer]:
     """Return the bytes of a frame, in parts.
 
     Args:
-        frame: The frame.
         limits: Sizes that it may have.
 
     Returns:

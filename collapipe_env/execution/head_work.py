@@ -81,7 +81,6 @@ def shadow_of(head: nn.Module, values: Sequence[Tensor] | None = None) -> tuple[
     """Return a module that shares another's weights but has its own gradients, and their vector.
 
     Args:
-        head: The module.
         values: Weights to use instead of the module's.
     """
     shadow = copy.deepcopy(head)

@@ -59,9 +59,6 @@ class HeldEndpoint:
 
     Attributes:
         name: Name of this process.
-
-    Args:
-        inner: The endpoint.
     """
 
     def __init__(self, inner: TcpEndpoint) -> None:
@@ -166,7 +163,6 @@ def make_role(
     """Build a role.
 
     Args:
-        name: Its name.
         endpoint: Its connection to the others.
         spec: The launcher's settings: scenario, generator, clock and scale.
         state: State of the training from which the server continues; ``None`` at the beginning.

@@ -54,7 +54,6 @@ class Launcher(Crew):
     """Processes of a scenario, and the commands for them.
 
     Args:
-        scenario: The scenario.
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.

@@ -61,9 +61,6 @@ class Mailbox:
     def put(self, frame: Frame) -> bool:
         """Keep a frame for whoever waits for it, now or later.
 
-        Args:
-            frame: The frame.
-
         Returns:
             Whether it was kept; ``False`` if its attempt was cancelled, or the mailbox has failed.
         """
@@ -78,8 +75,6 @@ class Mailbox:
         """Return the next frame of a kind and tag, and wait for it if need be.
 
         Args:
-            kind: Its kind.
-            tag: Its tag.
             timeout: Longest wait [s]; without end if ``None``.
 
         Raises:
@@ -122,7 +117,6 @@ class Mailbox:
         """Drop all frames and end all waits of an attempt and of those before it, now and in future.
 
         Args:
-            round: The round.
             attempt: The attempt at the round. Earlier rounds, and earlier attempts at this round, are
                 cancelled with it; a later cancellation of an earlier attempt changes nothing.
         """

@@ -32,9 +32,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     events of the earlier attempts are not kept.
 
     Args:
-        planned: The planned round.
         result: The server's report.
-        cluster: The cluster.
     """
     script = planned.script.clusters[cluster]
     priced = predicted_events(planned.record, 0, cluster, script.local_steps)

@@ -61,7 +61,6 @@ class Part:
         """Lay the weights out.
 
         Args:
-            module: The module.
             learning: Kind of optimiser, step size, momentum and weight decay.
         """
         self.module = module
@@ -131,7 +130,6 @@ def memory_arrays(
     Args:
         flat: Parameters, which include the module's.
         optimizer: Their optimiser, from :meth:`FlatParameters.optimizer`.
-        module: The module.
     """
     found: dict[str, list[Tensor]] = {}
     steps: float | None = None

@@ -48,10 +48,7 @@ def compared_phases(
     """Return the phases of a cluster's round up to the end of its upload.
 
     Args:
-        planned: The planned round.
         result: The server's report.
-        cluster: The cluster.
-        events: Its recorded events.
         trained_s: End of its last local step by the simulator [s].
 
     Returns:
@@ -77,7 +74,6 @@ def compared_broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> Comp
     """Return the broadcast at the end of a round.
 
     Args:
-        planned: The planned round.
         result: The server's report.
     """
     idle = [script.delay_s for script in planned.script.clusters if not script.plays]
@@ -97,11 +93,7 @@ def error_cell(measured: float, priced: float) -> Cell:
 
 
 def phase_page(rounds: Sequence[ComparedRound]) -> Page:
-    """Table of the mean phases of each cluster, and of the broadcast.
-
-    Args:
-        rounds: The rounds.
-    """
+    """Table of the mean phases of each cluster, and of the broadcast."""
     found: dict[tuple[str, str], list[ComparedPhase]] = {}
     for one in rounds:
         for cluster in one.clusters:

@@ -25,7 +25,6 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
     """Numbers of the picture: two views of each cluster, the priced and the measured one.
 
     Args:
-        planned: The planned round.
         result: The server's report.
         title: First words of the heading.
     """
@@ -70,8 +69,6 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
     """Draw a round and write it as PNG.
 
     Args:
-        path: The file.
-        planned: The planned round.
         result: The server's report.
         title: First words of the heading.
     """

@@ -79,7 +79,6 @@ class PlannedRounds:
     """Rounds of one episode.
 
     Args:
-        scenario: The scenario.
         scheduler: Decides the rounds; it sees a loss of zero.
         seed: Seed of the episode.
     """

@@ -13,9 +13,7 @@ def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: i
     """Return the simulator's timeline of a cluster's round as planned, with the events of all local steps.
 
     Args:
-        record: The round.
         row: Environment.
-        cluster: Cluster.
         local_steps: ``H`` of the scenario, used if the plan does not set it.
 
     Returns:

@@ -107,7 +107,6 @@ def compare_round(
 
     Args:
         number: Its number, from 1.
-        planned: The planned round.
         result: The server's report.
         scale: Wall time of a priced second [s].
     """
@@ -184,10 +183,6 @@ def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | 
 
     A step lasts from the time when its first message may leave the control unit, so that a late start counts,
     to the last end of an operation or hand-over of a message. These ends are readings of the clock.
-
-    Args:
-        script: Script of the cluster.
-        events: Its recorded events.
     """
     lengths = []
     for step in sorted({e.step for e in events if e.cluster == script.cluster}):

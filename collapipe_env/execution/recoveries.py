@@ -13,11 +13,7 @@ from collapipe_env.simulator.build import system_parameters
 
 
 def recovery_terms(scenario: Scenario) -> RecoveryTerms:
-    """Return the terms on which clusters recover: the scenario's, or the usual ones if `presence` is off.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Return the terms on which clusters recover: the scenario's, or the usual ones if `presence` is off."""
     presence = dict(scenario.dynamics.processes).get(PRESENCE)
     if presence is None:
         return USUAL_TERMS

@@ -21,7 +21,6 @@ class Replanned:
     """A scheduler whose plans get another schedule, or another number of micro-batches.
 
     Args:
-        inner: The scheduler.
         schedule: The schedule; ``None`` for its own.
         micro_batches: The number; ``None`` for its own.
         allowed: Numbers that the scenario allows.
@@ -48,8 +47,6 @@ class Replanned:
         """Return the scheduler, or one whose plans are changed.
 
         Args:
-            inner: The scheduler.
-            scenario: The scenario.
             schedule: The schedule; ``None`` for its own.
             micro_batches: The number; ``None`` for its own.
 

@@ -92,7 +92,6 @@ def line_of(element: int, direction: int, transfer: Transfer, sent_s: float, sam
         direction: 0 forward, 1 backward.
         transfer: Times at which it is due.
         sent_s: Time at which it is sent, by the machine's clock [s].
-        samples: Samples in it.
     """
     return {"line": [element, direction, transfer.start_s, transfer.end_s, sent_s, samples]}
 
@@ -101,7 +100,6 @@ def received(cluster: int, frame: Frame, clock: Clock) -> list[Recorded]:
     """Return the receiver's record of a message's transfer; of several pieces, only one has it.
 
     Args:
-        cluster: Its cluster.
         frame: The message.
         clock: The receiver's clock, which has begun the message's round.
     """

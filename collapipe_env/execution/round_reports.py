@@ -24,7 +24,6 @@ def require_report(report: Mapping[str, Any], planned: RoundScript, place: str, 
 
     Args:
         report: The report, read from JSON.
-        planned: Script of the round.
         place: Its file, for errors.
         remedy: Advice, for errors.
 

@@ -32,7 +32,6 @@ def round_script(record: RoundRecord, row: int, parameters: SystemParameters) ->
     """Return the script of a round as it was planned, without failures.
 
     Args:
-        record: The round.
         row: Environment.
         parameters: Scalars of the scenario.
 

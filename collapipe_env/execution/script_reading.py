@@ -33,11 +33,7 @@ class ScriptError(CollaPipeError):
 
 
 def to_json(script: RoundScript | ClusterScript | RecoveryScript) -> dict[str, Any]:
-    """Return a script as dictionaries, lists, numbers and texts, ready for ``json.dumps``.
-
-    Args:
-        script: The script.
-    """
+    """Return a script as dictionaries, lists, numbers and texts, ready for ``json.dumps``."""
     plain = _plain(script)
     assert isinstance(plain, dict)
     return plain
@@ -71,7 +67,6 @@ def check_cluster(script: ClusterScript, place: str) -> None:
     """Refuse a cluster's script whose fields contradict each other.
 
     Args:
-        script: The script.
         place: Its name in messages.
 
     Raises:

@@ -43,7 +43,6 @@ class Segment:
 
         Args:
             micro_batch: Its number.
-            chunk: The chunk.
             x: Activations from the stage before (samples, q, d).
             real: True for tokens that are not padding (samples, q).
         """
@@ -59,7 +58,6 @@ class Segment:
 
         Args:
             micro_batch: Its number.
-            chunk: The chunk.
             gradient: Gradient of the chunk's output (samples, q, d).
         """
         x, out = self._inputs.pop((micro_batch, chunk)), self._outputs.pop((micro_batch, chunk))

@@ -38,9 +38,7 @@ class ServedRound:
     """One round of the server.
 
     Args:
-        owner: The server.
         frame: The launcher's command.
-        script: Script of the round.
         moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
     """
 

@@ -36,9 +36,6 @@ REMEDY = "start over with --fresh"
 def require_executable(scenario: Scenario) -> None:
     """Refuse a scenario that processes cannot play as the simulator does.
 
-    Args:
-        scenario: The scenario.
-
     Raises:
         ScenarioError: If it cannot be executed; the message names the field, its value and the remedy.
     """
@@ -113,7 +110,6 @@ class TrainingSetting:
         """Load the data of a scenario.
 
         Args:
-            scenario: The scenario.
             rng: Returns the generator of the run, at its beginning, anew with every call.
         """
         setup, desk = _learner(scenario).prepare()

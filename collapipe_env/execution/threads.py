@@ -27,7 +27,6 @@ class ThreadedExecution:
     """All roles of a scenario as threads.
 
     Args:
-        scenario: The scenario.
         scheduler: Decides the rounds.
         seed: Seed of the episode.
         clock: ``virtual``, ``wall`` or ``none``.

@@ -11,11 +11,7 @@ NEGLIGIBLE_S = 1e-3
 
 
 def shortest_priced(script: RoundScript) -> float | None:
-    """Return a round's shortest priced operation or transfer that counts [s]; ``None`` if there is none.
-
-    Args:
-        script: A round.
-    """
+    """Return a round's shortest priced operation or transfer that counts [s]; ``None`` if there is none."""
     times: list[float] = []
     for cluster in script.clusters:
         for stage in cluster.stages:
@@ -27,10 +23,6 @@ def shortest_priced(script: RoundScript) -> float | None:
 
 
 def usual_scale(script: RoundScript) -> float:
-    """Return the seconds of wall time for a priced second, at least 1.
-
-    Args:
-        script: A round.
-    """
+    """Return the seconds of wall time for a priced second, at least 1."""
     shortest_s = shortest_priced(script)
     return 1.0 if shortest_s is None else max(1.0, SHORTEST_S / shortest_s)

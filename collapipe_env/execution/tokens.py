@@ -37,7 +37,6 @@ def proof(token: str, *said: str) -> str:
     """Return the proof that its sender knows a token.
 
     Args:
-        token: The token.
         said: Everything that the proof vouches for, in order.
 
     Returns:
@@ -62,9 +61,6 @@ def proven(claimed: object, token: str, *said: str) -> bool:
 
 def token_of_file(path: Path) -> str:
     """Return the token in a file, without white space around it.
-
-    Args:
-        path: The file.
 
     Raises:
         TokenError: If it cannot be read, is not text, or has fewer than :data:`SHORTEST_TOKEN` characters.

@@ -225,7 +225,6 @@ class WritesSamples(Protocol):
 
         Args:
             count: Number of texts.
-            env: The environment.
         """
         ...
 
@@ -239,7 +238,6 @@ class SavesModels(Protocol):
 
         Args:
             folder: Folder to create; it must be new or empty.
-            env: The environment.
 
         Raises:
             CheckpointError: If a model of this kind cannot be saved, or the folder cannot be written.

@@ -44,9 +44,6 @@ class ExpectedProgress:
     def of(cls, scenario: Scenario) -> ExpectedProgress:
         """Build with the shipped fit that suits a scenario, see :func:`fit_for`.
 
-        Args:
-            scenario: The scenario.
-
         Raises:
             ScenarioError: If no fit is shipped for the task.
             DataError: If the shipped file is damaged.
@@ -104,9 +101,6 @@ class ExpectedProgress:
 
 def progress_law(scenario: Scenario) -> ExpectedProgress | None:
     """Return the law that compares a scenario's rounds, where their delays alone do not suffice.
-
-    Args:
-        scenario: The scenario.
 
     Returns:
         The law; ``None`` where all clusters take the same local steps in every round, or the task has no fit.

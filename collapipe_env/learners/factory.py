@@ -65,7 +65,6 @@ def make_learner(
     Args:
         learner: ``"real"`` trains a model, ``"surrogate"`` follows the fitted bound; or a registered name; or
             an object that was built for ``num_envs`` environments.
-        scenario: The scenario.
         num_envs: ``E``.
         backend: Where the environment's arrays live; None for NumPy.
 
@@ -95,7 +94,6 @@ def own_learner(build: Callable[..., Any], label: str, scenario: Scenario, num_e
     Args:
         build: Callable that takes the scenario and the number of environments.
         label: First words of an error.
-        scenario: The scenario.
         num_envs: ``E``.
 
     Raises:

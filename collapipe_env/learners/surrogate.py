@@ -54,7 +54,6 @@ def heterogeneity_of(constants: SurrogateConstants, scenario: Scenario) -> float
 
     Args:
         constants: Constants of a fit.
-        scenario: The scenario.
     """
     learning = scenario.learning
     return constants.heterogeneity.get(learning.partition, 0.0) * skew(learning, scenario.clusters)
@@ -126,7 +125,6 @@ class SurrogateLearner:
         """Build with the shipped constants that suit the scenario, see :func:`fit_for`.
 
         Args:
-            scenario: The scenario.
             num_envs: ``E``.
             backend: Where the arrays live.
 

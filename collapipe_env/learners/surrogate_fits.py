@@ -186,9 +186,6 @@ def load_fits() -> dict[str, SurrogateFit]:
 def read_fits(path: Path) -> dict[str, SurrogateFit]:
     """Read a file that ``fit_surrogate`` wrote.
 
-    Args:
-        path: The file.
-
     Raises:
         DataError: If the file cannot be read, or an entry is missing or out of range.
     """

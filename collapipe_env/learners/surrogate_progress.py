@@ -50,7 +50,6 @@ class SurrogateOutcome:
         """Reduce a simulated round to these numbers.
 
         Args:
-            outcome: The round.
             batch_size: Samples ``B`` of a cluster's mini-batch.
         """
         samples_each = batch_size / outcome.micro_batches
@@ -65,7 +64,6 @@ def steps_of(outcome: RoundOutcome, dtype: object) -> Array:
     """Return the local steps of the clusters (E, N), 0 for those that sit out.
 
     Args:
-        outcome: The round.
         dtype: Type of the numbers.
     """
     xp, most = namespace(outcome.survival), outcome.arrivals.counts.shape[-1]

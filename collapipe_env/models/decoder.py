@@ -255,7 +255,6 @@ class CachedDecoding:
         """Read the source.
 
         Args:
-            decoder: The decoder.
             hidden: Encoder outputs, shape (samples, q, d).
             mask: True at real source tokens, shape (samples, q).
         """

@@ -83,7 +83,6 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> 
 
     Args:
         tokenizer: Tokeniser from :func:`train_tokenizer`.
-        texts: The texts.
         sequence_length: Tokens per row, q.
 
     Returns:

@@ -130,7 +130,6 @@ def circuit_energy(radio: RadioPower, hops: Array, edge: Array, received: Array)
     """Energy of a CU's circuits and receiver [J] ([X]).
 
     Args:
-        radio: Powers of the radios.
         hops: Airtime of its device-to-device hops in the round [s].
         edge: Airtime of its uplink in the round, the upload included [s].
         received: Airtime of the device-to-device messages that it receives in the round [s].

@@ -31,7 +31,6 @@ def round_figure(view: RoundView, *, width_px: int = WIDTH_PX, height_px: int = 
     """Draw a round as a Matplotlib figure, to be saved in any format.
 
     Args:
-        view: The round.
         width_px: Width at 100 dots per inch, at least 1100.
         height_px: Height at 100 dots per inch, at least 600.
 
@@ -54,7 +53,6 @@ def draw_round(
     """Draw a round into an array, as Gymnasium's ``render_mode="rgb_array"`` expects.
 
     Args:
-        view: The round.
         width_px: Width of the picture, at least 1100.
         height_px: Height of the picture, at least 600.
 

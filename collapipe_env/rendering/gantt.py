@@ -52,7 +52,6 @@ def draw_gantt(panel: Panel, view: RoundView) -> None:
 
     Args:
         panel: Panel to draw on; its height decides how many clusters get a detailed chart.
-        view: The round.
     """
     chosen, summary_px = _choose(view, panel.height)
     end_s = max(max(c.timeline.end_s for c in view.clusters), 1e-12)

@@ -75,7 +75,6 @@ def draw_legend(page: Sheet, entries: Sequence[Entry], left: float, right: float
 
     Args:
         page: Page to draw on.
-        entries: The entries.
         left: Left end of the lines.
         right: Right end of the lines.
         middle: Height of the line, or of the middle between two.

@@ -35,10 +35,7 @@ def cluster_round_timeline(
     """Return the exact, event-driven timeline of one cluster's round.
 
     Args:
-        costs: Costs of the round.
-        record: Its record.
         row: Environment.
-        cluster: Cluster.
         local_steps: ``H``, used if the plan does not set it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
         failed: Whether to draw the round as it was planned before a device failed.
@@ -107,9 +104,7 @@ def played_timeline(
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
-        record: The round.
         row: Environment.
-        cluster: Cluster.
         local_steps: ``H``, used if the plan does not set it.
         plays: Whether the cluster takes part.
         detailed: Whether the events of a local step are listed.
@@ -136,7 +131,6 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
     Args:
         allocation: The plan (E, ...).
         row: Environment.
-        cluster: Cluster.
     """
     if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
         return False
@@ -191,7 +185,6 @@ def round_view(
     """Return the view of a round, from which its picture is drawn.
 
     Args:
-        record: The round.
         local_steps: ``H`` of the scenario.
         title: First words of the heading.
         row: Environment of the batch.

@@ -27,7 +27,6 @@ def draw_bars(panel: Panel, view: RoundView, values: FloatArray, title: str, bud
 
     Args:
         panel: Panel to draw on.
-        view: The round.
         values: (N, K+1), >= 0.
         title: Heading, with the unit.
         budget_line: Whether to mark the value 1.
@@ -56,7 +55,6 @@ def draw_heat_map(panel: Panel, view: RoundView, values: FloatArray, title: str,
 
     Args:
         panel: Panel of the cells; title and scale take 34 pixels above it.
-        view: The round.
         values: (N, K+1), >= 0.
         title: Heading, with the unit.
         budget_line: Whether the scale has its middle at 1, the budget.

@@ -28,7 +28,6 @@ def draw_maps(page: Sheet, view: RoundView, x: float, y: float, width: float) ->
     """Draw a square for each cluster that is drawn in detail, as many as fit, and the legend of links.
 
     Args:
-        page: The page.
         view: A round with maps.
         x: Left edge in pixels.
         y: Upper edge of the squares in pixels.

@@ -59,11 +59,7 @@ def training_memory(workload: WorkloadSpec) -> TrainingMemory:
 
 
 def training_memory_of(scenario: Scenario) -> TrainingMemory:
-    """Return that form for a scenario, including the copies that devices need to continue after a failure.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Return that form for a scenario, including the copies that devices need to continue after a failure."""
     presence = dict(scenario.dynamics.processes).get("presence")
     goes_on = presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round"
     return replace(training_memory(scenario.workload), start_kept=goes_on)

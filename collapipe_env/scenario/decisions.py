@@ -79,7 +79,6 @@ def opens(scenario: Scenario, decision: Decision) -> bool:
 
     Args:
         scenario: Any scenario.
-        decision: The decision.
     """
     return decision in scenario.decisions
 

@@ -34,9 +34,6 @@ def without_neutral_memory(sections: dict[str, Any]) -> None:
 def require_half_precision(workload: WorkloadSpec) -> None:
     """Refuse 32-bit activations in a 16-bit model.
 
-    Args:
-        workload: The workload.
-
     Raises:
         ValueError: If activations or boundary tensors have 32 bits although weights have 16.
     """
@@ -50,9 +47,6 @@ def require_half_precision(workload: WorkloadSpec) -> None:
 
 def require_adam(scenario: Scenario) -> None:
     """Refuse optimisers other than AdamW with reduced precision.
-
-    Args:
-        scenario: The scenario.
 
     Raises:
         ValueError: If ``sgd`` is combined with 16-bit weights or 8-bit moments.

@@ -22,11 +22,7 @@ WHOLE_TIERS = ("stale", "wild")
 
 
 def sizes_of(tier: str) -> tuple[str, ...]:
-    """Return the sizes of a tier, smallest first.
-
-    Args:
-        tier: The tier.
-    """
+    """Return the sizes of a tier, smallest first."""
     return LADDER if tier in WHOLE_TIERS else TIER_SIZES
 
 

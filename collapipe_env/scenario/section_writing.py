@@ -37,7 +37,6 @@ def with_section(text: str, lines: Sequence[str]) -> str:
     added at the end. New lines end as most of the text's lines do; all other bytes stay unchanged.
 
     Args:
-        text: The text.
         lines: The section's new lines, its name first.
     """
     ending = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
@@ -67,7 +66,6 @@ def file_of(path: Path, scenario: Scenario) -> str:
     """Return the text of a scenario file that will receive new scalars.
 
     Args:
-        path: The file.
         scenario: The scenario that was tuned.
 
     Raises:
@@ -96,7 +94,6 @@ def require_replaceable(path: Path, scenario: Scenario, names: Sequence[str]) ->
     """Refuse, before the search, a scenario file into which tuned scalars cannot be written.
 
     Args:
-        path: The file.
         scenario: The scenario to tune.
         names: Scalars that will be written.
 
@@ -119,7 +116,6 @@ def write_scalars(
     """Write tuned scalars into a scenario file; everything else in it stays, including comments.
 
     Args:
-        path: The file.
         scenario: The scenario that was tuned.
         scalars: Values by name.
         notes: Comments above them, one line each.

@@ -70,9 +70,6 @@ def _owners(name: str) -> tuple[str, ...]:
 def require_style_fields(workload: WorkloadSpec) -> None:
     """Refuse fields that contradict the style.
 
-    Args:
-        workload: The workload.
-
     Raises:
         ValueError: If the style needs another value of a field, or does not read it.
     """

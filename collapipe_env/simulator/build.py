@@ -41,7 +41,6 @@ def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> Work
     """Priced per-sample and per-block figures of a scenario (`system_model.md` section 2).
 
     Args:
-        scenario: The scenario.
         recompute: Whether devices recompute activations; the workload's own setting by default.
 
     Raises:
@@ -131,11 +130,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
 
 
 def may_sit_out(scenario: Scenario) -> bool:
-    """Whether a process may leave a cluster too few devices for the encoder; the cluster then sits out.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Whether a process may leave a cluster too few devices for the encoder; the cluster then sits out."""
     return any(leaves_clusters_short(name) for name, _ in scenario.dynamics.processes)
 
 
@@ -232,12 +227,7 @@ def _opened(scenario: Scenario) -> dict[str, Any]:
 
 
 def mean_state(scenario: Scenario, layout: Layout) -> SystemState:
-    """The system at mean gains, full speed and empty queues, without a batch axis.
-
-    Args:
-        scenario: The scenario.
-        layout: One of its layouts.
-    """
+    """The system at mean gains, full speed and empty queues, without a batch axis."""
     costs = workload_costs(scenario)
     speed = layout.max_clock_hz * layout.flops_per_cycle
     N, K = layout.present.shape
@@ -283,9 +273,6 @@ def usual_round(scenario: Scenario) -> float:
     """Seconds of a usual round, ``T_ref``: :func:`reference_delay` at one local step, whatever is open [X].
 
     Budgets per second are spread over it, and a round in which nobody takes part lasts as long.
-
-    Args:
-        scenario: The scenario.
     """
     closed = dataclasses.replace(
         scenario,

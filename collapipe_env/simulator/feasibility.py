@@ -121,9 +121,6 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     in episodes in which devices spend most of their energy on the radio, the least use may come out a few per
     cent too high.
 
-    Args:
-        scenario: The scenario.
-
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.
     """
@@ -134,9 +131,6 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
 @lru_cache(maxsize=64)
 def warn_if_infeasible(scenario: Scenario) -> None:
     """Warn once for each scenario with episodes whose budgets the search could not meet.
-
-    Args:
-        scenario: The scenario.
 
     Warns:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
@@ -168,11 +162,7 @@ def _warning(scenario: Scenario, report: FeasibilityReport) -> str:
 
 
 def assumption(scenario: Scenario) -> str:
-    """Assumption of the report about devices that move, in a sentence or two; empty where none does.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Assumption of the report about devices that move, in a sentence or two; empty where none does."""
     walks = dict(scenario.dynamics.processes).get(MOBILITY)
     if walks is None:
         return ""
@@ -189,7 +179,6 @@ def remedy(scenario: Scenario, report: FeasibilityReport) -> str:
     """Remedy of budgets that cannot be met, in one sentence.
 
     Args:
-        scenario: The scenario.
         report: Report of the scenario, with some budget that cannot be met.
     """
     cu_ratio = float(report.energy_ratio[..., 0].max())

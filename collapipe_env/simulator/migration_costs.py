@@ -58,7 +58,6 @@ def change_of_plan(
 
     Args:
         parameters: Scalars of the scenario.
-        state: The system.
         allocation: The plan.
     """
     previous, rules = state.processes.get("migration"), parameters.migration
@@ -105,7 +104,6 @@ def phase_times(
 
     Args:
         parameters: Scalars of the scenario, with migration.
-        state: The system.
         allocation: The plan.
         change: Blocks that it hands over.
     """
@@ -129,7 +127,6 @@ def seconds_per_bit(
 
     Args:
         parameters: Scalars of the scenario.
-        state: The system.
         power: Transmit powers of the CU and the devices (..., N, K+1) [W].
         disturbance: Interference in each cluster (..., N) [W].
     """

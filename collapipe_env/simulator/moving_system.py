@@ -129,7 +129,6 @@ class MovingSystem:
         """Start episodes in some rows.
 
         Args:
-            rows: The rows.
             seeds: Seeds of the rows (R,) by component: the layout's and those of :attr:`streams`.
         """
         drawn = {name: rows.put(old, self._backend.array(seeds[name])) for name, old in self._seeds.items()}
@@ -175,7 +174,6 @@ class MovingSystem:
 
         Args:
             state: The system before the round just played (E, ...).
-            costs: Costs of the round.
 
         Raises:
             ScenarioError: If a user's own process returns other names, shapes or types than `begin` did, or,
@@ -459,7 +457,6 @@ def _limited(system: System, caps: Array, limits: Limits, costs: WorkloadCosts) 
     Args:
         system: The system without them.
         caps: Blocks that fit its memories (R, N, K).
-        limits: The limits.
         costs: Priced workload, for the memory that a block needs.
     """
     xp = namespace(system.speed)

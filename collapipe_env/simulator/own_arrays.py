@@ -56,7 +56,6 @@ def numbers(
     Args:
         at: Where it came from.
         values: What was returned.
-        shape: Its shape.
         low: Smallest number.
         high: Largest number.
         above: Whether the smallest number itself is refused.

@@ -38,7 +38,6 @@ def require_begun(process: Process, found: Carried, running: Carried | None) -> 
     """Refuse an invalid result of `begin`, in NumPy, of which :func:`require_rows` has seen the rows.
 
     Args:
-        process: The process.
         found: The result.
         running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
     """
@@ -123,7 +122,6 @@ def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]
     """Return the result of `limits` or `limits_under` with whole arrays.
 
     Args:
-        process: The process.
         found: The result.
         device_shape: (E, N, K); single values, and arrays that broadcast to it, are accepted.
     """
@@ -152,7 +150,6 @@ def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...])
     """Return the result of `price`; refuse one that would shorten a round.
 
     Args:
-        process: The process.
         found: The result.
         energy_shape: (E, N, K+1).
     """
@@ -176,7 +173,6 @@ def moments_of_own(process: Process, found: Any, device_shape: tuple[int, ...]) 
     """Return the result of `failures`.
 
     Args:
-        process: The process.
         found: The result.
         device_shape: (E, N, K).
     """
@@ -188,7 +184,6 @@ def estimate_of_own(process: Process, found: object, before: SystemState) -> Sys
     """Return the result of `estimate`; refuse other fields, shapes and ranges than the truth has.
 
     Args:
-        process: The process.
         found: The result.
         before: The state that it was given.
     """
@@ -216,7 +211,6 @@ def require_realistic(process: Process, found: Carried, carried: Carried) -> Non
     """Refuse a result of `realistic` with other arrays than the process carries, or without those shown.
 
     Args:
-        process: The process.
         found: The result.
         carried: What it was given.
     """

@@ -42,7 +42,6 @@ def plain_round_costs(
 
     Args:
         parameters: Scalars of the scenario.
-        state: The system.
         allocation: A plan without extensions. The loop takes plans with one batch axis, the state's.
         counted: ``T_n`` of clusters that sit out (E, N) [s]; ``None`` where all take part.
     """

@@ -156,7 +156,6 @@ class PlansLeft:
 
         Args:
             r: Row.
-            n: Cluster.
         """
         return max(0.0, float(self._begun_s[r, n] - self._at[r, n]))
 
@@ -220,7 +219,6 @@ class PlansLeft:
 
         Args:
             r: Row.
-            n: Cluster.
             stage: Slots before (K,), -1 for none.
             device: Device that failed.
         """
@@ -249,7 +247,6 @@ class PlansLeft:
 
         Args:
             r: Row.
-            n: Cluster.
             stage: Slot of each device (K,), -1 for those in none.
         """
         old = self.plan.blocks[r, n]

@@ -94,7 +94,6 @@ def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] |
 
     Args:
         state: The system before the round (E, ...).
-        costs: Costs of the round.
 
     Returns:
         ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,); ``None`` where it

@@ -30,7 +30,6 @@ def require_whole(name: str, value: Array) -> None:
 
     Args:
         name: Name of the array.
-        value: The array.
 
     Raises:
         AllocationError: Names the first value that is not a whole number, or the type.

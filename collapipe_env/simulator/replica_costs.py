@@ -36,7 +36,6 @@ def with_replicas(
     Args:
         costs: The round without replicas.
         parameters: Scalars of the scenario, with terms of replication.
-        state: The system.
         allocation: The plan.
     """
     terms = parameters.replication

@@ -116,7 +116,6 @@ def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backe
     """A round with the plan that its clusters end with, from which the next round starts.
 
     Args:
-        costs: The round.
         interruption: Events inside it.
         backend: Library of its arrays.
     """

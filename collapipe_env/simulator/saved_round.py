@@ -116,7 +116,6 @@ class SavedRound:
         """Keep a round that was played.
 
         Args:
-            record: The round.
             host: Copies an array to the host.
         """
         given, learning = record.arrivals, record.learning

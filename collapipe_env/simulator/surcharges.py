@@ -16,7 +16,6 @@ def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, *
     """Add delays of clusters and energies of nodes to a round.
 
     Args:
-        costs: The round.
         state: The system before it, with the energy budgets.
         extra: Delays and energies to add; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
         others: Other fields of the round to replace.

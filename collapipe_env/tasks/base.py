@@ -70,11 +70,7 @@ class TaskSpec:
 
 
 def task_spec(scenario: Scenario) -> TaskSpec:
-    """Return the settings of a scenario's task, for the trained architecture.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Return the settings of a scenario's task, for the trained architecture."""
     workload = scenario.workload
     return TaskSpec.of(
         trained_architecture(scenario), workload.outputs, workload.decoder_blocks, scenario.learning
@@ -82,11 +78,7 @@ def task_spec(scenario: Scenario) -> TaskSpec:
 
 
 def trained_architecture(scenario: Scenario) -> Architecture:
-    """Return the trained architecture: the scenario's proxy, or the priced one if the proxy is off.
-
-    Args:
-        scenario: The scenario.
-    """
+    """Return the trained architecture: the scenario's proxy, or the priced one if the proxy is off."""
     workload, proxy = scenario.workload, scenario.learning.proxy
     sizes = proxy or workload
     style, positions, types = workload.style, workload.learned_positions, workload.token_types

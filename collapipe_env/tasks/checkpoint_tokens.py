@@ -71,7 +71,6 @@ class CheckpointTokens:
 
         Args:
             documents: Ids of each text.
-            texts: The texts.
 
         Raises:
             CheckpointError: If the ids stand for less than half the bytes of the texts.

@@ -149,7 +149,6 @@ def cut_sentences(
     """Cut sentences into parts; one with the only entity of a type always goes to training.
 
     Args:
-        whole: The sentences.
         parts: Indices for each part.
         source: Name of the data set, for errors.
 

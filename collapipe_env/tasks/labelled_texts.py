@@ -165,7 +165,6 @@ def labelled_texts(
     usual names at these indices count.
 
     Args:
-        table: The table.
         text: Column or columns of the text; None takes the one that is named like a text, otherwise the one
             with the longest cells.
         label: Column of the label; None takes the one that is named ``label``, otherwise the only one named
@@ -221,7 +220,6 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
     """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
 
     Args:
-        table: The table.
         like: Columns of the training part.
         text: Requested text column.
         label: Requested label column.

@@ -308,7 +308,6 @@ def require_sound(place: str, text: str) -> None:
 
     Args:
         place: Place of the text, for the error.
-        text: The text.
 
     Raises:
         DataError: If it has a lone surrogate, or a word is longer than :data:`LONGEST_WORD`.

@@ -52,7 +52,6 @@ def encode_sources(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
 
     Args:
         tokenizer: Tokeniser from :func:`train_subwords`.
-        texts: The texts.
         sequence_length: Tokens per row q, the end token included; a longer text is cut at the end.
 
     Returns:
@@ -70,7 +69,6 @@ def encode_targets(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: 
 
     Args:
         tokenizer: Tokeniser from :func:`train_subwords`.
-        texts: The texts.
         sequence_length: Tokens to predict q, the end token included. A text that does not fit is cut and has
             no end token, so that models do not learn to stop in the middle of a sentence.
 

@@ -57,11 +57,7 @@ class Mixture(NamedTuple):
 
 
 def decibels(trace: Trace) -> FloatArray:
-    """Values of a trace every second in dB: dBm as they are, rates in 10 log10 of Mbit/s, at least -10 dB.
-
-    Args:
-        trace: The trace.
-    """
+    """Values of a trace every second in dB: dBm as they are, rates in 10 log10 of Mbit/s, at least -10 dB."""
     values = trace.every_second()
     if trace.unit == "dBm":
         return values

@@ -72,9 +72,6 @@ class Columns:
 def require_columns(columns: Columns) -> None:
     """Refuse columns that a format does not have.
 
-    Args:
-        columns: The columns.
-
     Raises:
         DataError: Naming the format or the column.
     """

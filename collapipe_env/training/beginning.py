@@ -41,7 +41,6 @@ def begin_training(setup: TrainingSetup, rng: np.random.Generator) -> Beginning:
     """Spread the data and initialise the parameters.
 
     Args:
-        setup: Setup of the training.
         rng: Only source of randomness; child generators are spawned from it.
     """
     learning, device = setup.learning, setup.train[0].device

@@ -30,8 +30,6 @@ class BlockMoments:
         """Find the blocks' memory.
 
         Args:
-            models: The clusters' models.
-            flats: Their parameters.
             optimizers: Their optimisers, which keep the blocks' memory apart.
             moment_bits: Bits per number of moments that travel: 32, or 16 for bfloat16, which has the range
                 of single precision, so no second moment vanishes.

@@ -38,7 +38,6 @@ class ClusterSamples:
         """Return the samples of a partition; where the task packs documents, it is a partition of documents.
 
         Args:
-            setup: Setup of the training.
             parts: Indices of each cluster's samples, or documents.
         """
         tokens, targets = setup.train

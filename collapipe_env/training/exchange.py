@@ -43,7 +43,6 @@ class Exchange:
         """Begin with empty memories.
 
         Args:
-            model: One of the clusters' models.
             flat: Its parameters; the other models' have the same layout.
             update_format: Format of updates on the air.
             learning: The server's aggregation rule.

@@ -75,7 +75,6 @@ class Federation:
         """Initialise parameters and spread the data.
 
         Args:
-            setup: Setup of the training.
             rng: Only source of randomness; child generators are spawned from it.
         """
         self._setup = setup
@@ -339,11 +338,7 @@ class Federation:
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
 
     def replica(self, cluster: int) -> tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]:
-        """Return a cluster's model, its parameters and their optimiser; not copies.
-
-        Args:
-            cluster: The cluster.
-        """
+        """Return a cluster's model, its parameters and their optimiser; not copies."""
         return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
 
     @property
@@ -400,7 +395,6 @@ class Federation:
         """Return the run whose state :meth:`get_state` returned.
 
         Args:
-            setup: Setup of the training.
             tree: The state, which is only read.
 
         Raises:

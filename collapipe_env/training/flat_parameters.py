@@ -119,7 +119,6 @@ class FlatParameters:
 
         Args:
             optimizer: From :meth:`optimizer`, with the part among those kept apart.
-            part: The part.
         """
         places, found, start = self.slices([part]), [], 0
         for group in optimizer.param_groups:

@@ -48,9 +48,7 @@ class Evaluator:
         """Choose the samples and put them on the device.
 
         Args:
-            task: The task.
             task_spec: Settings of its data and head.
-            data: All data of the task.
             learning: Split and numbers of samples, and the precision.
             device: Device of the models.
         """

@@ -126,7 +126,6 @@ def merged_step(
         model: The common model. Gradients are added to its parameters' ``grad``.
         head: The server's module. Gradients are added in the same way.
         loss: Mean loss of (outputs, targets).
-        batches: One for each cluster.
         data_sizes: Weights of the clusters in the average, above 0, shape (N,); clusters without arrivals are
             left out, and the other weights are scaled to sum to 1.
         samples_per_pass: Most samples in a pass, at least 1.

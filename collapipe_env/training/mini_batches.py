@@ -32,8 +32,6 @@ def next_batch(setup: TrainingSetup, samples: ClusterSamples, stream: SampleStre
     """Return a cluster's next mini-batch.
 
     Args:
-        setup: Setup of the training.
-        samples: All samples.
         stream: Order of the cluster's samples.
     """
     tokens, targets = samples.tokens, samples.targets

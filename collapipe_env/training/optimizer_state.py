@@ -27,7 +27,6 @@ def tensor_of(array: Any, like: Tensor, place: str) -> Tensor:
     """Return an array as a new tensor.
 
     Args:
-        array: The array.
         like: Tensor whose shape and type the array must have, and whose device the new one gets.
         place: Its name, for the error.
 
@@ -44,7 +43,6 @@ def set_parameters(module: nn.Module, arrays: Any, place: str) -> None:
     """Write a module's parameters, in place.
 
     Args:
-        module: The module.
         arrays: One for each of its ``named_parameters``, by name.
         place: Its name, for the error.
 

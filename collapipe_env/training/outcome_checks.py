@@ -37,7 +37,6 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
     """Refuse an outcome that does not fit the workload.
 
     Args:
-        outcome: The outcome of a round.
         allowed: Sizes that fit.
 
     Raises:

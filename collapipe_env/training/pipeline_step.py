@@ -80,7 +80,6 @@ class CutModel:
         """Compute one host's part of the forward pass.
 
         Args:
-            host: The host.
             x: Activations from the host before, shape (samples, q, d); host 0 does not read them.
             tokens: Token ids, shape (samples, q).
             attention_mask: Their :func:`~collapipe_env.models.cluster_model.additive_mask`.
@@ -114,7 +113,6 @@ def run_blocks(
     """Compute blocks one after another.
 
     Args:
-        blocks: The blocks.
         x: Activations, shape (samples, q, d).
         attention_mask: The samples' :func:`~collapipe_env.models.cluster_model.additive_mask`.
         recompute: Keep only the input of each block, and run the block forward again in its backward pass.

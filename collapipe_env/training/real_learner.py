@@ -129,7 +129,6 @@ class TorchLearner:
         """Return the learner of a scenario; it trains the proxy, or the priced architecture without one.
 
         Args:
-            scenario: The scenario.
             num_envs: Environments E.
             device: PyTorch device to train on, by name; None takes the scenario's ``learning.device``.
             moment_bits: Bits of moments that travel with their blocks; None takes the value that the
@@ -239,7 +238,6 @@ class TorchLearner:
 
         Args:
             count: Documents.
-            env: The environment.
 
         Returns:
             For each, ``prompt``, ``document`` (its own continuation), ``greedy`` and ``top_p``.
@@ -258,7 +256,6 @@ class TorchLearner:
 
         Args:
             folder: Folder to create.
-            env: The environment.
 
         Raises:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.

@@ -113,7 +113,6 @@ class Server(Protocol):
 
         Args:
             names: Names that :meth:`own_optimizers` has returned in another server of this kind.
-            models: The clusters' models.
 
         Raises:
             ValueError: For a name that no such server has.

@@ -67,8 +67,6 @@ def tied_head(model: ClusterModel, flat: FlatParameters, head: Trained) -> TiedH
     """Return the tie of a head to the embedding's table; None if there is none, or both are frozen.
 
     Args:
-        model: One of the clusters' models.
-        flat: Its parameters.
         head: The common head.
     """
     module = head.module

@@ -35,7 +35,6 @@ class Grid(NamedTuple):
         """The grid of a system.
 
         Args:
-            system: The system.
             intervals: Intervals between the temperatures of every device, a multiple of 4. Half of them lie
                 from 1 K below the governor's hysteresis to 1.5 K above its set point, where it acts; the
                 others below, from the temperature of idling, and above, up to the critical temperature.
@@ -126,9 +125,7 @@ def successors(grid: Grid, at: Coordinates, rounds: Rounds, remainder: FloatArra
     equally likely, so one more move occurs with a chance equal to the part of a period that is left.
 
     Args:
-        grid: The grid.
         at: The states (R, ...).
-        rounds: Their rounds.
         remainder: Time since the governors' last move (R,) [s], where it is known.
     """
     R, A = rounds.delay.shape
@@ -153,11 +150,7 @@ def successors(grid: Grid, at: Coordinates, rounds: Rounds, remainder: FloatArra
 
 
 def model_of(grid: Grid) -> Model:
-    """Work out every action in every state of a grid.
-
-    Args:
-        grid: The grid.
-    """
+    """Work out every action in every state of a grid."""
     rounds_of = _table(grid) if grid.system.speeds_are_levels else grid.system.rounds
     rounds, chains = [], []
     pieces = math.ceil(grid.states * len(grid.system.split_of) / _ROWS)

@@ -24,7 +24,6 @@ def mean_delays(
     """Mean delay of a round (variants, episodes) [s].
 
     Args:
-        scenario: The scenario.
         scheduler: Scheduler that decides rows of all variants, all episodes of the first variant first.
         variants: Variants of the scheduler that are played side by side.
         episodes: Episodes of each; the episodes of all schedulers and variants have the same random numbers.

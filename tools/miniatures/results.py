@@ -68,7 +68,6 @@ def optimum(mini: Miniature, effort: Effort) -> tuple[Model, Solution, float]:
     """Best schedule by value iteration.
 
     Args:
-        mini: The miniature.
         effort: Limits the grid.
 
     Returns:
@@ -98,7 +97,6 @@ def dssra_plus(scenario: Scenario, scalars: tuple[float, float, float]) -> DSSRA
     """DSSRA+ with some scalars, which have the same meaning there.
 
     Args:
-        scenario: The scenario.
         scalars: Weight, heat price and start.
     """
     weight, price, start = scalars
@@ -109,7 +107,6 @@ def result(mini: Miniature, effort: Effort, schedulers: Sequence[str]) -> dict[s
     """Everything that the tables say of a miniature, as plain data.
 
     Args:
-        mini: The miniature.
         effort: Length of the play.
         schedulers: Registered schedulers that also play.
     """

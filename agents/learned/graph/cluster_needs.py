@@ -110,7 +110,6 @@ def write_needs(
         device: Features of devices (N, K, 8).
         hop: Features of hops (N, K+1, K+1, 2).
         between: Features of two clusters (N, N, 1).
-        times: Times of the system.
         needs: Receives the columns named above (N, NEEDS).
     """
     N, K = segments.shape

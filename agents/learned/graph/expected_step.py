@@ -71,7 +71,6 @@ def answer(n: int, later: float, own: float, share: FloatArray, uplink: FloatArr
     With delays ``a_m + u_m / b_m``, the shares ``b_m`` have the same sum if each cluster ends ``x`` later.
 
     Args:
-        n: The cluster.
         later: ``d``, by how much it would be later [s].
         own: ``u_n / b_n`` of its new plan [s], > 0.
         share: Shares ``b_m`` (N,).
@@ -210,7 +209,6 @@ def learn_for_the_expected_round(
     """Compute the loss of one round of a group with surprises, which then plays the most likely plan.
 
     Args:
-        net: The net.
         group: The environments.
         samples: Samples of the counts of each cluster, >= 2.
         entropy: Weight of the entropy of the counts.

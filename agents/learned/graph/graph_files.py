@@ -75,7 +75,6 @@ def graph_record(
         steps: Gradient steps so far.
         training: Record of the training.
         history: Validations, oldest first.
-        package_version: Version of the package.
         trained: Range of the systems that it was trained on, see :func:`~.training_range.training_range`.
     """
     return AgentRecord(

@@ -105,7 +105,6 @@ def planned(net: GraphNet, group: Group, samples: int, rng: np.random.Generator)
     """The net's plan for the present states of a group, with gradients.
 
     Args:
-        net: The net.
         group: The environments.
         samples: Samples ``S`` of the counts of each cluster.
         rng: Draws them.
@@ -180,7 +179,6 @@ def learn_and_play(
     """Compute the loss of one round of a group, which then plays the most likely plan.
 
     Args:
-        net: The net.
         group: The environments.
         samples: Samples of the counts of each cluster, >= 2.
         entropy: Weight of the entropy of the counts.
@@ -219,7 +217,6 @@ def losses_of(
     """Losses of a plan from the costs of its alternatives.
 
     Args:
-        plan: The plan.
         objective: Sum of the clusters' objectives, relative to ``unit``.
         unit: Size of a cluster's objective in every environment (E,).
         sample_cost: Costs of the samples (E, N, S).

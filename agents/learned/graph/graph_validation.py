@@ -71,7 +71,6 @@ class GraphValidator:
     Args:
         shown: Scenario whose delay, energy and backlog the scores give.
         scenarios: Scenarios on whose objectives versions are compared.
-        episodes: Episodes of each.
         rounds: Rounds of an episode.
     """
 
@@ -98,7 +97,6 @@ class GraphValidator:
         """Validate a version of the net.
 
         Args:
-            weights: Its weights.
             heads: Its heads of attention.
             steps: Recorded in the score.
             seconds: Recorded in the score.

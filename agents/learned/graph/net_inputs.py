@@ -138,8 +138,6 @@ def log_longer(log_snr: Array, log_other: Array, log_cap: Array) -> Array:
     """Log of the time of a bit at another SNR over that at a given one.
 
     Args:
-        log_snr: Log of the given SNR.
-        log_other: Log of the other.
         log_cap: Log of the greatest SNR that rates use.
     """
     here, there = exp(at_most(log_snr, log_cap)), exp(at_most(log_other, log_cap))

@@ -36,7 +36,6 @@ def bell(count: Array, raw_wanted: Array, raw_steep: Array, mean_blocks: Array) 
     Far from the middle they are straight lines, so that gradients stay bounded.
 
     Args:
-        count: The counts.
         raw_wanted: The head's number for the wanted count.
         raw_steep: The head's number for the slope.
         mean_blocks: Blocks of a device on average.

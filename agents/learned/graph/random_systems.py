@@ -52,7 +52,6 @@ def random_system(rng: np.random.Generator, most_clusters: int, like: RandomSyst
     """A scenario whose layout is redrawn in every episode.
 
     Args:
-        rng: Draws it.
         most_clusters: Largest number of clusters, >= 2.
         like: What it is like.
 
@@ -74,7 +73,6 @@ def wild_system(rng: np.random.Generator, most_clusters: int, least_clusters: in
     """A scenario like those of the tier Wild, of any size.
 
     Args:
-        rng: Draws it.
         most_clusters: Largest number of clusters.
         least_clusters: Smallest number of clusters, or the largest if that is smaller.
 

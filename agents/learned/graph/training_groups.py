@@ -38,7 +38,6 @@ class Group:
     """Environments of one scenario, which play the net's plans while it learns.
 
     Args:
-        scenario: The scenario.
         environments: Their number, >= 1.
         life: Rounds after which the group ends.
         seed: Seed of the environments.
@@ -115,7 +114,6 @@ class Group:
 
         Args:
             draws: Draws of the fading of every environment, >= 1.
-            rng: Draws it.
         """
         scenario, known = self.scenario, hidden_gains(self.scenario)
         late = known is not None and (known.delay > 0 or "mean" in known.modes)

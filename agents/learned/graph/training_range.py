@@ -52,7 +52,6 @@ def outside(scenario: Scenario, trained: Mapping[str, Any]) -> list[str]:
     """Numbers and processes of a scenario that lie outside the range of a training, in words.
 
     Args:
-        scenario: The scenario.
         trained: The range, as :func:`training_range` gives it; empty where a file has none.
 
     Raises:

@@ -34,7 +34,6 @@ def objectives(record: RoundRecord, reference_delay: float) -> npt.NDArray[np.fl
     episode are its total delay, its total energy excess, and how far the loss has fallen.
 
     Args:
-        record: The round.
         reference_delay: ``T_ref`` [s].
     """
     columns = (

@@ -89,7 +89,6 @@ def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, Ce
     """Write anchors; the old file stays until the new one is complete.
 
     Args:
-        path: The file.
         season: Season of the anchors.
         split: Split of the anchors.
         cells: Anchors by names of scenarios.
@@ -123,7 +122,6 @@ def with_frozen(before: Mapping[str, CellAnchors], name: str, new: CellAnchors) 
     Args:
         before: Anchors that are frozen.
         name: Name of the cell's scenario.
-        new: Anchors of the cell.
 
     Raises:
         ScenarioError: If the cell is frozen already, with other numbers.
@@ -147,7 +145,6 @@ def require_digest(name: str, anchors: CellAnchors, digest: str) -> None:
 
     Args:
         name: Name of the scenario.
-        anchors: The anchors.
         digest: SHA-256 of the scenario at hand.
 
     Raises:

@@ -30,8 +30,6 @@ def require_of_season(
 
     Args:
         place: Path of the results, for the error.
-        results: The results.
-        season: The season.
         anchors: Frozen anchors of the season, for the results' split.
 
     Raises:
@@ -60,7 +58,6 @@ def require_single(places: Sequence[Path], runs: Sequence[BoardResults]) -> None
 
     Args:
         places: Paths of the results, for the error.
-        runs: The results.
 
     Raises:
         DataError: Names both places.

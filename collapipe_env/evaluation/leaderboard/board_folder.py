@@ -53,7 +53,6 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
 
     Args:
         run: The folder.
-        results: New results.
 
     Raises:
         DataError: If the existing results cannot be read.
@@ -75,7 +74,6 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
 
     Args:
         run: The folder.
-        results: The results.
         plan: The plan that was played.
 
     Raises:
@@ -88,9 +86,6 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
 
 def read_board(path: Path) -> tuple[BoardResults, bool]:
     """Read results, given their file, their folder or the folder of a submission.
-
-    Args:
-        path: The path.
 
     Returns:
         The results, and whether their digest matches their numbers.

@@ -162,9 +162,6 @@ class BoardResults:
     def write(self, path: Path) -> None:
         """Write the file.
 
-        Args:
-            path: Path of the file.
-
         Raises:
             DataError: If it cannot be written.
         """
@@ -178,7 +175,6 @@ def figures_of(result: EpisodeResult, seed: int | None) -> EpisodeFigures:
     """Return the figures of an episode.
 
     Args:
-        result: The episode.
         seed: Seed of the episode; ``None`` to keep it secret.
     """
     return EpisodeFigures(
@@ -228,9 +224,6 @@ def _processor() -> str:
 
 def read_results(path: Path) -> tuple[BoardResults, bool]:
     """Read the results of a run.
-
-    Args:
-        path: The file.
 
     Returns:
         The results, and whether their digest matches their numbers.

@@ -79,7 +79,6 @@ class BoardPlan:
         """The plan of a cell's episodes.
 
         Args:
-            cell: The cell.
             schedulers: Names of the schedulers that play.
             player: The player, if it is among them.
         """

@@ -63,8 +63,6 @@ def score_cell(
 
     Args:
         results: Results of the player.
-        cell_: The cell.
-        season: The season.
         frozen: Frozen anchors of the cell; used where the run's own anchors are not given.
     """
     if results.impossible:
@@ -202,7 +200,6 @@ def size_table(rows: Sequence[BoardRow], size: str) -> tuple[list[str], list[lis
 
     Args:
         rows: The players.
-        size: The size.
     """
     names = [Cell(tier, size).name for tier in BOARD_TIERS]
     there = [row for row in rows if any(name in row.scores and row.scores[name].counts for name in names)]

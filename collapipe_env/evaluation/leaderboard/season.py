@@ -98,7 +98,6 @@ class Season:
 
         Args:
             split: ``"dev"`` or ``"test"``.
-            cell: The cell.
             salt: Salt of the split ``test``; see :func:`read_salt`.
 
         Raises:
@@ -113,9 +112,6 @@ class Season:
 
     def checked_salt(self, salt: str | None) -> str:
         """Return the salt if it is the promised one.
-
-        Args:
-            salt: The salt.
 
         Raises:
             ScenarioError: If the test split is not open, or the salt is missing or wrong.
@@ -143,8 +139,6 @@ def salted_seeds(salt: str, cell: Cell, count: int) -> tuple[int, ...]:
     """Seeds from a salt: SHA-256 of ``salt|tier|size|i`` as a whole number, most significant byte first.
 
     Args:
-        salt: The salt.
-        cell: The cell.
         count: Number of seeds; ``i`` counts from 0.
     """
     texts = (f"{salt}|{cell.tier}|{cell.size}|{index}" for index in range(count))
@@ -182,7 +176,6 @@ def salt_of(season: Season, split: str, file: Path | None) -> str | None:
     """Return the salt of a split's seeds, checked by :meth:`Season.checked_salt`.
 
     Args:
-        season: The season.
         split: The split that is played.
         file: The file that was named.
 

@@ -119,9 +119,6 @@ def is_own(name: str) -> bool:
 def named_player(name: str) -> Player:
     """Return a scheduler given by name: of the package, of its zoo, or a user's own code.
 
-    Args:
-        name: Its name.
-
     Raises:
         CollaPipeError: If there is no such scheduler.
     """

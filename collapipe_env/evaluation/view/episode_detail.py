@@ -109,7 +109,6 @@ def episode_detail(
 
     Args:
         stored: The stored run.
-        result: The episode.
         room: Approximate number of characters for the packed rounds; if they need more, only every second,
             third ... round is packed.
         on_round: Called after each round.
@@ -174,7 +173,6 @@ def episode_layout(scenario: Scenario, episode: int) -> Layout:
     """The layout of a held-out episode at its start.
 
     Args:
-        scenario: The scenario.
         episode: Number of the episode.
     """
     if scenario.cluster.layout == "fixed":
@@ -299,7 +297,6 @@ def chosen_records(
 
     Args:
         stored: The stored run.
-        result: The episode.
         wanted: Indices of the rounds, from 0, at least one.
 
     Raises:

@@ -97,7 +97,6 @@ def page_of(run: StoredRun, choice: Choice, on_round: Callable[[], None] = lambd
     """Return the page.
 
     Args:
-        run: The run.
         choice: The rounds to show.
         on_round: Called after each round that is played again.
 

@@ -36,7 +36,6 @@ def write_video(
 
     Args:
         stored: The stored run.
-        result: The episode.
         path: File that ends in ``.gif`` or ``.mp4``.
         frames: Rounds that are shown, evenly spaced, at most all.
         fps: Frames per second.

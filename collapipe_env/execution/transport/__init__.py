@@ -49,7 +49,6 @@ class Endpoint(Protocol):
 
         Args:
             to: Name of the peer.
-            frame: The frame.
             channel: The channel; by default control for :data:`CONTROL_KINDS`, data for other kinds.
 
         Raises:
@@ -116,7 +115,6 @@ def require_sendable(name: str, to: str, frame: Frame) -> None:
     Args:
         name: The sender.
         to: The peer.
-        frame: The frame.
 
     Raises:
         TransportError: In either case; the message shows the frame's kind.

@@ -47,10 +47,8 @@ class Outgoing:
         Args:
             connect: Connects a socket and goes through the handshake; raises one of :data:`FAILURES`.
             deadline: Moment of ``time.monotonic`` from which no further connection is tried.
-            family: Family of its address.
             on_end: Called once when the connection has ended: with the reason, or ``None`` if one side ended
                 it on purpose.
-            start: Starts a thread.
         """
         self._connect = connect
         self._on_end = on_end

@@ -12,11 +12,7 @@ PERIOD_S = 60.0
 
 
 class FewLines:
-    """Warnings of which only the first ones of a time are written; not for several threads at once.
-
-    Args:
-        log: The log.
-    """
+    """Warnings of which only the first ones of a time are written; not for several threads at once."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

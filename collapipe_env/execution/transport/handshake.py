@@ -47,7 +47,6 @@ def reader(connection: socket.socket, deadline: float | None = None) -> Callable
     """Return a function that reads a number of bytes, or fewer if the connection ends.
 
     Args:
-        connection: The connection.
         deadline: Moment of ``time.monotonic`` at which reading ends with a ``TimeoutError``, if any.
     """
 
@@ -76,9 +75,7 @@ def introduce(connection: socket.socket, hello: Hello, token: str, deadline: flo
     """Go through the handshake on the side that has connected.
 
     Args:
-        connection: The connection.
         hello: This side's account of itself.
-        token: The token.
         deadline: Moment of ``time.monotonic`` by which it must have ended.
 
     Raises:
@@ -101,9 +98,7 @@ def receive(
     """Go through the handshake on the side that has accepted.
 
     Args:
-        connection: The connection.
         name: Name of this side.
-        token: The token.
         deadline: Moment of ``time.monotonic`` by which it must have ended.
         admitted: Called last, once the other side has proven itself; returns why it is refused, or ``None``.
 

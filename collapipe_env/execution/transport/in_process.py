@@ -63,9 +63,6 @@ class InProcessHub:
     def endpoint(self, name: str) -> InProcessEndpoint:
         """Return a new endpoint.
 
-        Args:
-            name: Its name.
-
         Raises:
             TransportError: If the name is invalid, or is taken.
         """
@@ -80,9 +77,6 @@ class InProcessHub:
         """End an endpoint as if its process had been killed: no goodbye, no frame sent or passed on any more.
 
         Frames that it had sent before still arrive, then its peers report it as lost.
-
-        Args:
-            name: Its name.
 
         Raises:
             TransportError: If there is no such endpoint.

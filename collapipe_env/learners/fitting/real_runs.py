@@ -66,7 +66,6 @@ def outcomes_of(scenario: Scenario, condition: Condition, seed: int, rounds: int
 
     Args:
         scenario: The scenario as it is trained, see :func:`prepared`.
-        condition: The condition.
         seed: Seed of the arrivals.
         rounds: Length R of the run.
     """
@@ -94,7 +93,6 @@ def run_of(scenario: Scenario, condition: Condition, seed: int, rounds: int, los
 
     Args:
         scenario: The scenario of the fit.
-        condition: The condition.
         seed: The run's seed.
         rounds: Its length R.
         losses: Its evaluation losses, as in :class:`Run`.
@@ -132,7 +130,6 @@ def train(
 
     Args:
         scenario: The scenario of the fit.
-        condition: The condition.
         seed: Seed of arrivals and training.
         rounds: Length R of the run.
         on_round: Called after each round.

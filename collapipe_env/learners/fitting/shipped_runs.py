@@ -56,9 +56,7 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
     """Write the held-out runs of a fit into a file, which keeps those of other fits.
 
     Args:
-        path: The file.
         key: The fit's key, ``"<scenario>/<task>"``.
-        held_out: Its runs.
 
     Raises:
         DataError: If the file is damaged or cannot be written.
@@ -85,7 +83,6 @@ def read_held_out(path: Path, *, whole: bool = False) -> dict[str, HeldOutRuns]:
     """Return the runs in a file, by the keys of their fits.
 
     Args:
-        path: The file.
         whole: Return them as long as they were, not cut where overfitting begins.
 
     Raises:

@@ -17,7 +17,6 @@ def schedule_events(
     """Run one chain and keep the events of all its elements.
 
     Args:
-        chains: Chains.
         orders: Their schedules, GPipe included.
         row: Index of the chain.
         local_steps: ``H``; under ``async`` all of them run without a flush and are one timeline.

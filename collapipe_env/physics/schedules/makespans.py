@@ -81,7 +81,6 @@ def chain_times(chains: Chains, r: int, schedule: int, chunks: int) -> tuple[Cha
     """One chain as the simulation reads it.
 
     Args:
-        chains: The chains.
         r: Index of the chain.
         schedule: Place in ``SCHEDULES``; ``zb-h1`` splits the weight gradients off.
         chunks: ``v``; a slot's blocks are dealt to its chunks as evenly as possible, the larger first.
@@ -133,7 +132,6 @@ def run_chain(
     If no events are requested and the schedule permits, the recurrence runs without an event queue.
 
     Args:
-        times: The chain.
         schedule: Place in ``SCHEDULES``.
         caps: Caps of its stages (S,).
         chunks: ``v``.
@@ -185,7 +183,6 @@ def local_step_times(
     """Replace the local step of every chain that does not run GPipe.
 
     Args:
-        chains: The chains.
         orders: Their schedules.
         mini_batches: ``H``; ``async`` runs them without a flush and gets ``1 / H`` of the whole.
         half_duplex: Hops serve one direction at a time.
