@@ -99,8 +99,9 @@ def _span(low: float, high: float) -> str:
 
 def _is_range(ends: object) -> bool:
     """Whether a value of a file is a pair of numbers, the smaller one first."""
-    numbers = isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
-    return bool(numbers and ends[0] <= ends[1])
+    if not (isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)):
+        return False
+    return bool(ends[0] <= ends[1])
 
 
 def _ends(scenario: Scenario, name: str) -> tuple[float, float]:
