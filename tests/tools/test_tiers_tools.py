@@ -98,5 +98,5 @@ def test_figures_show_the_rounds_that_were_played() -> None:
     delays = [record.costs.delay[0] for _, record in played]
     np.testing.assert_allclose(below.lines[0].get_ydata(), delays)
     gain, present = figures.walks().axes
-    assert len(gain.lines) == len(present.lines) == 2
+    assert len(gain.lines) == len(present.lines) == 1
     assert (present.lines[0].get_ydata() <= 20).all()
