@@ -16,9 +16,10 @@ The best shares answer a change of plan: at the known gains they make the cluste
 that would make one cluster ``d`` later at given shares therefore makes every cluster a little later, by
 :func:`answer`. Without that answer each cluster would pay up to ``N`` times what a change costs. To first
 order all clusters are ``w d`` later, where ``w`` is the cluster's part of the worth of all delays. Powers
-follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too, as far as
-the uplink can make up for it: all clusters end together there, and what is too dear for one alone may pay off
-for all at once.
+follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too: all
+clusters end together there, and what is too dear for one alone may pay off for all at once. For a large change
+of one cluster alone that price is far too low. A price that also holds what its uplink cannot make up for is
+right for one cluster, but nets learn worse plans with it in Churn (`docs/graph_net.md`).
 """
 
 from __future__ import annotations
@@ -144,15 +145,13 @@ def expected_costs(
         segments: Blocks (E, N, C, K); those at 0 are the plan's, which the other clusters play.
         option: Micro-batches (E, N, C).
         longer: Delays that failures add to rounds, over these (E G F, N, K): F draws for each of the gains.
-        exact: Whether gains are known: changes are then priced by ``part``, and by what a cluster would be
-            later with the whole uplink but the others' floors.
+        exact: Whether gains are known: changes are then priced by ``part``.
         cost: Receives the costs (E, N, C).
     """
     E, N, C, K = segments.shape
     gains, failures = len(inputs.gain) // E, len(longer) // len(inputs.gain)
     summary, delay, uplink = np.empty((N, C, SUMMARY + K + 1)), np.empty((N, C)), np.empty((N, C))
     change, all_later, ends = np.empty((N, C)), np.empty((N, C)), np.empty((N, C))
-    most = 1.0 - (N - 1) * parameters.bandwidth_floor
     cost[:] = 0.0
     for e in range(E):
         row = environment_row(known, e)
@@ -165,9 +164,8 @@ def expected_costs(
             for c in range(C - 1, -1, -1):
                 change[n, c] = change[n, c] - change[n, 0] if part[e, n] > 0.0 else 0.0
                 all_later[n, c] = 0.0
-                if exact:  # but not before its upload with all of the band above the others' floors ends
-                    saved = uplink[n, c] * (1.0 - share[e, n] / most)
-                    all_later[n, c] = max(part[e, n] * change[n, c], change[n, c] - saved)
+                if exact:
+                    all_later[n, c] = part[e, n] * change[n, c]
                 elif change[n, c] != 0.0:
                     all_later[n, c] = answer(n, change[n, c], uplink[n, c], share[e], uplink)
         for g in range(e * gains, (e + 1) * gains):

@@ -132,7 +132,6 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     quicker = round_costs(p, state[rows], more_band(many), interference_w=seen.interference).cluster_delay
     of_plan = (seen.cluster_delay - quicker) / (1.0 - 1.0 / 1.05)
     least = 0.5 * (np.maximum(truths.live_backlog - 1.0, 0.0) ** 2).sum(axis=-1)
-    most = 1.0 - (p.clusters - 1) * p.bandwidth_floor
     for c in range(3):
         # The simulator's moments of other blocks have other interference, which the comparison holds.
         moved = c == 1 and group.moves
@@ -153,10 +152,7 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
         for n in range(p.clusters):
             others = np.delete(own, n, axis=2).max(axis=2)
             everybody = [
-                max(
-                    part[rows[r], n] * later[r, n],
-                    later[r, n] - uplink[r, n] * (1.0 - many.bandwidth[r, n] / most),
-                )
+                part[rows[r], n] * later[r, n]
                 if exact
                 else solved(n, later[r, n], uplink[r, n], many.bandwidth[r], of_plan[r])
                 for r in range(len(rows))
