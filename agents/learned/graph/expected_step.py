@@ -17,9 +17,9 @@ that would make one cluster ``d`` later at given shares therefore makes every cl
 :func:`answer`. Without that answer each cluster would pay up to ``N`` times what a change costs. To first
 order all clusters are ``w d`` later, where ``w`` is the cluster's part of the worth of all delays. Powers
 follow that (the envelope theorem, as in ``graph_step``), and where gains are exact counts do, too: all
-clusters end together there, and what is too dear for one alone may pay off for all at once. For a large change
-of one cluster alone that price is far too low. A price that also holds what its uplink cannot make up for is
-right for one cluster, but nets learn worse plans with it in Churn (`docs/graph_net.md`).
+clusters end together there, and what is too dear for one alone may pay off for all at once. For a large
+change of one cluster alone that price is far too low. A bound by what its uplink can make up for is right for
+one cluster, but the net trained with it was worse in Churn (`docs/graph_net.md`).
 """
 
 from __future__ import annotations
