@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.arrays import FloatArray
+from collapipe_env.dynamics.channel_knowledge import hidden_gains
 from collapipe_env.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import NEUTRAL
@@ -76,10 +77,10 @@ def tunable(scenario: Scenario) -> tuple[str, ...]:
         found.append("migration_weight")
     if "heat" in processes:
         found += ["heat_price", "heat_start"]
-    knowledge = processes.get("channel_knowledge")
-    if "traces" in processes or (knowledge is not None and UNTRUE & set(knowledge.modes)):
+    hidden = hidden_gains(scenario)
+    if "traces" in processes or (hidden is not None and UNTRUE & set(hidden.modes)):
         found.append("channel_weight")
-    if knowledge is not None and {"delayed", "noisy", "mean"} & set(knowledge.modes):
+    if hidden is not None:
         found.append("gain_caution")
     presence = processes.get("presence")
     if presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round":

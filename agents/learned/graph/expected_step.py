@@ -156,10 +156,11 @@ def expected_costs(
     for e in range(E):
         row = environment_row(known, e)
         _summarise(row, parameters, power[e], share[e], segments[e], option[e], summary, change)
-        for n in range(N):
-            for c in range(C):
-                faster = delay_and_cost(share[e, n] * _MORE, summary[n, c], parameters)[0]
-                uplink[n, c] = max((change[n, c] - faster) / (1.0 - 1.0 / _MORE), _LEAST_S)
+        if not exact:
+            for n in range(N):
+                for c in range(C):
+                    faster = delay_and_cost(share[e, n] * _MORE, summary[n, c], parameters)[0]
+                    uplink[n, c] = max((change[n, c] - faster) / (1.0 - 1.0 / _MORE), _LEAST_S)
         for n in range(N):
             for c in range(C - 1, -1, -1):
                 change[n, c] = change[n, c] - change[n, 0] if part[e, n] > 0.0 else 0.0

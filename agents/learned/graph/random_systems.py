@@ -42,8 +42,6 @@ BASES: dict[RandomSystems, tuple[str, ...]] = {
     "wild": ("large-wild",),
 }
 """Scenarios from which random systems take everything else."""
-MORE_PROCESSES: dict[RandomSystems, list[set[str]]] = {"ladder": [{"migration"}, set()], "wild": []}
-"""Processes of systems that have others than their base."""
 _TRIES = 50
 _PER_CLUSTER_HZ = 5e6
 

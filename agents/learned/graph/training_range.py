@@ -11,7 +11,7 @@ from collapipe_env.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario, load_scenario
 
 from .graph_parameters import GraphParameters
-from .random_systems import BASES, MORE_PROCESSES, RANGES
+from .random_systems import BASES, RANGES
 
 _NAMES = ("cluster.clusters", *RANGES["ladder"], "workload.width", "workload.sequence_length")
 """Numbers of a scenario on which a net's plans depend, and which it does not know by their ratios alone."""
@@ -34,14 +34,14 @@ def training_range(parameters: GraphParameters) -> dict[str, Any]:
     """
     scenarios = [load_scenario(name) for name in dict.fromkeys(parameters.scenarios)]
     values = {name: [end for s in scenarios for end in _ends(s, name)] for name in _NAMES}
-    on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     if parameters.random_groups:
         like = parameters.random_systems
         drawn = {**RANGES[like], "cluster.clusters": (2, parameters.most_clusters)}
         bases = [load_scenario(name) for name in BASES[like]]
         for name in _NAMES:
             values[name] += drawn.get(name, [end for base in bases for end in _ends(base, name)])
-        on += [set(dict(base.dynamics.processes)) for base in bases] + MORE_PROCESSES[like]
+        scenarios += bases
+    on = [set(dict(scenario.dynamics.processes)) for scenario in scenarios]
     return {
         "numbers": {name: [min(of), max(of)] for name, of in values.items()},
         "processes": {name: all(name in each for each in on) for name in sorted(set().union(*on))},
