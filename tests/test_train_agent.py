@@ -18,7 +18,10 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.cli.common import given_options, parse
 from collapipe_env.cli.early_end import INTERRUPTED
+from collapipe_env.cli.train import Job
 from collapipe_env.cli.train_options import Options
+from collapipe_env.cli.trainings import files_of
+from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation import runner
 
 TINY = [
@@ -383,3 +386,28 @@ def test_a_recipe_sets_what_is_not_given() -> None:
     check_graph_parameters(RECIPES["wild"][1], "")
     require_scenarios(RECIPES["wild"][1], "")
     assert replace(options, training=replace(options.training, steps=7)).with_recipe(()).steps == 7
+
+
+def test_a_net_to_start_from_is_read_before_anything_is_written_and_only_at_the_start(tmp_path) -> None:
+    out = tmp_path / "run"
+    given = [
+        "--algo",
+        "graph",
+        "--graph.start-from",
+        "zoo:medium-ppo",
+        "--schedulers",
+        "agent",
+        "--out",
+        str(out),
+    ]
+    options = parse(Options, "train", None, given)
+    with pytest.raises(CheckpointError, match="not a graph net"):
+        Job(options, "train", given)
+    assert not out.exists()
+    latest = files_of(options, out).latest
+    latest.parent.mkdir(parents=True)
+    latest.touch()  # a training that has begun goes on without that file
+    Job(options, "train", given)
+    fresh = replace(options, output=replace(options.output, fresh=True))
+    with pytest.raises(CheckpointError, match="not a graph net"):
+        Job(fresh, "train", given)

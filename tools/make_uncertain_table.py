@@ -96,9 +96,8 @@ class Options:
             ("--rounds", self.rounds, 1, 10_000),
             ("number of --scenarios", len(self.scenarios), 1, 100),
         )
-        odd = [name for name in self.plain if name not in self.scenarios]
-        if odd:
-            raise ScenarioError(f"--plain {odd[0]}: it is not among --scenarios {' '.join(self.scenarios)}")
+        for name in (*self.scenarios, *self.plain):
+            load_scenario(name)
         if REFERENCE not in self.against:
             raise ScenarioError(f"--against {' '.join(self.against)}: {REFERENCE} is missing, add it")
         for name in self.scenarios:

@@ -104,6 +104,7 @@ class Job:
         options.evaluation.check_samples([self._scenario], self._learner)
         options.evaluation.check_models([self._scenario], self._learner)
         self._require_schedulers()
+        self._require_start()
 
     def run(self) -> None:
         """Do all remaining work, and print the folder."""
@@ -192,6 +193,16 @@ class Job:
                         "out of --schedulers"
                     )
                 load_scheduler(name, self._scenario, agent)
+
+    def _require_start(self) -> None:
+        """Refuse a net to start from that does not suit; a training that has begun does not read it."""
+        options = self._options
+        if not (options.trains and options.training.algo == "graph" and options.graph.start_from):
+            return
+        if options.output.fresh or not self._files.latest.exists():
+            from collapipe_env.agents.learned.graph.graph_files import first_weights
+
+            first_weights(options.graph)
 
     def _require_finished_part(self) -> None:
         """Refuse an interrupted training that has no best version yet."""

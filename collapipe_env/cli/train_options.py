@@ -252,10 +252,6 @@ class Options:
         if training.algo == "graph":
             check_graph_parameters(self.graph, "--graph.")
             require_scenarios(self.graph, "--graph.")
-            if self.trains and self.graph.start_from:
-                from collapipe_env.agents.learned.graph.graph_files import first_weights  # imports PyTorch
-
-                first_weights(self.graph)
         else:
             check_parameters(getattr(self, training.algo), f"--{training.algo}.")
 
