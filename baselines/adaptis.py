@@ -29,8 +29,8 @@ power; queues are ignored.
 
 from __future__ import annotations
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState

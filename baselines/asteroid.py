@@ -37,8 +37,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation, with_schedule
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation, with_schedule
 from collapipe_env.physics.memory import samples_beside
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.costs import round_costs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.state import SystemState
 

@@ -13,8 +13,8 @@ from collapipe_env.agents.dssra.cluster_costs import LEAST_PRICE
 from collapipe_env.agents.dssra.round_input import ClusterTerms, environment_row, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem, plan_cost
 from collapipe_env.agents.dssra.segment_problem import segment_problem
-from collapipe_env.arrays import IntArray
-from collapipe_env.compiled import called_from_python, compiled
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.compiled import called_from_python, compiled
 from collapipe_env.simulator.state import SystemState
 
 from .planning.chain_problem import full_power_noise

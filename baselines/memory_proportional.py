@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.apportionment import apportion
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.physics.apportionment import apportion
 from collapipe_env.simulator.state import SystemState
 
 from .planning.plan_baseline import SegmentBaseline

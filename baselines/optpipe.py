@@ -37,10 +37,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation, ScheduleName
-from collapipe_env.apportionment import apportion
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import Allocation, ScheduleName
+from collapipe_env.physics.apportionment import apportion
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import Scenario

@@ -20,9 +20,9 @@ from typing import Literal
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation, stack_allocations
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.queues import drift_plus_penalty, exact_drift_plus_penalty
 from collapipe_env.scenario import Scenario

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import COPIES, Allocation, with_schedule
-from collapipe_env.arrays import BoolArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.physics.allocation import COPIES, Allocation, with_schedule
 from collapipe_env.simulator.state import SystemState
 
 from .planning.split_training import SplitTraining, best_cuts, devices_at

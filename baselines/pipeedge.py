@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
 from collapipe_env.simulator.state import SystemState
 
 from .planning.block_partition import quickest_of_fastest

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
-from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 

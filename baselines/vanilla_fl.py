@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import samples_beside
 from collapipe_env.simulator.state import SystemState
 

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 

@@ -26,8 +26,8 @@ from measuring import RESULTS, Figure, command, publish, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.arrays import FloatArray
 from collapipe_env.baselines.oracle import Oracle
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import Scenario, draw_layout, load_scenario
 from collapipe_env.scenario.overheads_section import OverheadSpec

@@ -24,9 +24,9 @@ from measuring import RESULTS, Figure, command, publish, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.overheads_section import OverheadSpec

@@ -23,13 +23,13 @@ from typing import Any, Literal
 
 from measuring import RESULTS, Figure, command, store, within
 
-from collapipe_env.allocation import ScheduleName
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.execution.launching import Launcher
 from collapipe_env.execution.price_comparison import ComparedRound, compare_round
 from collapipe_env.execution.replanned import Replanned
 from collapipe_env.execution.time_scale import usual_scale
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.physics.allocation import ScheduleName
 from collapipe_env.scenario import load_scenario
 
 WHAT = "executed rounds by the wall clock against their prices"

@@ -21,15 +21,15 @@ from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.channel_knowledge import hidden_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError, ScenarioError
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import CheckpointError, ScenarioError
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState

@@ -31,11 +31,11 @@ from measuring import RESULTS, Figure, command, publish, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.resampling import estimate
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import device_memory, fits
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms

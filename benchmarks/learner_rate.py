@@ -29,11 +29,11 @@ import torch
 from measuring import Figure, command, figure_table, listed, store, within
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import override_scenario
+from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 

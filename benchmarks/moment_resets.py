@@ -20,11 +20,11 @@ import torch
 from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.learners.base import Arrivals, RoundOutcome
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics.migration import LOST, STAY
 from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 
 WHAT = "learning with moments of moved blocks reset"
 

@@ -22,7 +22,7 @@ import torch
 from measuring import RESULTS, command, store, within
 from torch import Tensor
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.overheads import launch_time

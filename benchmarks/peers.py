@@ -22,8 +22,8 @@ from typing import Any
 from measuring import RESULTS, Figure, command, publish
 from side_by_side import SliceOptions, Timing, ratio_figure
 
-from collapipe_env.errors import CollaPipeError, ScenarioError
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError
+from collapipe_env.ground.files import write_text
 
 HERE = Path(__file__).parent
 FOLDER = HERE / ".peers"

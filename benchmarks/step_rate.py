@@ -19,7 +19,7 @@ from measuring import RESULTS, Figure, command, publish
 from side_by_side import Timing, VectorOptions, ratio_figure, single, take_turns, vector
 
 from collapipe_env.envs.registration import environment_ids
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 
 WHAT = "time of an environment's step; a step of a vector environment counts as num_envs steps"
 YARDSTICK = "CartPole-v1"

@@ -20,7 +20,7 @@ from typing import Any
 
 from measuring import RESULTS, Figure, command, figure_table, listed, store
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 
 WHAT = "all benchmarks: figures by part, beside their goals (at most)"
 

@@ -23,11 +23,11 @@ import numpy as np
 from measuring import RESULTS, Figure, command, followed, publish, within
 from scipy.stats import rankdata, spearmanr
 
-from collapipe_env.allocation import ASYNC, COMMON, Allocation
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.physics.allocation import ASYNC, COMMON, Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from measuring import RESULTS, Figure, command, publish
 from side_by_side import Contestant, VectorOptions, ratio_figure, single, take_turns, vector
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import TIER_SIZES, TIERS
 

@@ -27,9 +27,9 @@ from measuring import RESULTS, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, RC, log_axis, new_figure, save
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.record import RoundRecord

@@ -19,18 +19,18 @@ from collapipe_env.envs.registration import register_environments
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_loading import load_agent
     from collapipe_env.agents.learned.policy_scheduler import PolicyScheduler
-    from collapipe_env.allocation import Allocation
-    from collapipe_env.dynamics.process import Process
-    from collapipe_env.dynamics.process_registry import register_process
     from collapipe_env.envs.env import CollaPipeEnv
     from collapipe_env.envs.rewards import register_reward
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.evaluate import Evaluation, evaluate
     from collapipe_env.evaluation.view.page_file import write_page
     from collapipe_env.learners.factory import register_learner
+    from collapipe_env.physics.allocation import Allocation
     from collapipe_env.scenario import Scenario, load_scenario, register_scenario, scenario_names
+    from collapipe_env.scenario.task_registry import register_task
     from collapipe_env.schedulers import Scheduler, register_scheduler
-    from collapipe_env.task_registry import register_task
+    from collapipe_env.simulator.process import Process
+    from collapipe_env.simulator.process_registry import register_process
 
 __version__ = "0.1.0rc1"
 
@@ -58,23 +58,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allocation": "collapipe_env.allocation",
+    "Allocation": "collapipe_env.physics.allocation",
     "CollaPipeEnv": "collapipe_env.envs.env",
     "CollaPipeVectorEnv": "collapipe_env.envs.vector",
     "Evaluation": "collapipe_env.evaluation.evaluate",
     "PolicyScheduler": "collapipe_env.agents.learned.policy_scheduler",
-    "Process": "collapipe_env.dynamics.process",
+    "Process": "collapipe_env.simulator.process",
     "Scenario": "collapipe_env.scenario",
     "Scheduler": "collapipe_env.schedulers",
     "evaluate": "collapipe_env.evaluation.evaluate",
     "load_agent": "collapipe_env.agents.learned.agent_loading",
     "load_scenario": "collapipe_env.scenario",
-    "register_process": "collapipe_env.dynamics.process_registry",
+    "register_process": "collapipe_env.simulator.process_registry",
     "register_learner": "collapipe_env.learners.factory",
     "register_reward": "collapipe_env.envs.rewards",
     "register_scenario": "collapipe_env.scenario",
     "register_scheduler": "collapipe_env.schedulers",
-    "register_task": "collapipe_env.task_registry",
+    "register_task": "collapipe_env.scenario.task_registry",
     "scenario_names": "collapipe_env.scenario",
     "write_page": "collapipe_env.evaluation.view.page_file",
 }

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, overload, runtim
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.errors import AllocationError, SchedulerError, shown
+from collapipe_env.ground.errors import AllocationError, SchedulerError, shown
+from collapipe_env.ground.registry import FORMS, Registry
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import judged_by_target
 from collapipe_env.simulator.build import system_parameters
@@ -60,8 +60,8 @@ class Scheduler(Protocol):
             state: The system before the round (E, ...).
 
         Returns:
-            Actions (E, N (2K + 3)) for ``env.step``, or an :class:`~collapipe_env.allocation.Allocation`
-            (E, ...) for ``env.step_allocation``.
+            Actions (E, N (2K + 3)) for ``env.step``, or an
+            :class:`~collapipe_env.physics.allocation.Allocation` (E, ...) for ``env.step_allocation``.
         """
         ...
 

@@ -21,10 +21,10 @@ import tyro
 
 import collapipe_env
 from collapipe_env import Process, register_process
-from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.dynamics import Limits, Observed, System
-from collapipe_env.errors import StateError
 from collapipe_env.evaluation.evaluate import Evaluation
+from collapipe_env.ground.arrays import Array, at_least, namespace
+from collapipe_env.ground.errors import StateError
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from combination_support import scenario_of
 from covering_support import Case
 from gymnasium.vector import AutoresetMode
 
-from collapipe_env.allocation import SCHEDULES, Allocation
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MagnifiedBacklog, MultiDiscreteActions
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import SCHEDULES, Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 

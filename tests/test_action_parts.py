@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.codec import ActionCodec
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.simulator.codec import ActionCodec
 
 CODEC = ActionCodec(
     clusters=2,

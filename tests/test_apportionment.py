@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from collapipe_env.apportionment import apportion
+from collapipe_env.physics.apportionment import apportion
 
 
 def exact(total, weights, caps):

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from collapipe_env.allocation import Allocation, stack_allocations, with_explicit_groups
-from collapipe_env.codec import ActionCodec
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit_groups
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, mean_state, system_parameters
 from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.codec import ActionCodec
 
 CHOICES = ((1,), (1, 2, 4, 8), (2, 3, 6), (1, 2, 4, 8, 16, 32, 64))
 

@@ -16,7 +16,9 @@ import pytest
 from numba.core.errors import NumbaError
 
 from collapipe_env.agents.dssra.round_solver import solve_rounds
-from collapipe_env.compiled import (
+from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.compiled import (
     _Announcement,
     _drop_unreadable,
     _warn_of_no_cache,
@@ -26,8 +28,6 @@ from collapipe_env.compiled import (
     compiled_leaf,
     source_stamp,
 )
-from collapipe_env.evaluation.episode import play_episode
-from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
@@ -56,7 +56,7 @@ def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
     (tmp_path / "package" / "linked").symlink_to(tmp_path / "elsewhere")
     files = [tmp_path / "package" / "inner" / "a.py", tmp_path / "elsewhere" / "b.py"]
     for path in files:
-        path.write_text("from collapipe_env.compiled import compiled\n")
+        path.write_text("from collapipe_env.ground.compiled import compiled\n")
     (tmp_path / "package" / "allocation.py").write_text("GPIPE = 0\n")
     other = tmp_path / "package" / "plain.py"
     other.write_text("x = 1\n")

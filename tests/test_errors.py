@@ -2,7 +2,7 @@
 
 import pytest
 
-from collapipe_env.errors import fits_a_line, reason
+from collapipe_env.ground.errors import fits_a_line, reason
 
 
 class UnspeakableError(Exception):

@@ -9,7 +9,7 @@ import pytest
 from stable_baselines3.common.logger import TensorBoardOutputFormat
 
 from collapipe_env.agents.learned.curves import curves_logger
-from collapipe_env.interrupts import SIGNALS, uninterrupted
+from collapipe_env.ground.interrupts import SIGNALS, uninterrupted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 

@@ -13,7 +13,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
-from collapipe_env.allocation import (
+from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.envs.wrappers import MultiDiscreteActions
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import (
     ASYNC,
     COMMON,
     COPIES,
@@ -23,10 +27,6 @@ from collapipe_env.allocation import (
     with_explicit_server,
     with_schedule,
 )
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario

@@ -11,11 +11,11 @@ from hypothesis.extra import numpy as hnp
 from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.allocation import COMMON, COPIES, with_explicit_server
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COMMON, COPIES, with_explicit_server
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario.decisions import DECISIONS, OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decisions import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters

@@ -14,13 +14,13 @@ from covering_support import covering_cases, groups_of_levels
 from playing_support import Played, play
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import SCHEDULES
-from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
 from collapipe_env.envs.rewards import REWARDS
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.scenario import load_scenario
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
+from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 
 # Where fading has no diversity, some uplinks hardly ever deliver, and no budget covers that.
 pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")

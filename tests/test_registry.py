@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from collapipe_env.errors import ScenarioError, SchedulerError
-from collapipe_env.registry import Registry, origin
+from collapipe_env.ground.errors import ScenarioError, SchedulerError
+from collapipe_env.ground.registry import Registry, origin
 
 
 def even(number):
@@ -66,7 +66,7 @@ def test_error_class_hint_and_further_names():
 def test_lazy_entries_are_imported_when_asked_for():
     code = (
         "import sys\n"
-        "from collapipe_env.registry import Registry\n"
+        "from collapipe_env.ground.registry import Registry\n"
         "lazy = Registry('thing', {'wave': 'wave:Wave_read'})\n"
         "lazy.register('colours', 'colorsys:rgb_to_hsv')\n"
         "assert lazy.names() == ('wave', 'colours')\n"
@@ -82,7 +82,7 @@ def test_lazy_entries_are_imported_when_asked_for():
     ("entry", "message"),
     [
         ("collapipe_env.no_such_module:Thing", "No module named"),
-        ("collapipe_env.errors:NoSuchThing", "NoSuchThing"),
+        ("collapipe_env.ground.errors:NoSuchThing", "NoSuchThing"),
     ],
 )
 def test_a_lazy_entry_that_is_not_there(tests, entry, message):

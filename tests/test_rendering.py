@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import (
     RoundTimeline,
     chain_elements,

@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_file
 from collapipe_env.agents.learned.agent_loading import load_agent, playing_part
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError, DataError
+from collapipe_env.ground.errors import CheckpointError, DataError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.zoo import shipped_agents as zoo
 

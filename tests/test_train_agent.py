@@ -21,8 +21,8 @@ from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.train import Job
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of
-from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation import runner
+from collapipe_env.ground.errors import CheckpointError
 
 TINY = [
     *("--steps", "32", "--envs", "2"),

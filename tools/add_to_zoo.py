@@ -20,8 +20,8 @@ from zoo_card import best_of, card, validation_figures
 from collapipe_env.agents.learned.agent_file import AgentFile, packed_agent
 from collapipe_env.agents.learned.agent_loading import playing_part
 from collapipe_env.agents.learned.algorithms import ALGORITHMS
-from collapipe_env.errors import CheckpointError, CollaPipeError, DataError
-from collapipe_env.files import read_regular, write_bytes, write_text
+from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError
+from collapipe_env.ground.files import read_regular, write_bytes, write_text
 from collapipe_env.zoo import shipped_agents as zoo
 
 LARGEST_NOTES = 1024**2

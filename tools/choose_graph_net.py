@@ -28,7 +28,7 @@ from collapipe_env.agents.learned.graph.graph_validation import (
     wild_scenarios,
 )
 from collapipe_env.agents.learned.graph.random_systems import RandomSystems
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 

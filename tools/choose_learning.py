@@ -26,9 +26,9 @@ import learning_runs as kept
 from generated_parts import markdown_table
 from learning_runs import RunOptions
 
-from collapipe_env.arrays import FloatArray
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.files import write_text
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import get_task
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.apportionment import apportion
 from collapipe_env.baselines.even_split import PipeLine
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.apportionment import apportion
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.state import SystemState
 

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.table import markdown_table as markdown_table
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import write_text
 
 BEGIN, END = "<!-- generated: {} -->", "<!-- end of generated: {} -->"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import PROFILES, made_traces
 from collapipe_env.dynamics.traces_spec import TracesSpec
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.radio import db_to_linear, uplink_rate
 from collapipe_env.physics.trace_gains import capacity_rate, rate_gain
 from collapipe_env.scenario import load_scenario

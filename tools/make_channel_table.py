@@ -13,13 +13,13 @@ import numpy as np
 from generated_parts import markdown_table, write_parts
 
 from collapipe_env.agents.link_filter import LinkFilter
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
-from collapipe_env.dynamics.system import joined_links
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.system import joined_links
 
 PAGE = Path(__file__).parents[1] / "docs" / "channel_knowledge.md"
 EPISODES, ROUNDS = 20, 60

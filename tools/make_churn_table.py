@@ -15,7 +15,7 @@ from generated_parts import markdown_table, write_parts
 
 from collapipe_env import CollaPipeVectorEnv
 from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.recovery import (
     BlockBits,
     RecoveryKind,

@@ -14,8 +14,8 @@ import numpy as np
 from generated_parts import markdown_table, write_parts
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 

@@ -17,8 +17,8 @@ import numpy as np
 from generated_parts import markdown_table, write_parts
 from tqdm import tqdm
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS

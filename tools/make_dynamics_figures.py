@@ -13,12 +13,12 @@ import matplotlib.image
 import numpy as np
 from tqdm import tqdm
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.heat_spec import heat_numbers
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.record import RoundRecord

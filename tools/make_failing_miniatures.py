@@ -17,8 +17,8 @@ from miniatures.playing import mean_delays
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.schedulers import SCHEDULERS, Scheduler
 

@@ -28,7 +28,6 @@ from generalisation_columns import COLUMNS, MEANINGS
 from generated_parts import markdown_table, replaced, typed_command, write_parts
 
 from collapipe_env.cli.common import command_line, require_within, run_command
-from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, reason
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import REFERENCE
 from collapipe_env.evaluation.gate import gate_note
@@ -42,7 +41,8 @@ from collapipe_env.evaluation.runner import EvaluationPlan, Outcome, evaluate_al
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Summary, summarise_all
 from collapipe_env.evaluation.table import cell
-from collapipe_env.files import read_regular, write_text
+from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, reason
+from collapipe_env.ground.files import read_regular, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import LEARNED, SCHEDULERS
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped

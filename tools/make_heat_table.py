@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 

@@ -18,10 +18,10 @@ import numpy as np
 from generated_parts import markdown_table, write_parts
 
 from collapipe_env.agents.dssra.policy import DSSRA
-from collapipe_env.allocation import ONE_F_ONE_B, Allocation
 from collapipe_env.baselines.even_split import PipeLine
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import ONE_F_ONE_B, Allocation
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.overheads_section import OverheadSpec

@@ -26,12 +26,12 @@ from generated_parts import markdown_table
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import CollaPipeError, MissingPackageError, ScenarioError
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
-from collapipe_env.files import write_text
-from collapipe_env.interrupts import uninterrupted
+from collapipe_env.ground.errors import CollaPipeError, MissingPackageError, ScenarioError
+from collapipe_env.ground.files import write_text
+from collapipe_env.ground.interrupts import uninterrupted
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_seed
 from collapipe_env.zoo.shipped_agents import shipped_agents

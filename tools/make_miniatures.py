@@ -19,7 +19,7 @@ from miniatures.cases import Miniature, miniatures
 from miniatures.results import QUICK, Effort, result
 from tqdm import tqdm
 
-from collapipe_env.files import write_text
+from collapipe_env.ground.files import write_text
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
 

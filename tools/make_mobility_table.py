@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.backends import NUMPY
-from collapipe_env.dynamics.process_registry import active_processes
-from collapipe_env.dynamics.system import laid_out
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.backends import NUMPY
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.process_registry import active_processes
+from collapipe_env.simulator.system import laid_out
 
 PAGE = Path(__file__).parents[1] / "docs" / "mobility.md"
 LAYOUTS, ROUND_S, LAGS = 400, 10.0, (1, 6, 30)

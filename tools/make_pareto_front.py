@@ -23,11 +23,11 @@ import tyro
 from generated_parts import markdown_table, write_parts
 from tqdm import tqdm
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.views.objectives import MultiObjectiveVectorEnv
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.plotting import COLOURS, MUTED, RC, new_figure, save
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.files import write_text
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 

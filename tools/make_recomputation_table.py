@@ -12,7 +12,7 @@ from generated_parts import markdown_table, write_parts
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 

@@ -20,9 +20,9 @@ import tyro
 from generated_parts import typed_command, write_parts
 
 from collapipe_env.cli.main import main as collapipe
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.gate import BELOW_LINE, gate_note
 from collapipe_env.evaluation.labels import SERVER_NOTE, counted, label_of
+from collapipe_env.ground.errors import DataError
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import is_shipped
 

@@ -28,7 +28,7 @@ from scipy import stats
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.evaluation.plotting import COLOURS, MARKERS, RC, log_axis, new_figure, save
-from collapipe_env.files import read_json
+from collapipe_env.ground.files import read_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.world import World

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.image import imsave
 
-from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName, with_schedule
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName, with_schedule
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.simulator.build import system_parameters

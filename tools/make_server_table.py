@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.server import server_energy
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS

@@ -19,8 +19,8 @@ import matplotlib as mpl
 import numpy as np
 import tyro
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.fitting.conditions import HELD_OUT, Condition
 from collapipe_env.learners.fitting.least_squares import (
     agreement,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from generated_parts import markdown_table, typed_command, write_parts
 
-from collapipe_env.files import read_json
+from collapipe_env.ground.files import read_json
 from collapipe_env.learners.fitting.least_squares import predicted_losses
 from collapipe_env.learners.fitting.real_runs import Run
 from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out

@@ -25,11 +25,11 @@ from generated_parts import markdown_table
 from learning_runs import RunOptions, interval
 from simple_baselines import Baseline, baselines_of
 
-from collapipe_env.errors import ScenarioError, nearest_name
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.plotting import COLOURS, FAINT, INK, new_figure
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.errors import ScenarioError, nearest_name
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec

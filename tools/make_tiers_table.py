@@ -15,14 +15,14 @@ import numpy as np
 from generated_parts import markdown_table, write_parts
 from tqdm import tqdm
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import LADDER, TIERS, sizes_of

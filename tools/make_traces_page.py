@@ -14,13 +14,13 @@ import numpy as np
 from fit_traces import SOURCES, fitted_traces
 from generated_parts import markdown_table, write_parts
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import PROFILES, made_traces
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.plotting import COLOURS, RC, new_figure, save
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import usual_round

@@ -30,13 +30,13 @@ from recurrent_ppo import ClusterMemory
 from collapipe_env import PolicyScheduler, evaluate
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Results, Summary, gate_of, summarise
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import write_text
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
 from collapipe_env.agents.learned.hyperparameters import PARAMETERS, Algorithm, HyperParameters
 from collapipe_env.agents.learned.validation import Score, Validator
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.provenance import versions
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario, load_scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "learned_agents.md"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from collapipe_env.errors import AllocationError, shown
+from collapipe_env.ground.errors import AllocationError, shown
 
 
 def require_number(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY

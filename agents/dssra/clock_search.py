@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.simulator.costs import RoundCosts

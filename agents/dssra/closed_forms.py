@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
 _LN2 = math.log(2.0)
 _INVERSE_E = math.exp(-1.0)

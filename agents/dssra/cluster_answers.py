@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .closed_forms import minmax_upload

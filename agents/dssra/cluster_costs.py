@@ -12,8 +12,8 @@ import math
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_leaf, inlined
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.delay import (
     cluster_delay,
     collection_time,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray
 
 HALVINGS = 50
 """Halvings of the search for a common end of the uploads."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.simulator.state import SystemState
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.dynamics.presence import PRESENCE, PresenceSpec
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.state import SystemState

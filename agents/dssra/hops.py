@@ -6,7 +6,7 @@ import math
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.compiled import compiled_leaf, inlined
+from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import (
     expected_transmissions,

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_costs import SUMMARY

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import COMMON, COPIES, Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
 from collapipe_env.physics.parameters import Parameters
 
 from .options import numbers_of, options_of, recomputes

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf, inlined
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf, inlined
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import Parameters
 
 from .round_input import RoundInput

@@ -14,8 +14,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.parameters import Parameters
 
 from .round_input import RoundInput

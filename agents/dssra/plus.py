@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.agents.link_filter import LinkFilter
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRA_PLUS_RANGES

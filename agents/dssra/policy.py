@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation, stack_allocations, with_explicit_clocks
-from collapipe_env.arrays import BoolArray, FloatArray
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit_clocks
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens

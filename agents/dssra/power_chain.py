@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_leaf, inlined
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import expected_transmissions, loss_exponent

@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.overheads import latency_of_chain, launch_time, update_time
 from collapipe_env.physics.parameters import Parameters

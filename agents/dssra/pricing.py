@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.queues import (
     drift_plus_penalty,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import Array, FloatArray, IntArray, loop_array
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import Array, FloatArray, IntArray, loop_array
+from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import broadcast_time, stage_time
 from collapipe_env.physics.energy import compute_time

@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .block_moves import best_move, largest, most_moves

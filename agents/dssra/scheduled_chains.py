@@ -11,9 +11,9 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.allocation import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.physics.allocation import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.delay import gpipe_step
 from collapipe_env.physics.parameters import Parameters

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
 from .segment_plan import SegmentProblem, take_moments
 

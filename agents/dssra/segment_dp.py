@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
 from .segment_bounds import dive, least_total, relaxed_completions, useful_blocks
 from .segment_plan import SegmentProblem, take_moments

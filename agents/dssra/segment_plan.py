@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.cluster_times import ClusterTimes
 
 

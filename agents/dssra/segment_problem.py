@@ -10,8 +10,8 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.cluster_times import cluster_times
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters

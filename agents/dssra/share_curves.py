@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_leaf
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_leaf
 from collapipe_env.physics.delay import edge_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import expected_transmissions

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.expected_progress import ExpectedProgress
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from collapipe_env.errors import CheckpointError, reason, shortened, shown
-from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
+from collapipe_env.ground.errors import CheckpointError, reason, shortened, shown
+from collapipe_env.ground.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 FORMAT = "collapipe-env playing agent"
 FORMAT_VERSION = 1

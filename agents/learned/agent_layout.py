@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from collapipe_env.envs.observed_processes import observation_builder
-from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CheckpointError
-from collapipe_env.files import open_regular
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.files import open_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.zoo.shipped_agents import agent_path, shown_agent

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
 from .callbacks import ProgressBar, SystemCurves, Validation

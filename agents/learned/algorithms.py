@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from collapipe_env.errors import CheckpointError
-from collapipe_env.registry import Registry
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 

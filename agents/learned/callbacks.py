@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.progress import progress_bar
 
 from .validation import Score, Validator
 

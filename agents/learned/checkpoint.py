@@ -20,9 +20,9 @@ from typing import Any, get_origin, get_type_hints
 
 import torch
 
-from collapipe_env.archives import open_zip, require_tensors
-from collapipe_env.errors import CheckpointError, reason, shortened, shown
-from collapipe_env.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
+from collapipe_env.ground.archives import open_zip, require_tensors
+from collapipe_env.ground.errors import CheckpointError, reason, shortened, shown
+from collapipe_env.ground.files import ARCHIVE_BYTES, parse_json, read_regular, without_nan, write_bytes
 
 from .agent_file import Shapes, is_shapes
 from .hyperparameters import HyperParameters, parameters_from_dict

@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 from .cluster_policies import ClusterActorCritic
 from .cluster_rollouts import ClusterRolloutBuffer, ClusterSamples

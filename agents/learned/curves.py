@@ -8,7 +8,7 @@ from typing import Any
 
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from collapipe_env.interrupts import uninterrupted
+from collapipe_env.ground.interrupts import uninterrupted
 
 from .tracking import Tracker, tracking_writer
 

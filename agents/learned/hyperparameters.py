@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import tyro
 
-from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 
 Algorithm: TypeAlias = Literal["ppo", "sac"]
 PolicyKind: TypeAlias = Literal["clusters", "mlp"]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
-from collapipe_env.errors import SchedulerError, nearest_name, reason, shown
+from collapipe_env.ground.errors import SchedulerError, nearest_name, reason, shown
 from collapipe_env.simulator.state import SystemState
 
 from .training_observations import statistics_of, training_transforms

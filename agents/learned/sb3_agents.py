@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import Scenario
 
 from .agent_file import AgentFile, AgentRecord

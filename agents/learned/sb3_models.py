@@ -20,10 +20,10 @@ import collapipe_env
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.errors import CheckpointError, reason
+from collapipe_env.ground.errors import CheckpointError, reason
+from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
-from collapipe_env.torch_settings import under_own_settings
 
 from .agent_layout import decisions_of, features_of, require_same_layout
 from .checkpoint import SavedAgent, read_checkpoint, write_checkpoint

@@ -17,9 +17,9 @@ from uuid import uuid4
 import numpy as np
 from stable_baselines3.common.logger import KVWriter
 
-from collapipe_env.errors import DataError, MissingPackageError, reason
-from collapipe_env.files import read_json, write_json
-from collapipe_env.interrupts import uninterrupted
+from collapipe_env.ground.errors import DataError, MissingPackageError, reason
+from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.interrupts import uninterrupted
 
 Tracker = Literal["wandb", "mlflow"]
 TRACKERS: tuple[Tracker, ...] = get_args(Tracker)

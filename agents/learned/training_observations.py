@@ -12,7 +12,7 @@ from gymnasium.vector import VectorObservationWrapper
 from gymnasium.wrappers import NormalizeObservation, vector
 
 from collapipe_env.envs.observation_kinds import Observation
-from collapipe_env.errors import SchedulerError, shown
+from collapipe_env.ground.errors import SchedulerError, shown
 
 Transform: TypeAlias = Callable[[Observation], Observation]
 

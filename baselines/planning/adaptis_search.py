@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from collapipe_env.allocation import ScheduleName
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.physics.allocation import ScheduleName
 
 from .chain_problem import ChainProblem, plan_times
 from .schedule_search import (

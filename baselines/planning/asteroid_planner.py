@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner, compiled_leaf
 
 
 class PlannerLinks(NamedTuple):

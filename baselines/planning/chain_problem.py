@@ -14,10 +14,10 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.allocation import ASYNC, ZERO_BUBBLE
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import called_from_python, compiled, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import called_from_python, compiled, compiled_leaf
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import ASYNC, ZERO_BUBBLE
 from collapipe_env.physics.cluster_times import ClusterTimes, cluster_times
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.parameters import Parameters, SystemParameters

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_leaf
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_leaf
+from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.delay import gpipe_step
 from collapipe_env.physics.memory import fits, samples_beside
 from collapipe_env.physics.schedules.orders import effective_caps

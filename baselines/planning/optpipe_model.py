@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
 from collapipe_env.physics.schedules.simulation import ChainTimes
 

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.dynamics.migration_costs import change_of_plan, phase_times
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.migration_costs import change_of_plan, phase_times
 from collapipe_env.simulator.state import SystemState
 
 STEP = 1e-5

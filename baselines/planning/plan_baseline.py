@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, equal_resources, nearest_choice

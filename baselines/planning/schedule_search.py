@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from collapipe_env.allocation import SCHEDULES, ScheduleName
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import SCHEDULES, ScheduleName
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import REFERENCE_MICRO_BATCHES, nearest_choice

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from collapipe_env.allocation import ScheduleName
-from collapipe_env.errors import AllocationError, nearest_name
+from collapipe_env.ground.errors import AllocationError, nearest_name
+from collapipe_env.physics.allocation import ScheduleName
 
 from .schedule_search import CapRule, caps_of
 from .scheduled_plan import ScheduledPlan

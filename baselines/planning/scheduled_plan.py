@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import SCHEDULES, Allocation, ScheduleName
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.physics.allocation import SCHEDULES, Allocation, ScheduleName
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.even_split import equal_resources
 from collapipe_env.simulator.state import SystemState

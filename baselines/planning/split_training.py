@@ -32,8 +32,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.server import most_server_blocks, server_memory
 from collapipe_env.schedulers import StateScheduler
@@ -189,7 +189,7 @@ class SplitTraining(StateScheduler):
             cut: Blocks ``l`` at the cluster (..., N).
             device: Device that computes them (..., N).
             micro_batches: ``M`` (..., N).
-            server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            server_mode: ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
         """
         own = np.arange(self.scenario.max_devices) == device[..., None]
         return Allocation(

@@ -20,10 +20,10 @@ from collapipe_env.cli.common import (
     run_command,
     say_folder,
 )
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.files import read_json, write_json, write_text
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.files import read_json, write_json, write_text
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS
 

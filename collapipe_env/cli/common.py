@@ -20,18 +20,18 @@ import tyro
 from collapipe_env.cli.early_end import Terminated, note, status_after, stop_before, terminable, unwritten
 from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
-from collapipe_env.errors import CheckpointError, CollaPipeError, ScenarioError
 from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.scheduler_loading import full_names, require_scheduler
-from collapipe_env.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.ground.errors import CheckpointError, CollaPipeError, ScenarioError
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import LEARNERS, own_learner
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.names import SHIPPED
+from collapipe_env.scenario.task_registry import task_names
 from collapipe_env.schedulers import LEARNED, scheduler_names
-from collapipe_env.task_registry import task_names
 
 NARROWEST = 40
 """Columns of the narrowest terminal that help is laid out for; with very few, tyro never returns."""

@@ -28,13 +28,13 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import PlayOptions, play_and_report
-from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import CheckpointError, ScenarioError, nearest_name
+from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.scenario.names import SHIPPED, is_tier

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from collapipe_env.interrupts import SIGNALS
+from collapipe_env.ground.interrupts import SIGNALS
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""

@@ -24,7 +24,6 @@ from collapipe_env.cli.common import (
 )
 from collapipe_env.cli.early_end import note, status_after
 from collapipe_env.cli.executed_rounds import Execution, finished, say_where
-from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_parts import require_known_everywhere
 from collapipe_env.evaluation.provenance import started
@@ -35,7 +34,8 @@ from collapipe_env.execution.committed_rounds import committed, reports
 from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.replanned import Replanned
 from collapipe_env.execution.tokens import SHORTEST_TOKEN, token_of_file
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:

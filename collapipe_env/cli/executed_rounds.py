@@ -14,8 +14,8 @@ import numpy as np
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.execution.committed_rounds import REMEDY, commit, report_path
 from collapipe_env.execution.round_reports import require_report
-from collapipe_env.files import read_json, write_bytes, write_json, write_text
-from collapipe_env.interrupts import uninterrupted
+from collapipe_env.ground.files import read_json, write_bytes, write_json, write_text
+from collapipe_env.ground.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:

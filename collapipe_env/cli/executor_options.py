@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from collapipe_env.cli.common import hint, require_within
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.ground.errors import ScenarioError
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from collapipe_env.cli.common import command_line, hint, require_within, run_command, say_folder
 from collapipe_env.cli.executor_options import ExecutorOptions
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
+from collapipe_env.ground.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors

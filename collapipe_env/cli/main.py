@@ -8,7 +8,7 @@ from importlib import import_module
 
 import collapipe_env
 from collapipe_env.cli.early_end import answered, note, run_process, stopped_early
-from collapipe_env.errors import nearest_name
+from collapipe_env.ground.errors import nearest_name
 
 COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",

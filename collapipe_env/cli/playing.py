@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import LEARNER_OPTION, hint, require_within
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
-from collapipe_env.task_registry import task_traits
+from collapipe_env.scenario.task_registry import task_traits
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor

@@ -11,8 +11,8 @@ import numpy as np
 import tyro
 
 from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenario, run_command
-from collapipe_env.errors import shortened
 from collapipe_env.evaluation.run_directory import differences
+from collapipe_env.ground.errors import shortened
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
 from collapipe_env.scenario.loading import every_field, scenario_to_yaml
 from collapipe_env.scenario.names import SHIPPED
@@ -58,8 +58,8 @@ class Check:
 
     def run(self) -> int:
         """Print sizes and feasibility."""
-        from collapipe_env.dynamics.idle_fields import idle_fields
         from collapipe_env.simulator.feasibility import assumption, energy_feasibility, remedy
+        from collapipe_env.simulator.idle_fields import idle_fields
 
         scenario = chosen_scenario(self.scenario, self.task, None)
         played = _play_own_processes(scenario)
@@ -136,10 +136,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "collapipe sc
 
 def _play_own_processes(scenario: Scenario) -> list[str]:
     """Play a round, so that a faulty process of the user's own fails now; returns the processes' names."""
-    from collapipe_env.dynamics.process import Process
     from collapipe_env.envs.vector import CollaPipeVectorEnv
     from collapipe_env.evaluation.own_parts import own_parts
-    from collapipe_env.task_registry import TASKS
+    from collapipe_env.scenario.task_registry import TASKS
+    from collapipe_env.simulator.process import Process
 
     own = [part.__qualname__ for part in own_parts(scenario) if issubclass(part, Process)]
     if not own or scenario.workload.task in TASKS.added():  # there is no surrogate of the user's own tasks

@@ -24,13 +24,13 @@ from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
-from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.own_parts import own_parts, source_of
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
-from collapipe_env.files import read_json, write_text
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.files import read_json, write_text
 from collapipe_env.schedulers import LEARNED, also_playing
 from collapipe_env.zoo.shipped_agents import agent_path
 

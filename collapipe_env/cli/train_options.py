@@ -35,7 +35,7 @@ from collapipe_env.cli.common import (
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.playing import EpisodeOptions
 from collapipe_env.envs.default_reward import default_reward, with_target
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
 

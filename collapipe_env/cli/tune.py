@@ -25,7 +25,7 @@ from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names, load_scheduler, require_scheduler
-from collapipe_env.files import write_json, write_text
+from collapipe_env.ground.files import write_json, write_text
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _Progress:
     """The progress bar over the rounds of all candidates, and a line for each finished one."""
 
     def __init__(self, plan: TuningPlan) -> None:
-        from collapipe_env.progress import progress_bar
+        from collapipe_env.ground.progress import progress_bar
 
         self._rounds = plan.rounds
         # Without the rounds of the check: only the end shows whether there is one.

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from collapipe_env.errors import ScenarioError, shortened
 from collapipe_env.evaluation.own_code import is_reference
+from collapipe_env.ground.errors import ScenarioError, shortened
 from collapipe_env.scenario.loading import YAML_SUFFIXES
 from collapipe_env.scenario.names import scenario_names
 

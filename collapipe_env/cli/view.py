@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from collapipe_env.cli.common import hint, require_within, run_command
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.own_scenario import is_own_scenario, named_scenario
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import write_text
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import write_text
+from collapipe_env.ground.progress import progress_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm

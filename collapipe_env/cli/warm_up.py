@@ -12,11 +12,11 @@ import tyro
 from numba.core import event
 
 from collapipe_env.cli.common import OWN_HELP, UNTRAINED_HELP, hint, run_command
-from collapipe_env.compiled import cache_folder, own_module
-from collapipe_env.errors import CollaPipeError, ScenarioError, reason
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.compiled import cache_folder, own_module
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError, reason
+from collapipe_env.ground.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.scenario.names import SHIPPED

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from collapipe_env.cli.common import run_command
-from collapipe_env.errors import CheckpointError
-from collapipe_env.files import read_regular
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.files import read_regular
 from collapipe_env.zoo import shipped_agents
 from collapipe_env.zoo.shipped_agents import PREFIX, agent_path, shipped_agent
 
@@ -92,7 +92,7 @@ class Export:
         """Write the file and print its size."""
         from collapipe_env.agents.learned.agent_file import packed_agent
         from collapipe_env.agents.learned.agent_loading import playing_part
-        from collapipe_env.files import write_bytes
+        from collapipe_env.ground.files import write_bytes
 
         if self.out.suffix != ".safetensors":
             raise CheckpointError(f"{self.out} must end in .safetensors, which says how to read it")

@@ -3,9 +3,9 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.dynamics.process import Interruption, Limits, Observed, Price, Process
-from collapipe_env.dynamics.process_registry import PROCESSES, register_process
-from collapipe_env.dynamics.system import System
+from collapipe_env.simulator.process import Interruption, Limits, Observed, Price, Process
+from collapipe_env.simulator.process_registry import PROCESSES, register_process
+from collapipe_env.simulator.system import System
 
 __all__ = [
     "PROCESSES",

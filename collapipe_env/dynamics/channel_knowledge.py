@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, concatenate, namespace
-from collapipe_env.dynamics.process import Carried, Process
-from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import System, joined_links, link_count
+from collapipe_env.ground.arrays import Array, concatenate, namespace
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.system import System, joined_links, link_count
 
 MOST_DELAY = 16
 """Largest age of a known gain in rounds."""

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Carried, Process
-from collapipe_env.dynamics.randomness import MOST_FACTORS, normal
-from collapipe_env.dynamics.system import System, link_count
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import REMEDY
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.randomness import MOST_FACTORS, normal
+from collapipe_env.simulator.system import System, link_count
 
 
 class Fading(Process):

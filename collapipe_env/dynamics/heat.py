@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_most, namespace
 from collapipe_env.dynamics.heat_spec import ROOM_C, HeatSpec, heat_numbers
-from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
-from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import System
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, Constant, at_most, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.thermal import (
     allocated_power,
@@ -25,7 +23,9 @@ from collapipe_env.physics.thermal import (
     temperature_after_round,
 )
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.simulator.process import Carried, Limits, Observed, Process
+from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.system import System
 
 MOST_HEADROOM = 1.5
 """Largest thermal headroom in the observation."""

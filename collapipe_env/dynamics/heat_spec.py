@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from collapipe_env.dynamics.process import NEUTRAL
+from collapipe_env.simulator.process import NEUTRAL
 
 ROOM_C = 25.0
 """Temperature at which the thermal headroom is 0 [C]."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.dynamics.process import Carried, Process
-from collapipe_env.dynamics.system import System
+from collapipe_env.ground.arrays import Array, Constant, namespace
+from collapipe_env.ground.state_trees import require_within
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import require_within
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.system import System
 
 
 class Load(Process):

@@ -9,10 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, namespace
-from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
-from collapipe_env.dynamics.randomness import normal
-from collapipe_env.dynamics.system import MOBILITY, System, link_count, reach_of, walking_side
 from collapipe_env.dynamics.walk_loops import (
     distances_to,
     hops_of_pairs,
@@ -22,11 +18,15 @@ from collapipe_env.dynamics.walk_loops import (
     ways_of_pairs,
 )
 from collapipe_env.dynamics.walks import PauseGo, pause_and_go, start_pausing_and_going
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, require_within
 from collapipe_env.physics.motion import MOST_LEGS, NUMBERS_PER_LEG, correlated, leaves_on_leg
 from collapipe_env.physics.radio import gain_of, path_gain_d2d, path_loss_d2d
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import REMEDY, require_within
+from collapipe_env.simulator.process import Carried, Limits, Observed, Process
+from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.system import MOBILITY, System, link_count, reach_of, walking_side
 
 _RANGES = {
     "pause_s": (0.1, 1e6, "s"),

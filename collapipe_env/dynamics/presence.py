@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_least, namespace
-from collapipe_env.dynamics.process import NEUTRAL, Carried, Limits, Observed, Process
-from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
-from collapipe_env.dynamics.system import System
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, Constant, at_least, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_within
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, require_within
+from collapipe_env.simulator.process import NEUTRAL, Carried, Limits, Observed, Process
+from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.system import System
 
 PRESENCE = "presence"
 """Name of the process, for modules that show its carried arrays."""

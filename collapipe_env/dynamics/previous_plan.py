@@ -8,17 +8,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, loop_array, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process
-from collapipe_env.dynamics.process_registry import leaves_clusters_short
-from collapipe_env.dynamics.system import System
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, loop_array, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.handovers import holder_rows
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
-from collapipe_env.state_trees import REMEDY
+from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.process_registry import leaves_clusters_short
+from collapipe_env.simulator.system import System
 
 
 @dataclass(frozen=True)

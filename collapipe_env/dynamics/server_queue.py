@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process
-from collapipe_env.dynamics.system import System
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import term_values
-from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.system import System
 
 
 class ServerQueue(Process):

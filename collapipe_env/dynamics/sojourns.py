@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaincinv
 
-from collapipe_env.arrays import Array, Constant, namespace
+from collapipe_env.ground.arrays import Array, Constant, namespace
 
 GRID = 4096
 """Size of the table of residual times of a stay that is not exponential."""

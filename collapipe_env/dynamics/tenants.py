@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.dynamics.process import Carried, Observed, Process
-from collapipe_env.dynamics.system import System
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, Constant, namespace
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, require_within
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import TENANTS, term_values
-from collapipe_env.state_trees import REMEDY, require_within
+from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.system import System
 
 MOST_SHARE = 0.95
 """Largest share that others may use."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, namespace
+from collapipe_env.ground.arrays import Array, Constant, namespace
 from collapipe_env.trace_files.trace import Trace
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.backends import NUMPY
-from collapipe_env.dynamics.randomness import normal
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.simulator.randomness import normal
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_fits import Mixture
 from collapipe_env.trace_files.trace_formats import Quantity

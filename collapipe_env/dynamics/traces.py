@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from collapipe_env.arrays import Array, namespace
-from collapipe_env.dynamics.process import Carried, Process
-from collapipe_env.dynamics.system import System
 from collapipe_env.dynamics.traces_spec import TRACE_LIKE, TracesSpec, bank_of
-from collapipe_env.errors import ScenarioError, shown
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
-from collapipe_env.state_trees import LARGEST_NUMBER, require_within
+from collapipe_env.simulator.process import Carried, Process
+from collapipe_env.simulator.system import System
 
 LOOK_BACK_S = 1.0
 """Time before a round over which the known gain is averaged [s]."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import FEWEST, PROFILES, made_traces
-from collapipe_env.errors import DataError, ScenarioError, nearest_name, shown
+from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
 from collapipe_env.trace_files import Columns, checksum, source_files, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS, Quantity
 from collapipe_env.trace_files.trace_reading import known_formats, require_columns

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.walks import PauseGo, Walk
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.kernels.walking import (
     distance_rows,
     hop_rows,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
 from collapipe_env.physics.motion import MOST_LEGS, paused, walked
 
 Walk = Mapping[str, Array]

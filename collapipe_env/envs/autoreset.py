@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 
-from collapipe_env.arrays import Array, BoolArray, IntArray, namespace
-from collapipe_env.errors import LARGEST_BITS, ScenarioError, shown
+from collapipe_env.ground.arrays import Array, BoolArray, IntArray, namespace
+from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, shown
 
 
 class Episodes:
@@ -76,7 +76,7 @@ def checked_seed(seed: object, place: str = "seed") -> int | None:
 
     Raises:
         ScenarioError: For another type (also a bool), or a number below 0 or of more than
-            :data:`~collapipe_env.errors.LARGEST_BITS` bits.
+            :data:`~collapipe_env.ground.errors.LARGEST_BITS` bits.
     """
     if seed is None:
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import IntArray
 from collapipe_env.envs.observation import Feature, ObservationLayout
+from collapipe_env.ground.arrays import IntArray
 
 
 def is_of_clusters(feature: Feature, clusters: int) -> bool:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from collapipe_env.envs.mdp import BatchMDP
 from collapipe_env.envs.rewards import ClusterReward
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.simulator.build import system_parameters
 
 

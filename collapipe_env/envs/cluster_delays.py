@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
 
 
 def marginal_delay(cluster_delay: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.surrogate_fits import fit_for, has_fit
 from collapipe_env.scenario.decisions import judged_by_target
 

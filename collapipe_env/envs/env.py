@@ -11,20 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import BoolArray
-from collapipe_env.dynamics.system import reach_of, walking_side
 from collapipe_env.envs.autoreset import checked_seed
 from collapipe_env.envs.mdp import BatchMDP, BatchStep, MDPViews
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name
-from collapipe_env.learners.base import Learner
-from collapipe_env.real_numbers import real_numbers
-from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.state_trees import (
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name
+from collapipe_env.ground.real_numbers import real_numbers
+from collapipe_env.ground.state_trees import (
     Tree,
     digits_of,
     generator_of,
@@ -33,6 +29,10 @@ from collapipe_env.state_trees import (
     require_array,
     require_names,
 )
+from collapipe_env.physics.allocation import Allocation, own_arrays
+from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.simulator.learner import Learner
+from collapipe_env.simulator.system import reach_of, walking_side
 
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
@@ -50,8 +50,8 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
 
     **Action**, ``Box(-1, 1, (N (2K + 3),), float32)``. For each cluster in turn: ``K`` segment scores,
     ``K`` device powers, the CU power, the micro-batch choice and the bandwidth score, decoded by
-    :class:`~collapipe_env.codec.ActionCodec` into an always feasible
-    :class:`~collapipe_env.allocation.Allocation`:
+    :class:`~collapipe_env.simulator.codec.ActionCodec` into an always feasible
+    :class:`~collapipe_env.physics.allocation.Allocation`:
 
     ===============  =================================================================================
     segments         weights ``(a + 1) / 2``; ``L`` blocks apportioned by largest remainder under each

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.arrays import Array, at_least, namespace
 from collapipe_env.envs.graph_motion import DEPARTURE_FEATURES, MOTION_FEATURES
 from collapipe_env.envs.graph_observation import (
     ABSENCE_FEATURES,
@@ -27,6 +26,7 @@ from collapipe_env.envs.graph_observation import (
     hops_there,
 )
 from collapipe_env.envs.graph_stay import STAY_FEATURES
+from collapipe_env.ground.arrays import Array, at_least, namespace
 
 HEAT_FEATURES = (
     GraphFeature(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.mobility import ANNOUNCED_S
-from collapipe_env.dynamics.system import MOBILITY
 from collapipe_env.envs.graph_observation import Form, GraphFeature
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.system import MOBILITY
 
 _FURTHEST_M, _FASTEST_M_S = 5e3, 1e3
 

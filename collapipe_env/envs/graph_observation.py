@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, at_most, log1p, loop_array, namespace
+from collapipe_env.ground.arrays import Array, Constant, at_most, log1p, loop_array, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND, GraphScales, GraphSystem, graph_rows
 from collapipe_env.physics import radio
 from collapipe_env.physics.delay import edge_time, stage_time

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, namespace
 from collapipe_env.dynamics.presence import PRESENCE
 from collapipe_env.envs.graph_observation import FLAG, ONE_PLUS, GraphFeature
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.simulator.state import SystemState
 
 LONGEST_S = 1e9

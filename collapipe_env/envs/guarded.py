@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from collapipe_env.arrays import Array
+from collapipe_env.ground.arrays import Array
 
 Guard = Callable[[Array], Array]
 

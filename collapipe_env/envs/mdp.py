@@ -12,27 +12,27 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import Array, BoolArray, at_least, namespace, total
-from collapipe_env.backends import NUMPY, Backend
-from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import Layout, make_observer
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import Learner
+from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace, total
+from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.state_trees import Tree, require_alike, require_within
 from collapipe_env.learners.factory import make_learner
+from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
+from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
-from collapipe_env.state_trees import Tree, require_alike, require_within
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class BatchMDP:
         return {**zeros, **self.learning_info()}
 
     def get_state(self) -> Tree:
-        """The world's state and the sums of the episodes so far; see :mod:`collapipe_env.state_trees`.
+        """The world's state and the sums of the episodes so far; see :mod:`collapipe_env.ground.state_trees`.
 
         Raises:
             StateError: If the learner cannot save its state.

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.arrays import Array, at_most, concatenate, namespace
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import Array, at_most, concatenate, namespace
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.kernels.observation import Scales, Seen, observe_rows, scale_gains, show_rows
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario import Scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from collapipe_env.errors import SchedulerError, nearest_name, shown
+from collapipe_env.ground.errors import SchedulerError, nearest_name, shown
 
 OBSERVATIONS = ("flat", "graph")
 """Kinds of observation; the first is the default."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from collapipe_env.arrays import Array, at_most, namespace
-from collapipe_env.dynamics.process import Observed, Process
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.envs.opened_features import opened_features
+from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.process import Observed, Process
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
 
 

@@ -6,10 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 from gymnasium import spaces
 
-from collapipe_env.arrays import Array, at_most, log1p, namespace
 from collapipe_env.dynamics.presence import PRESENCE
-from collapipe_env.dynamics.process_registry import active_processes
-from collapipe_env.dynamics.system import MOBILITY, walking_side
 from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.graph_motion import seen_departures, seen_motion
 from collapipe_env.envs.graph_observation import GraphObserver, seen_absence
@@ -18,12 +15,15 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observation_kinds import OBSERVATIONS, Observation
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.opened_features import clock_share, flight_capacity
-from collapipe_env.errors import ScenarioError, nearest_name, shown
+from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import SystemState, other_memory_caps
+from collapipe_env.simulator.system import MOBILITY, walking_side
 
 Layout: TypeAlias = ObservationLayout | GraphLayout
 """Layout of either kind of observation."""

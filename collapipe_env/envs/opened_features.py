@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from collapipe_env.arrays import Array, at_most, namespace
 from collapipe_env.envs.observation import FeatureSource
+from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens

@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec, make, make_vec, registry
 from gymnasium.vector import VectorEnv
 
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 
 ENTRY_POINT = "collapipe_env.envs.env:CollaPipeEnv"
 VECTOR_ENTRY_POINT = "collapipe_env.envs.registration:make_vector"

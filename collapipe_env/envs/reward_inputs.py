@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.simulator.state import SystemState
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
-from collapipe_env.arrays import Array, at_most, namespace, where
 from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
 from collapipe_env.envs.reward_inputs import node_present, target_reached
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import Array, at_most, namespace, where
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
-from collapipe_env.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.record import RoundRecord

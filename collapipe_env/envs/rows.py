@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.observers import Layout
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.state import SystemState
 

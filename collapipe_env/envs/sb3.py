@@ -14,16 +14,22 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.cluster_credit import cluster_rewards, credits_clusters
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.registration import VECTOR_ENTRY_POINT, environment_ids, short_ids
 from collapipe_env.envs.rows import EnvironmentRow, rows_of_columns, rows_of_info
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError, UnknownArgumentError, nearest_name, shown
-from collapipe_env.real_numbers import real_numbers
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.errors import (
+    AllocationError,
+    ScenarioError,
+    UnknownArgumentError,
+    nearest_name,
+    shown,
+)
+from collapipe_env.ground.real_numbers import real_numbers
+from collapipe_env.physics.allocation import Allocation
 
 InfoStyle = Literal["sparse", "full"]
 Indices = int | Iterable[int] | None

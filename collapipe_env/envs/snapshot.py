@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.mdp import BatchMDP
-from collapipe_env.errors import StateError, shortened, shown
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.errors import StateError, shortened, shown
+from collapipe_env.ground.state_files import read_tree, write_tree
+from collapipe_env.ground.state_trees import Tree, require_alike
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.state_files import read_tree, write_tree
-from collapipe_env.state_trees import Tree, require_alike
 
 STATE_VERSION = 3
 """Version of a state's contents. Raised with every change, after which older states cannot be loaded."""
@@ -98,8 +98,8 @@ class Snapshots(Generic[Result]):
         draws. To look ahead over several rounds, take the state, step, and set the state again.
 
         Args:
-            action: An action, as for ``step``, or an :class:`~collapipe_env.allocation.Allocation`, as for
-                ``step_allocation``.
+            action: An action, as for ``step``, or an :class:`~collapipe_env.physics.allocation.Allocation`,
+                as for ``step_allocation``.
 
         Raises:
             AllocationError: As for ``step`` and ``step_allocation``.

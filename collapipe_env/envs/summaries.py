@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collapipe_env.errors import StateError, shown
-from collapipe_env.state_trees import REMEDY, require_array
+from collapipe_env.ground.errors import StateError, shown
+from collapipe_env.ground.state_trees import REMEDY, require_array
 
 
 def merge_rows(

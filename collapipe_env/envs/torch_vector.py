@@ -9,16 +9,16 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
-from collapipe_env.backends.torch_backend import TorchBackend
 from collapipe_env.envs.env import ScenarioLike, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.forking import one_thread_after_fork
-from collapipe_env.real_numbers import not_real, real_numbers
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.backends.torch_backend import TorchBackend
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.forking import one_thread_after_fork
+from collapipe_env.ground.real_numbers import not_real, real_numbers
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.costs import RoundCosts
 
 StepResult = tuple[Observation, Tensor, Tensor, Tensor, dict[str, Any]]

@@ -11,10 +11,6 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, namespace
-from collapipe_env.backends import NUMPY, Backend
-from collapipe_env.dynamics.system import reach_of, walking_side
 from collapipe_env.envs.autoreset import (
     Episodes,
     autoreset_mode_of,
@@ -29,11 +25,11 @@ from collapipe_env.envs.observation_kinds import Observation, copied_row
 from collapipe_env.envs.rewards import Reward
 from collapipe_env.envs.snapshot import Snapshots
 from collapipe_env.envs.summaries import row_of
-from collapipe_env.errors import ScenarioError, StateError, shown
-from collapipe_env.learners.base import Learner
-from collapipe_env.real_numbers import real_numbers
-from collapipe_env.scenario import load_scenario
-from collapipe_env.state_trees import (
+from collapipe_env.ground.arrays import BoolArray, namespace
+from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.errors import ScenarioError, StateError, shown
+from collapipe_env.ground.real_numbers import real_numbers
+from collapipe_env.ground.state_trees import (
     Tree,
     children_of,
     generator_of,
@@ -41,6 +37,10 @@ from collapipe_env.state_trees import (
     require_alike,
     rewound,
 )
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import Learner
+from collapipe_env.simulator.system import reach_of, walking_side
 
 StepResult = tuple[Observation, Any, Any, Any, dict[str, Any]]
 """Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""

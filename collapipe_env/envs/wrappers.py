@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.decisions.entries import SCHEDULE_CHOICES
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
-from collapipe_env.errors import AllocationError, ScenarioError
-from collapipe_env.opened.entries import SCHEDULE_CHOICES
-from collapipe_env.real_numbers import real_numbers
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.real_numbers import real_numbers
 
 
 class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):

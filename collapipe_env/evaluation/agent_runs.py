@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from collapipe_env.errors import CheckpointError
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
-from collapipe_env.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED
 

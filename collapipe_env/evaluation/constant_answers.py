@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.runner import EvaluationPlan
-from collapipe_env.task_registry import get_task
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.scenario.task_registry import get_task
 from collapipe_env.tasks.base import task_spec
 
 

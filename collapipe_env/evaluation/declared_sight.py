@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import SchedulerError, nearest_name, shown
+from collapipe_env.ground.errors import SchedulerError, nearest_name, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import SystemState
 
 SIGHTS = ("state", "truth")

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth, title_of
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
-from collapipe_env.learners.base import Learner, SavesModels, WritesSamples
+from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.learners.expected_progress import progress_law
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler, scheduler_seed
+from collapipe_env.simulator.learner import Learner, SavesModels, WritesSamples
 from collapipe_env.simulator.record import RoundRecord
 
 HEADER_BYTES = 16 * 1024
@@ -215,7 +215,7 @@ def typical_round(delay: list[float]) -> int:
 
 def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any]]:
     """Decisions as arrays with the rounds in front, for ``numpy.savez``."""
-    from collapipe_env.allocation import stack_allocations
+    from collapipe_env.physics.allocation import stack_allocations
 
     stacked = stack_allocations(allocations)
     arrays = {field.name: getattr(stacked, field.name) for field in fields(stacked)}

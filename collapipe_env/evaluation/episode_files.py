@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.archives import open_zip
-from collapipe_env.errors import DataError, reason
 from collapipe_env.evaluation.episode import PlayedEpisode, pack_allocations, packed_bytes, unpack_allocations
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
-from collapipe_env.files import (
+from collapipe_env.ground.archives import open_zip
+from collapipe_env.ground.errors import DataError, reason
+from collapipe_env.ground.files import (
     ARCHIVE_BYTES,
     json_digest,
     read_json,
@@ -27,6 +26,7 @@ from collapipe_env.files import (
     write_bytes,
     write_json,
 )
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 
 EPISODE_BYTES = 4 * 1024**3

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from collapipe_env.errors import DataError, shown
 from collapipe_env.evaluation.gate import late_slope
+from collapipe_env.ground.errors import DataError, shown
 from collapipe_env.learners.expected_progress import LEAST_PROGRESS
 
 COLUMNS = (

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from rich.console import Console
 
-from collapipe_env.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
 from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
 from collapipe_env.evaluation.own_code import is_reference
@@ -40,7 +39,8 @@ from collapipe_env.evaluation.scheduler_loading import (
 )
 from collapipe_env.evaluation.statistics import Results, Summary
 from collapipe_env.evaluation.torch_threads import compute_in_threads
-from collapipe_env.files import without_nan, write_text
+from collapipe_env.ground.errors import CheckpointError, ScenarioError, SchedulerError, nearest_name, shown
+from collapipe_env.ground.files import without_nan, write_text
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import DEFAULT_SCHEDULERS, LEARNED, SCHEDULERS, Factory, Scheduler

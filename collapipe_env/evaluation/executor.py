@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import collapipe_env
-from collapipe_env.errors import (
+from collapipe_env.ground.errors import (
     AllocationError,
     CheckpointError,
     CollaPipeError,

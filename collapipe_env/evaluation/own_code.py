@@ -16,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from collapipe_env.errors import CollaPipeError, nearest_name, reason, shortened
 from collapipe_env.evaluation.neighbours import Neighbours
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.evaluation.sudden_end import no_sudden_end
-from collapipe_env.registry import FORMS, Registry
+from collapipe_env.ground.errors import CollaPipeError, nearest_name, reason, shortened
+from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.schedulers import SCHEDULERS, Factory
 
 _PACKAGE = Path(__file__).parents[1]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.neighbours import is_within
 from collapipe_env.evaluation.own_code import blame, named_places
 from collapipe_env.evaluation.sudden_end import no_sudden_end
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 
 
 @contextmanager

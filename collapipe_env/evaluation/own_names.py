@@ -7,10 +7,10 @@ import re
 import secrets
 from typing import Any
 
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.own_code import import_factory, is_reference, python_code
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.registry import Registry
 from collapipe_env.learners.factory import LEARNERS
-from collapipe_env.registry import Registry
 
 
 def registered_name(registry: Registry[Any], text: str) -> str:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.pool import LocalExecutor
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
-from collapipe_env.task_registry import TASKS
+from collapipe_env.scenario.task_registry import TASKS
+from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 
 
 def own_parts(scenario: Scenario) -> list[type]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CollaPipeError, ScenarioError, shortened
 from collapipe_env.evaluation.own_code import blame, import_object, is_reference
-from collapipe_env.registry import Registry
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError, shortened
+from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario, load_scenario
 
 _FORMS = "a mapping of fields, a Scenario, or a function without arguments that returns one"

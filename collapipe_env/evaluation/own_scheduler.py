@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from collapipe_env.envs.observation_kinds import Observation, observation_kind
-from collapipe_env.errors import SchedulerError, fits_a_line, reason, shown
 from collapipe_env.evaluation.declared_sight import sees_truth
 from collapipe_env.evaluation.own_code import OwnCode, blame, reached
+from collapipe_env.ground.errors import SchedulerError, fits_a_line, reason, shown
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler
 from collapipe_env.simulator.state import SystemState

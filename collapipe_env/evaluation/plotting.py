@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -14,9 +14,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, warn_again
-from collapipe_env.interrupts import OF_TERMINAL
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.interrupts import OF_TERMINAL
 
 UNGUARDED = 87
 """Exit code of a worker process that ran the user's script a second time and found no guard in it."""

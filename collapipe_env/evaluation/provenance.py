@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import collapipe_env
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import read_json, write_json
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.learners.surrogate_fits import fits_digest
 
 _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")

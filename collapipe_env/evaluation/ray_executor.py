@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CollaPipeError, shown
 from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
+from collapipe_env.ground.errors import CollaPipeError, shown
 
 REMEDY = (
     "it may have run out of memory: ask for fewer at once with --processes, or look into Ray's logs (of a "

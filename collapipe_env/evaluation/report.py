@@ -21,8 +21,8 @@ from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.evaluation.statistics import measure_name
 from collapipe_env.evaluation.table import Cell, Page, cell, markdown_text, summary_page
 from collapipe_env.evaluation.text_samples import samples_report
-from collapipe_env.files import write_json, write_text
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.files import write_json, write_text
+from collapipe_env.ground.progress import progress_bar
 
 PROGRESS_NOTE = (
     "Per progress: priced time per unit of progress under the surrogate's fitted law, whichever learner "

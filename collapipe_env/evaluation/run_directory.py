@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, fits_a_line, shortened, shown
 from collapipe_env.evaluation.run_lock import LOCK_NAME, only_run_in
-from collapipe_env.files import read_json, remove_partials, without_nan, write_json
+from collapipe_env.ground.errors import DataError, fits_a_line, shortened, shown
+from collapipe_env.ground.files import read_json, remove_partials, without_nan, write_json
 
 _KINDS = (
     "calibration", "comparison", "evaluation", "evaluation in Python", "execution", "leaderboard", "tuning",

@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from collapipe_env.errors import DataError, shortened
-from collapipe_env.files import parse_json
+from collapipe_env.ground.errors import DataError, shortened
+from collapipe_env.ground.files import parse_json
 
 LOCK_NAME = ".lock"
 """Name of the lock file. It stays after a run, so that no run locks a file that another just removed."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import collapipe_env
-from collapipe_env.allocation import Allocation
-from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
@@ -29,9 +27,11 @@ from collapipe_env.evaluation.titles import own_titles
 from collapipe_env.evaluation.torch_threads import compute_in_threads
 from collapipe_env.evaluation.travelling import EpisodeParcel, execute_apart
 from collapipe_env.evaluation.unit_progress import UnitProgress
-from collapipe_env.files import ARCHIVE_BYTES, read_regular
+from collapipe_env.ground.errors import CheckpointError, CollaPipeError, DataError, SchedulerError
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular
 from collapipe_env.learners.factory import LEARNERS
 from collapipe_env.learners.surrogate_fits import fits_digest
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
 from collapipe_env.zoo.shipped_agents import agent_path, is_shipped

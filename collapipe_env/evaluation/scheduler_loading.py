@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.own_code import OwnCode, import_factory, is_reference, python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import (
     DEFAULT_SCHEDULERS,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from collapipe_env.errors import CollaPipeError, DataError
 from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
+from collapipe_env.ground.errors import CollaPipeError, DataError
 
 LARGEST_ARRAY = 500
 """Jobs submitted to Slurm at once; clusters accept arrays of 1,001 by default."""

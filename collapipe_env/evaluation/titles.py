@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.declared_sight import title_of
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code, package_title
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import LEARNED, Factory
 

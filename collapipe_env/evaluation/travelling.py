@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from collapipe_env.errors import CollaPipeError, DataError, shown
 from collapipe_env.evaluation.executor import Executor, Hooks
-from collapipe_env.files import ARCHIVE_BYTES, read_regular, write_bytes
+from collapipe_env.ground.errors import CollaPipeError, DataError, shown
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular, write_bytes
 from collapipe_env.schedulers import LEARNED
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 import collapipe_env
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError, SchedulerError
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.gate import Gate, is_whole, judge, late_slope
 from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
@@ -24,9 +22,11 @@ from collapipe_env.evaluation.resampling import Estimate, estimate
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
 from collapipe_env.evaluation.tuning_search import Scalars, Search
 from collapipe_env.evaluation.tuning_space import neutral_scalars
-from collapipe_env.files import json_digest, read_json, write_json
+from collapipe_env.ground.errors import DataError, SchedulerError
+from collapipe_env.ground.files import json_digest, read_json, write_json
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import Scheduler, scheduler_seed

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.tuning_space import coordinates_of, neutral_scalars, scalars_at
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError
 
 RANDOM_SHARE = 3
 """One in this many candidates is drawn at random, rounded up."""

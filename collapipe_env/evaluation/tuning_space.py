@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.channel_knowledge import hidden_gains
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.dssra_plus_section import NEUTRAL
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collapipe_env.errors import CollaPipeError
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.progress import progress_bar
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.runner import Unit

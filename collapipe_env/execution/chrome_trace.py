@@ -9,7 +9,7 @@ from typing import Any
 from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.files import write_json
+from collapipe_env.ground.files import write_json
 
 LETTERS = {"forward": "F", "backward": "B", "weight": "W"}
 

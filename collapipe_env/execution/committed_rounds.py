@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.errors import StateError
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import read_json, write_json
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.state_files import read_tree, write_tree
+from collapipe_env.ground.state_trees import Tree, require_array, require_names
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.state_files import read_tree, write_tree
-from collapipe_env.state_trees import Tree, require_array, require_names
 
 FORMAT, VERSION = "collapipe_env execution", 1
 REMEDY = "start over with --fresh, or choose another place with --out"

@@ -12,8 +12,8 @@ import signal
 import tempfile
 from multiprocessing.context import ForkServerContext
 
-from collapipe_env.errors import CollaPipeError, reason
-from collapipe_env.interrupts import OF_TERMINAL
+from collapipe_env.ground.errors import CollaPipeError, reason
+from collapipe_env.ground.interrupts import OF_TERMINAL
 
 PRELOADED = (
     "collapipe_env.execution.local_processes",

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import CollaPipeError, reason, shown
-from collapipe_env.files import parse_json
+from collapipe_env.ground.errors import CollaPipeError, reason, shown
+from collapipe_env.ground.files import parse_json
 
 Buffer = bytes | bytearray | memoryview
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import Machine, make_clock, monotonic
 from collapipe_env.execution.control_unit import ControlUnit
 from collapipe_env.execution.device import Device
@@ -31,9 +30,10 @@ from collapipe_env.execution.role import (
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
 from collapipe_env.execution.transport import Channel, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.state_trees import generator_of
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.state_trees import generator_of
 
 ANSWER_S = 120.0
 """Longest wait for the launcher's answer to a process that joins [s]."""

@@ -11,12 +11,12 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.fork_server import start_fork_server
 from collapipe_env.execution.joining import play_role
 from collapipe_env.execution.role import PeerGoneError
 from collapipe_env.execution.transport.tcp import Address
-from collapipe_env.interrupts import OF_TERMINAL
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.interrupts import OF_TERMINAL
 
 ENDING_S = 5.0
 """Longest wait for processes that were told to stop [s]."""

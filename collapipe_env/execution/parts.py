@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.errors import StateError
+from collapipe_env.ground.errors import StateError
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
 

@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.execution.measured_timeline import measured_timeline
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView
 
 MOST_CLUSTERS = 2

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
 from collapipe_env.execution.committed_rounds import Committed, same_trees
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.scripts import RoundScript
-from collapipe_env.learners.base import LearningReport, RoundOutcome
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import Tree, generator_of, generator_tree
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler, scheduler_seed
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.failed_records import NOBODY
+from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.state_trees import Tree, generator_of, generator_tree
 
 
 class OutcomeKeeper(IdleLearner):

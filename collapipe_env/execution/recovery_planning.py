@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, on_host
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
+from collapipe_env.ground.arrays import FloatArray, on_host
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import Message, RecoveryTerms
 from collapipe_env.simulator.costs import RoundCosts

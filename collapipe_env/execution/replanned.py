@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation, ScheduleName, with_schedule
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.allocation import Allocation, ScheduleName, with_schedule
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 

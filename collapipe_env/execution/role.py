@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.deliveries import Deliveries
 from collapipe_env.execution.frames import Frame, Tag
@@ -17,6 +16,7 @@ from collapipe_env.execution.heartbeats import Pulse
 from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox, Wanted
 from collapipe_env.execution.transport import Endpoint
+from collapipe_env.ground.errors import CollaPipeError
 
 COMMANDS = frozenset(("assign", "abort", "round", "weights", "state", "stop"))
 """Kinds of frames that start or end work; others stay in the mailbox until somebody waits for them."""

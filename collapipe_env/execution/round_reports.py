@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from collapipe_env.errors import StateError, shown
 from collapipe_env.execution.role import Recorded
 from collapipe_env.execution.script_reading import LARGEST, ScriptError, from_json
 from collapipe_env.execution.scripts import ClusterScript, RecoveryScript, RoundScript
+from collapipe_env.ground.errors import StateError, shown
 
 FIELDS = (
     *("delay_s", "emulated", "cluster_s", "collected_s"),

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
-from collapipe_env.allocation import ScheduleName
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import ScheduleName
 
 Order: TypeAlias = tuple[tuple[int, int, int], ...]
 """Operations of a stage: kind, micro-batch and chunk."""

@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from collapipe_env.errors import CollaPipeError, nearest_name, shown
 from collapipe_env.execution.scripts import (
     BACKWARD,
     FORWARD,
@@ -19,6 +18,7 @@ from collapipe_env.execution.scripts import (
     RoundScript,
     StageScript,
 )
+from collapipe_env.ground.errors import CollaPipeError, nearest_name, shown
 
 LARGEST = 2**53
 """Bound of whole numbers in a script, up to which JSON's numbers are exact everywhere."""

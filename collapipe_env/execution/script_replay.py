@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.schedules.timeline import Direction, Event, Phase, PhaseLabel
 
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from collapipe_env.allocation import ScheduleName
+from collapipe_env.physics.allocation import ScheduleName
 from collapipe_env.physics.recovery import BlockPart
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
@@ -147,7 +147,7 @@ class RoundScript:
     Attributes:
         round_index: Number of the round, from 0.
         clusters: Scripts of all clusters.
-        server_mode: ``COMMON`` or ``COPIES`` of :mod:`collapipe_env.allocation`.
+        server_mode: ``COMMON`` or ``COPIES`` of :mod:`collapipe_env.physics.allocation`.
         broadcast_s: Broadcast of the new model [s].
         broadcast_start_s: Time at which it begins, the end of the slowest cluster's upload [s].
         delay_s: Delay of the round, without failures [s].

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from collapipe_env.allocation import COMMON
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.head_state import HeadState
 from collapipe_env.execution.head_work import HeadWork, shadow_of
@@ -27,6 +26,7 @@ from collapipe_env.execution.role import begin_terms, control_unit_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.scripts import ClusterScript, RoundScript
 from collapipe_env.execution.served_cluster import ServedCluster
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import CommonServer, Server
 

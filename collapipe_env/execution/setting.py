@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
+from collapipe_env.ground.state_files import tree_bytes, tree_of
+from collapipe_env.ground.state_trees import require_names
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.blocks import build_block
 from collapipe_env.models.lora import adapt_block
@@ -18,8 +20,6 @@ from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_files import tree_bytes, tree_of
-from collapipe_env.state_trees import require_names
 from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.beginning import Beginning, begin_training
 from collapipe_env.training.federation import Federation

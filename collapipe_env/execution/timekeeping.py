@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from collapipe_env.errors import shown
 from collapipe_env.execution.clock_offsets import ClockOffset, Exchange
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.joining import ExecutionError, SilenceError, is_device
+from collapipe_env.ground.errors import shown
 
 EXCHANGES = 8
 """Exchanges of times with each process."""

@@ -14,8 +14,8 @@ import json
 import secrets
 from pathlib import Path
 
-from collapipe_env.errors import CollaPipeError, shown
-from collapipe_env.files import read_regular
+from collapipe_env.ground.errors import CollaPipeError, shown
+from collapipe_env.ground.files import read_regular
 
 SHORTEST_TOKEN = 16
 """Fewest characters of a token from a file, or of one for an address that other machines can reach."""

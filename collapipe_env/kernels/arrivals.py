@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray, WordArray
-from collapipe_env.compiled import compiled, inlined
-from collapipe_env.kernels.numbers import number
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray, WordArray
+from collapipe_env.ground.compiled import compiled, inlined
+from collapipe_env.ground.numbers import number
 
 
 @compiled

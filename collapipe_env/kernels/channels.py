@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled
 
 
 @compiled

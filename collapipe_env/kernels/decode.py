@@ -1,4 +1,4 @@
-"""Decoding of actions to allocations, row by row; see :class:`~collapipe_env.codec.ActionCodec`."""
+"""Decoding of actions to allocations, row by row; see :class:`~collapipe_env.simulator.codec.ActionCodec`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner, inlined
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 
 ALL_FINITE = -1
 """Result of :func:`decode_rows` if all actions are finite."""
 
 
 class DecodeLimits(NamedTuple):
-    """The scalars of an action codec, as :class:`~collapipe_env.codec.ActionCodec` names them."""
+    """The scalars of an action codec, as :class:`~collapipe_env.simulator.codec.ActionCodec` names them."""
 
     blocks: int
     power_min_w: float
@@ -98,7 +98,7 @@ def _unit(action: float) -> float:
 def apportion_row(
     total: float, weight: FloatArray, room: FloatArray, handed: FloatArray, remainder: FloatArray
 ) -> None:
-    """Apportion one row, with the same result as :func:`collapipe_env.apportionment.apportion`.
+    """Apportion one row, with the same result as :func:`collapipe_env.physics.apportionment.apportion`.
 
     Args:
         total: Blocks to hand out.

@@ -2,7 +2,7 @@
 
 They are the very functions of :mod:`collapipe_env.physics`, which work on arrays of any library: here they
 are compiled for single numbers. Only the few elementary functions that they call on arrays
-(:mod:`collapipe_env.arrays`) have a form of their own for numbers.
+(:mod:`collapipe_env.ground.arrays`) have a form of their own for numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload, register_jitable
 
-from collapipe_env import arrays
+from collapipe_env.ground import arrays
 from collapipe_env.physics import delay, energy, loss_curve, memory, motion, overheads, queues, radio
 
 

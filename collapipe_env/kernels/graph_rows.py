@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner, inlined
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner, inlined
 from collapipe_env.physics.delay import edge_time, stage_time
 from collapipe_env.physics.energy import radio_power
 from collapipe_env.physics.parameters import Parameters

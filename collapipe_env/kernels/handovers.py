@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.migration import LOST, STAY, TRAVEL
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import BoolArray, FloatArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.radio import d2d_noise, failure_exponent, seconds_per_bit, shannon_rate, usable_snr
 
 

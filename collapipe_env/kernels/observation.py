@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
 
 
 class Scales(NamedTuple):

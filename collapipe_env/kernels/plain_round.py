@@ -14,8 +14,8 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, inlined
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, inlined
 from collapipe_env.physics.delay import (
     broadcast_time,
     cluster_delay,
@@ -58,7 +58,7 @@ from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 
 
 class PlainPlan(NamedTuple):
-    """A plan's arrays, as :class:`~collapipe_env.allocation.Allocation` names them.
+    """A plan's arrays, as :class:`~collapipe_env.physics.allocation.Allocation` names them.
 
     ``opened`` (rows, E, N) holds :data:`OPENED`'s rows: none if no decision is open, the first one if only
     recomputation is open, otherwise all of them.

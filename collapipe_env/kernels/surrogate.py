@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.loss_curve import (
     CurveTerms,
     PlanTerms,

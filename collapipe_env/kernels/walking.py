@@ -12,9 +12,9 @@ import numpy as np
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.arrays import FloatArray, hypot
-from collapipe_env.compiled import compiled
-from collapipe_env.kernels.numbers import normal_rows
+from collapipe_env.ground.arrays import FloatArray, hypot
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.numbers import normal_rows
 from collapipe_env.physics.motion import (
     MOST_LEGS,
     NUMBERS_PER_LEG,

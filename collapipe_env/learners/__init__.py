@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collapipe_env.learners.base import Learner, LearningReport, RoundOutcome
+from collapipe_env.simulator.learner import Learner, LearningReport, RoundOutcome
 
 if TYPE_CHECKING:
     from collapipe_env.training.real_learner import TorchLearner

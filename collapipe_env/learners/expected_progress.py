@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.learners.surrogate import heterogeneity_of
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, has_fit
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, mean_loss_of_packets, progress

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from collapipe_env.errors import CollaPipeError, ScenarioError, reason, shown
-from collapipe_env.learners.base import Learner
-from collapipe_env.registry import FORMS, Registry
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError, reason, shown
+from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.learner import Learner
 
 if TYPE_CHECKING:
-    from collapipe_env.backends import Backend
+    from collapipe_env.ground.backends import Backend
 
 Given = TypeVar("Given")
 
@@ -42,7 +42,7 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
     Args:
         name: Lower-case letters, digits and underscores, at most 40, beginning with a letter.
         factory: Class or function that is called with the scenario and the number of environments ``E`` and
-            returns a :class:`~collapipe_env.learners.base.Learner`; or a class with such a method
+            returns a :class:`~collapipe_env.simulator.learner.Learner`; or a class with such a method
             ``from_scenario``; or ``"package.module:Name"`` of one.
         replace: Whether to replace another learner registered under this name.
 

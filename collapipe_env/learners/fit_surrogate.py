@@ -20,8 +20,9 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
-from collapipe_env.errors import CollaPipeError, DataError, ScenarioError
-from collapipe_env.files import read_json, write_json
+from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.progress import progress_bar
 from collapipe_env.learners.fitting.conditions import (
     FITTED,
     FITTED_OPENED,
@@ -49,7 +50,6 @@ from collapipe_env.learners.fitting.shipped_runs import (
     write_held_out,
 )
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
-from collapipe_env.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
 
 ABOUT = (

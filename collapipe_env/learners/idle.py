@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray
-from collapipe_env.learners.base import LearningReport, RoundOutcome
-from collapipe_env.state_trees import Tree, require_alike
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.ground.state_trees import Tree, require_alike
+from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 
 class IdleLearner:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import Array, BoolArray, FloatArray, IntArray, namespace
-from collapipe_env.backends import NUMPY, Backend
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import Array, BoolArray, FloatArray, IntArray, namespace
+from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
 from collapipe_env.kernels.surrogate import OwnSteps, learn_own_rows, learn_rows
-from collapipe_env.learners.base import LearningReport, RoundOutcome
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome as SurrogateOutcome
 from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, plan_terms, step_terms, steps_of
 from collapipe_env.learners.surrogate_progress import progress as progress
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
 from collapipe_env.scenario.decisions import judged_by_target
-from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_alike, require_within
+from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
@@ -263,7 +263,7 @@ class SurrogateLearner:
         return reached, loss_at(self.constants, reached)
 
     def get_state(self) -> Tree:
-        """Return progress and rounds of every environment; see :mod:`collapipe_env.state_trees`."""
+        """Return progress and rounds of every environment; see :mod:`collapipe_env.ground.state_trees`."""
         host = self._backend.host
         state = {"progress": host(self._progress), "round": host(self._round)}
         return state if self._steps is None else {**state, "step": host(self._steps)}
@@ -299,7 +299,7 @@ class SurrogateLearner:
         return put_back
 
     def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
-        """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
+        """Refuse other numbers of rounds; see :class:`~collapipe_env.simulator.learner.CountsRounds`."""
         require_alike(tree, self.get_state(), "learner")
         if (tree["round"] != np.maximum(rounds, 0)).any():
             raise StateError(f"learner/round does not agree with the system's rounds: {REMEDY}")
@@ -348,7 +348,7 @@ def step_factors(scenario: Scenario) -> Callable[[int], float] | None:
     learning, local_steps = scenario.learning, scenario.workload.local_steps
     if learning.schedule == "constant" and learning.warmup_steps == 0:
         return None
-    from collapipe_env.learners.step_sizes import step_factor
+    from collapipe_env.training.step_sizes import step_factor
 
     steps = learning.schedule_steps or scenario.dynamics.rounds * local_steps
     # Not a lambda, which could not be pickled.

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapipe_env.errors import DataError, ScenarioError
-from collapipe_env.files import read_json
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import read_json
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collapipe_env.arrays import Array, namespace
-from collapipe_env.learners.base import RoundOutcome
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.physics.loss_curve import PlanTerms, StepTerms, imbalance_of, step_progress, terms_of_steps
+from collapipe_env.simulator.learner import RoundOutcome
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.dropout import drop
 from collapipe_env.models.encoder_blocks import BERT_DEVIATION, BERT_EPSILON, GPT2_DEVIATION

@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from collapipe_env.archives import open_zip, require_tensors
-from collapipe_env.errors import CheckpointError, DataError, reason, shown
-from collapipe_env.files import read_json
+from collapipe_env.ground.archives import open_zip, require_tensors
+from collapipe_env.ground.errors import CheckpointError, DataError, reason, shown
+from collapipe_env.ground.files import read_json
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, KEYS, MERGE, checkpoint_folder, read_config

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from collapipe_env.errors import CheckpointError, DataError, shown
-from collapipe_env.files import read_json
+from collapipe_env.ground.errors import CheckpointError, DataError, shown
+from collapipe_env.ground.files import read_json
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.hf_language_config import FAMILIES, language_fields
-from collapipe_env.typed_paths import given_path
 
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"

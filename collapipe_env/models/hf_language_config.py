@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from collapipe_env.errors import CheckpointError, shown
+from collapipe_env.ground.errors import CheckpointError, shown
 
 FAMILIES = ("gpt2", "llama", "qwen2")
 """Supported values of ``model_type``."""

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from collapipe_env.errors import CheckpointError, DataError, shown
-from collapipe_env.files import read_json, read_regular
+from collapipe_env.ground.errors import CheckpointError, DataError, shown
+from collapipe_env.ground.files import read_json, read_regular
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.hf_config import CONFIG, checkpoint_folder

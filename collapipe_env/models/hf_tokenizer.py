@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from collapipe_env.errors import CheckpointError, DataError, shortened, shown
-from collapipe_env.files import read_json, read_regular
+from collapipe_env.ground.errors import CheckpointError, DataError, shortened, shown
+from collapipe_env.ground.files import read_json, read_regular
 from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_config
 from collapipe_env.models.tokenization import PADDING
 

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.dropout import drop

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
 
 PADDING = 0
 """Id of the padding token; positions that hold it are masked out everywhere."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
 
 
 class RunningClocks(NamedTuple):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled_inner
 from collapipe_env.physics.delay import collection_time, edge_time, hop_time, stage_time
 from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.physics.parameters import Parameters

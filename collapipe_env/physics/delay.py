@@ -20,7 +20,7 @@ the caller: :mod:`collapipe_env.physics.elements` for arrays.
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array
+from collapipe_env.ground.arrays import Array
 
 
 def stage_time(samples: Array, blocks: Array, block_forward_flops: float, speed: Array) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.delay import collection_time, gpipe_step, relay_time
 from collapipe_env.physics.links import HopTimes, PlanGraph
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import hop_time
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.radio import failure_exponent, loss_exponent, seconds_per_bit

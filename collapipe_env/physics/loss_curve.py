@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from collapipe_env.arrays import Array, at_least, exp
+from collapipe_env.ground.arrays import Array, at_least, exp
 
 
 def gradient_norm_bound(

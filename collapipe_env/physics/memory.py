@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, at_least, namespace
+from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.physics.workload import WorkloadCosts
 
 

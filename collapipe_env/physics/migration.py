@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.ground.arrays import Array, concatenate, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.schedules.segments import pipeline_blocks
 
 STAY, TRAVEL, LOST = range(3)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, at_least, at_most, expm1, hypot, sqrt, where
+from collapipe_env.ground.arrays import Array, at_least, at_most, expm1, hypot, sqrt, where
 
 MOST_LEGS = 8
 """Legs that a device may begin in one round; at the end of the last one it waits for the round to end."""

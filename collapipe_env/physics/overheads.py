@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.arrays import Array
+from collapipe_env.ground.arrays import Array
 
 
 class Overheads(NamedTuple):

@@ -7,8 +7,8 @@ part lasts ``T_ref``, and a cluster that cannot hold the encoder counts ``T_ref`
 
 from __future__ import annotations
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.ground.arrays import Array, concatenate, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import round_delay
 
 

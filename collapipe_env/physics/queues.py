@@ -6,7 +6,7 @@ an allowance ``a`` in budgets: 1 where budgets are per round [S], ``T / T_ref`` 
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, at_least, namespace, total
+from collapipe_env.ground.arrays import Array, at_least, namespace, total
 
 
 def allowance(delay_s: Array, period_s: float | None) -> Array:

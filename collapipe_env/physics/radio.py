@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, at_least, at_most, exp, expm1, log, log1p, namespace, where
+from collapipe_env.ground.arrays import Array, at_least, at_most, exp, expm1, log, log1p, namespace, where
 
 LN2 = math.log(2.0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.workload import WorkloadCosts
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.workload import WorkloadCosts
 
 RecoveryKind = Literal["light", "heavy", "drop-round"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.physics.links import PlanGraph
 
 ReplicationKind = Literal["none", "next_stage", "cu"]

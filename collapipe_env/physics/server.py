@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from collapipe_env.allocation import SEQUENTIAL, Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
 from collapipe_env.physics.participation import players, real_steps
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD, WorkloadCosts
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import stage_time
 from collapipe_env.physics.energy import compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time

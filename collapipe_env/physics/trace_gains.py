@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
 
 SUBCARRIERS = 12
 """Subcarriers of a resource block (3GPP TS 36.211 and 38.211)."""

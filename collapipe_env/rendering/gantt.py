@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.schedules.timeline import Element, RoundTimeline
 from collapipe_env.rendering.panel import Panel, seconds, ticks_between
 from collapipe_env.rendering.round_numbers import ClusterView, RoundView

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.rendering import side_panels, site_maps
 from collapipe_env.rendering.gantt import draw_gantt
 from collapipe_env.rendering.legend import draw_legend, legend_entries

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import FAINT, GRID, INK
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.errors import CollaPipeError
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import RoundTimeline
 
 

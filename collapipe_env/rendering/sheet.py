@@ -27,7 +27,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D, IdentityTransform, Transform
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.style import INK, RC
 
 DPI = 100

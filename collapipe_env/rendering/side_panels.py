@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.panel import Panel, ticks_between
 from collapipe_env.rendering.round_numbers import RoundView
 from collapipe_env.rendering.style import FAINT, INK, SERVER_COLOUR, ink_on, node_colours

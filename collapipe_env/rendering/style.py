@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.colours import (
     CU_COLOUR,
     FAINT,

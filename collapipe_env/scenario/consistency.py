@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.physics.radio import path_gain_d2d
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from collapipe_env.errors import fits_a_line, shown
+from collapipe_env.ground.errors import fits_a_line, shown
 
 SPEC_CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, validate_default=True)
 """Pydantic configuration of every scenario dataclass: no unknown field, no NaN, no infinity."""

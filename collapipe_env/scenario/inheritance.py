@@ -11,9 +11,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.published_models import model_fields
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 
 MODEL = "model"
 """Key of a workload that names a published model; it is expanded and not stored."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
 

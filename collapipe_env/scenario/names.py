@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.registry import Registry
+from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario.schema import Scenario
 
 LADDER = ("small", "medium", "large", "xlarge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from collapipe_env.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario.inheritance import merge
 from collapipe_env.scenario.schema import Scenario
 from collapipe_env.scenario.validation_errors import dataclass_at

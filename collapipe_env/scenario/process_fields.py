@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 
-from collapipe_env.errors import CollaPipeError, nearest_name, shown
+from collapipe_env.ground.errors import CollaPipeError, nearest_name, shown
 from collapipe_env.scenario.fields import described
 from collapipe_env.scenario.suggestions import expected_text, hints_of
 from collapipe_env.scenario.validation_errors import InnerFieldError
@@ -37,7 +37,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 def _spec(name: str, fields: object) -> Any:
     """Fields of a process as its ``Spec``; ``None`` where it is switched off, as a base's process may be."""
     # Imported late: processes import scenarios.
-    from collapipe_env.dynamics.process_registry import PROCESSES
+    from collapipe_env.simulator.process_registry import PROCESSES
 
     try:
         kind = PROCESSES.get(name).Spec

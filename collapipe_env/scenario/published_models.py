@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from collapipe_env.errors import ScenarioError, nearest_name, shown
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 
 SEQUENCE_LENGTH = 128

@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from collapipe_env.errors import ScenarioError
-from collapipe_env.files import read_regular, write_text
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.files import read_regular, write_text
 from collapipe_env.scenario.loading import MAX_BYTES, YAML_SUFFIXES, scenario_from_text
 from collapipe_env.scenario.schema import Scenario
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.errors import shown
+from collapipe_env.ground.errors import shown
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.scenario.decisions import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from collapipe_env.errors import nearest_name, shown
+from collapipe_env.ground.errors import nearest_name, shown
 
 _CHOICE = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _PLAIN = re.compile(r"[A-Za-z_][\w.-]*")

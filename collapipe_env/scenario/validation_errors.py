@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import ValidationError
 
-from collapipe_env.errors import ScenarioError, nearest_name, shortened, shown
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario.suggestions import expected_text, hints_of
 
 T = TypeVar("T")

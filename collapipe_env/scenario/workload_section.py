@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from collapipe_env.errors import nearest_name, shown
+from collapipe_env.ground.errors import nearest_name, shown
 from collapipe_env.scenario.decisions import STEP_CHOICES
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
@@ -20,8 +20,8 @@ from collapipe_env.scenario.fields import (
 )
 from collapipe_env.scenario.memory_fields import require_half_precision
 from collapipe_env.scenario.style_fields import require_style_fields
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 from collapipe_env.scenario.validation_errors import refuse_clearly
-from collapipe_env.task_registry import SHIPPED_TRAITS, task_names
 
 Bits = Literal[16, 32]
 Steps = Annotated[int, Field(strict=True, ge=1, le=1024)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import Array, Constant, namespace
-from collapipe_env.backends import NUMPY, Backend
+from collapipe_env.ground.arrays import Array, Constant, namespace
+from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.kernels.arrivals import arrivals
-from collapipe_env.learners.base import Arrivals
+from collapipe_env.simulator.learner import Arrivals
 
 
 class MicroBatchArrivals:

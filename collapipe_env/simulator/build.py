@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.codec import ActionCodec
-from collapipe_env.dynamics.process_registry import leaves_clusters_short
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import Migration
@@ -31,10 +29,12 @@ from collapipe_env.scenario.decisions import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.scenario.server_section import term_values
+from collapipe_env.scenario.task_registry import task_traits
+from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.process_registry import leaves_clusters_short
 from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.task_registry import task_traits
 
 
 def workload_costs(scenario: Scenario, *, recompute: bool | None = None) -> WorkloadCosts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import device_memory, fits
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms
@@ -40,7 +40,8 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     Args:
         parameters: Scalars of the scenario.
         state: The system (E, ...).
-        allocation: The decision (E, ...), with the types of :func:`collapipe_env.allocation.own_arrays`.
+        allocation: The decision (E, ...), with the types of
+            :func:`collapipe_env.physics.allocation.own_arrays`.
 
     Raises:
         AllocationError: Names the field, the environment, cluster (and device) and what is allowed.

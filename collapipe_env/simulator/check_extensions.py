@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import (
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import (
     ASYNC,
     GPIPE,
     INTERLEAVED,
@@ -13,7 +14,6 @@ from collapipe_env.allocation import (
     SERVER_MODES,
     Allocation,
 )
-from collapipe_env.errors import AllocationError
 from collapipe_env.physics.memory import fits
 from collapipe_env.physics.server import most_server_blocks, server_memory
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape, require_whole

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import SEQUENTIAL, Allocation
-from collapipe_env.arrays import BoolArray
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
 from collapipe_env.physics.participation import players, whole_steps
 from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.simulator.refusal import refuse, require_shape, require_whole

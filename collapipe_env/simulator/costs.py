@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, concatenate, namespace
+from collapipe_env.ground.arrays import Array, concatenate, namespace
 from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
 from collapipe_env.physics import delay, energy, overheads, queues, radio
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import (
     PipelineElements,
     allreduce_times,
@@ -169,13 +169,13 @@ def round_costs(
         costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
     if parameters.replication is not None:
         # Imported here, as below: few scenarios have replicas, and their module uses this one's costs.
-        from collapipe_env.simulator.replica_costs import with_replicas
+        from collapipe_env.dynamics.replica_costs import with_replicas
 
         costs = with_replicas(costs, parameters, state, allocation)
     if parameters.migration is None:
         return costs
     # Imported here: few scenarios have migration, and its module uses this one's costs.
-    from collapipe_env.simulator.migration_costs import with_migration
+    from collapipe_env.dynamics.migration_costs import with_migration
 
     return with_migration(costs, parameters, state, allocation)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.simulator.costs import round_costs

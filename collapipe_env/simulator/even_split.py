@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.apportionment import apportion
-from collapipe_env.arrays import Array
+from collapipe_env.ground.arrays import Array
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.apportionment import apportion
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 REFERENCE_MICRO_BATCHES = 4

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 
 NOBODY = -1
 """Placeholder for the device where none failed."""

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import energy
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.recovery import BlockBits, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, Replayed, unscathed

@@ -9,12 +9,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.dynamics.system import MOBILITY
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import budget_period, system_parameters
 from collapipe_env.simulator.energy_search import EnergySearch
 from collapipe_env.simulator.sampled_rounds import sample_rounds
+from collapipe_env.simulator.system import MOBILITY
 
 HOPELESS = 1e6
 """Multiple of a budget above which raising it is no remedy, because some link hardly ever delivers."""

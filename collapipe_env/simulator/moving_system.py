@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, WordArray, namespace, where
-from collapipe_env.backends import NUMPY, Backend, Rows
-from collapipe_env.dynamics.process import Carried, Interruption, Limits, Process
-from collapipe_env.dynamics.process_registry import PROCESSES, active_processes
-from collapipe_env.dynamics.system import System, laid_out, split_links
+from collapipe_env.ground.arrays import Array, WordArray, namespace, where
+from collapipe_env.ground.backends import NUMPY, Backend, Rows
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
 from collapipe_env.kernels.kept_devices import staying_rows
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
@@ -33,9 +31,11 @@ from collapipe_env.simulator.own_results import (
     require_shown,
     system_of_own,
 )
+from collapipe_env.simulator.process import Carried, Interruption, Limits, Process
+from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
-from collapipe_env.state_trees import LARGEST_NUMBER, Tree, require_within
+from collapipe_env.simulator.system import System, laid_out, split_links
 
 AllCarried = Mapping[str, Carried]
 """Carried state of every process, by its name."""
@@ -351,7 +351,7 @@ class MovingSystem:
         self._seeds, self._base, self._at_rest, self.carried = kept
 
     def get_state(self) -> Tree:
-        """Seeds, layouts and carried arrays, on the host; see :mod:`collapipe_env.state_trees`."""
+        """Seeds, layouts and carried arrays, on the host; see :mod:`collapipe_env.ground.state_trees`."""
         host = self._backend.host
         return {
             "seeds": {name: host(values).view(np.uint64) for name, values in self._seeds.items()},

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray
-from collapipe_env.errors import ScenarioError
-from collapipe_env.state_trees import LARGEST_NUMBER
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.state_trees import LARGEST_NUMBER
 
 FINITE = "finite numbers"
 _KINDS = ("f", "i", "u")

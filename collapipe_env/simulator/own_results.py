@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.dynamics.process import Carried, Interruption, Limits, Price, Process
-from collapipe_env.dynamics.system import System
-from collapipe_env.errors import ScenarioError, nearest_name
+from collapipe_env.ground.errors import ScenarioError, nearest_name
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.own_arrays import (
     FINITE,
@@ -25,7 +23,9 @@ from collapipe_env.simulator.own_arrays import (
     require_plain,
     truths,
 )
+from collapipe_env.simulator.process import Carried, Interruption, Limits, Price, Process
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.system import System
 
 _LIKE = {"small_scale": "link_gain", "known_gain": "link_gain"}
 """Arrays of a system that may be missing, each with another array of its shape."""

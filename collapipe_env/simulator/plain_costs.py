@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, FloatArray, IntArray, loop_array
+from collapipe_env.ground.arrays import Array, FloatArray, IntArray, loop_array
 from collapipe_env.kernels.plain_round import (
     CLUSTER,
     DEVICE,
@@ -17,6 +16,7 @@ from collapipe_env.kernels.plain_round import (
     System,
     plain_round,
 )
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import players, steps_or
 from collapipe_env.simulator.state import SystemParameters, SystemState
 

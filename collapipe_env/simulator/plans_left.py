@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.dynamics.migration_costs import seconds_per_bit
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import (
@@ -27,7 +28,6 @@ from collapipe_env.physics.recovery import (
 from collapipe_env.physics.replication import kept_bytes
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
-from collapipe_env.simulator.migration_costs import seconds_per_bit
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 

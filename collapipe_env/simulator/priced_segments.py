@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 
 
 def cheapest_segments(hop: FloatArray, block: FloatArray, cap: IntArray, blocks: int) -> IntArray:

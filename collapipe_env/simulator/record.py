@@ -7,13 +7,22 @@ from functools import cached_property
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, BoolArray, FloatArray, at_least, concatenate, namespace, total, where
-from collapipe_env.dynamics.process import Interruption
+from collapipe_env.ground.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    at_least,
+    concatenate,
+    namespace,
+    total,
+    where,
+)
 from collapipe_env.kernels.queues import hold_rows, queue_rows
-from collapipe_env.learners.base import Arrivals, LearningReport
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.learner import Arrivals, LearningReport
+from collapipe_env.simulator.process import Interruption
 from collapipe_env.simulator.state import SystemState
 
 LOSS_SMOOTHING = 0.8

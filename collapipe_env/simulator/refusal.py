@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import Array
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.parameters import SystemParameters
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.arrays import Array, FloatArray
-from collapipe_env.backends import Backend
-from collapipe_env.dynamics.process import Interruption
-from collapipe_env.errors import ScenarioError, shown
+from collapipe_env.ground.arrays import Array, FloatArray
+from collapipe_env.ground.backends import Backend
+from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.physics.migration import LOST, STAY
 from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
 from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
+from collapipe_env.simulator.process import Interruption
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 

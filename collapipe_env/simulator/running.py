@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.simulator.state import SystemState
 

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation, own_arrays
-from collapipe_env.arrays import Array, IntArray
-from collapipe_env.dynamics.process import Interruption
-from collapipe_env.errors import AllocationError, StateError, shortened
-from collapipe_env.learners.base import Arrivals, LearningReport
-from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, unscathed
-from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
-from collapipe_env.state_trees import (
+from collapipe_env.ground.arrays import Array, IntArray
+from collapipe_env.ground.errors import AllocationError, StateError, shortened
+from collapipe_env.ground.state_trees import (
     LARGEST_NUMBER,
     REMEDY,
     Tree,
@@ -27,6 +19,14 @@ from collapipe_env.state_trees import (
     require_array,
     require_within,
 )
+from collapipe_env.physics.allocation import Allocation, own_arrays
+from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, unscathed
+from collapipe_env.simulator.learner import Arrivals, LearningReport
+from collapipe_env.simulator.process import Interruption
+from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
 
 
 def report_tree(report: LearningReport) -> Tree:

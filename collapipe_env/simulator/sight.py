@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from collapipe_env.arrays import Array
-from collapipe_env.dynamics.process import Carried, Process
+from collapipe_env.ground.arrays import Array
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.own_results import estimate_of_own, require_realistic
+from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.state import EstimatedState, SystemState
 
 

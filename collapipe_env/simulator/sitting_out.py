@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.participation import delay_of_round, whole_steps
 from collapipe_env.simulator.state import SystemParameters
 

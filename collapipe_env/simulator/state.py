@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
-from collapipe_env.arrays import Array, concatenate, where
+from collapipe_env.ground.arrays import Array, concatenate, where
 from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.errors import AllocationError, StateError
+from collapipe_env.ground.errors import AllocationError, StateError
+from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_within
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.state import SystemParameters
-from collapipe_env.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_within
 
 SMALLEST = 1e-100
 """Lower bound of a system's positive quantities, far above where floating point loses precision."""

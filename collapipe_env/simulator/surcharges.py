@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collapipe_env.arrays import at_least, namespace
-from collapipe_env.dynamics.process import Interruption, Price
+from collapipe_env.ground.arrays import at_least, namespace
 from collapipe_env.physics.participation import delay_of_round
 from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.process import Interruption, Price
 from collapipe_env.simulator.state import SystemState
 
 

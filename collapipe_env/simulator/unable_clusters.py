@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray
+from collapipe_env.ground.arrays import BoolArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.simulator.state import SystemState
 
 PLENTY = 1e15

@@ -9,23 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, BoolArray, where
-from collapipe_env.backends import NUMPY, Backend
-from collapipe_env.dynamics.idle_fields import warn_of_idle_fields
-from collapipe_env.dynamics.process import Interruption
-from collapipe_env.dynamics.randomness import SeededGenerators, episode_seeds
-from collapipe_env.errors import AllocationError, NotResetError, StateError
-from collapipe_env.learners.base import (
-    Arrivals,
-    CountsRounds,
-    Learner,
-    LearningReport,
-    QuickLearner,
-    RoundOutcome,
-    require_snapshots,
-)
-from collapipe_env.opened.entries import SCHEDULE_CHOICES
+from collapipe_env.decisions.entries import SCHEDULE_CHOICES
+from collapipe_env.ground.arrays import Array, BoolArray, where
+from collapipe_env.ground.backends import NUMPY, Backend
+from collapipe_env.ground.errors import AllocationError, NotResetError, StateError
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
@@ -35,8 +24,20 @@ from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
+from collapipe_env.simulator.idle_fields import warn_of_idle_fields
+from collapipe_env.simulator.learner import (
+    Arrivals,
+    CountsRounds,
+    Learner,
+    LearningReport,
+    QuickLearner,
+    RoundOutcome,
+    require_snapshots,
+)
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.own_results import price_of_own
+from collapipe_env.simulator.process import Interruption
+from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
@@ -51,7 +52,6 @@ from collapipe_env.simulator.saved_round import (
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
 from collapipe_env.simulator.surcharges import priced
-from collapipe_env.state_trees import REMEDY, Tree, require_alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class World:
 
         Args:
             rngs: One generator per environment, length E; the seeds of the components come from it, see
-                :mod:`collapipe_env.dynamics.randomness`.
+                :mod:`collapipe_env.simulator.randomness`.
             mask: True for the rows to reset (E,); ``None`` for all. The other rows continue.
 
         Returns:

@@ -1,9 +1,9 @@
 """Tasks of the federation: data, the server's head, loss and metrics, one module each.
 
-:mod:`collapipe_env.task_registry` finds them by name.
+:mod:`collapipe_env.scenario.task_registry` finds them by name.
 """
 
-from collapipe_env.task_registry import (
+from collapipe_env.scenario.task_registry import (
     SHIPPED_TRAITS,
     TaskTraits,
     get_task,

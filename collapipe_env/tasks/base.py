@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.style_fields import style_fields
-from collapipe_env.task_registry import TaskTraits, task_traits
+from collapipe_env.scenario.task_registry import TaskTraits, task_traits
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

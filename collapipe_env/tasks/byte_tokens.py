@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.tokenization import PADDING
 
 NO_TARGET = -100

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from tokenizers import Tokenizer, decoders
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import CheckpointError, shortened
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import CheckpointError, shortened
 from collapipe_env.models.hf_checkpoint import FETCH_ANEW
 from collapipe_env.models.hf_config import read_config
 from collapipe_env.models.hf_tokenizer import language_tokenizer

@@ -13,17 +13,17 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING, encode, train_tokenizer
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX as HUB_PREFIX
 from collapipe_env.tasks.hub import hub_labelled_texts
 from collapipe_env.tasks.labelled_texts import LabelledTexts, load_splits
-from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "reviews"
 """Folder of the review sentences that the package ships."""

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError, fits_a_line
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import DataError, fits_a_line
+from collapipe_env.ground.typed_paths import why_unusable
 from collapipe_env.tasks.data_parts import PARTS, choose_named, held_out, move_unknown, part_of
 from collapipe_env.tasks.table_files import read_text
-from collapipe_env.typed_paths import why_unusable
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".bmes", ".bioes", ".tsv")
 """Endings of column files, beside names of parts (``eng.train``); each may be followed by ``.gz``."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.errors import DataError, nearest_name, shown
+from collapipe_env.ground.errors import DataError, nearest_name, shown
+from collapipe_env.ground.typed_paths import why_unusable
 from collapipe_env.tasks.data_parts import choose_named, held_out
 from collapipe_env.tasks.table_files import ROW_ENDINGS, json_rows, read_text, require_sound
-from collapipe_env.typed_paths import why_unusable
 
 TEXT_ENDINGS = (".txt", ".md", ".rst")
 """Endings of plain text files; each may be followed by ``.gz``."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.tasks.hub import PREFIX
-from collapipe_env.typed_paths import given_path
 
 Stamp = tuple[tuple[str, int, int, int, int], ...]
 """Name, inode, size, and times of the last changes of content and of metadata, for every file."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, reason, shortened
+from collapipe_env.ground.errors import DataError, reason, shortened
 from collapipe_env.tasks.conll_files import TAG_FORM, TaggedSentences, complete_sentences
 from collapipe_env.tasks.data_parts import choose_named
 from collapipe_env.tasks.documents import KIND_FIELD, TEXT_FIELD, Documents, checked_text, with_held_out

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.errors import DataError, fits_a_line, nearest_name, shown
+from collapipe_env.ground.errors import DataError, fits_a_line, nearest_name, shown
+from collapipe_env.ground.typed_paths import why_unusable
 from collapipe_env.tasks.data_parts import held_out
 from collapipe_env.tasks.table_files import Table, read_table, read_tables, tables_in
-from collapipe_env.typed_paths import why_unusable
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")

@@ -12,11 +12,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.language_head import LanguageHead
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.byte_tokens import NO_TARGET, ByteTokens, learn_bytes, pack
 from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens
@@ -32,7 +33,6 @@ from collapipe_env.tasks.continuations import (
 from collapipe_env.tasks.documents import Documents, load_documents
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, documents_of, fetch
-from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "stories"
 """Folder of the stories that the package ships."""

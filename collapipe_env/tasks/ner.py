@@ -13,18 +13,18 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.conll_files import TaggedSentences, load_column_splits
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
 from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
 from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
 from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
-from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "entities"
 """Folder of the synthetic sentences that the package ships."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from collapipe_env.errors import DataError, nearest_name, shown
+from collapipe_env.ground.errors import DataError, nearest_name, shown
+from collapipe_env.ground.typed_paths import why_unusable
 from collapipe_env.tasks.data_parts import held_out
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
 from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text, table_ending, tables_in
-from collapipe_env.typed_paths import why_unusable
 
 DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
 """Names of the development part, in order of preference."""

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import DataError
 
 PartitionName = Literal["iid", "dirichlet", "length", "quantity"]
 

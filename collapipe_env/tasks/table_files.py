@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, shown
-from collapipe_env.files import parse_json, read_gzip, read_regular
+from collapipe_env.ground.errors import DataError, shown
+from collapipe_env.ground.files import parse_json, read_gzip, read_regular
 from collapipe_env.tasks.data_parts import choose_named
 
 ROW_ENDINGS = (".jsonl", ".ndjson")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Regex, Tokenizer, normalizers
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import DataError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import DataError
 from collapipe_env.models.hf_tokenizer import special_ids
 from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
 

@@ -10,12 +10,13 @@ import numpy as np
 from torch import Generator, Tensor, int64, nn
 from torch.nn import functional
 
-from collapipe_env.arrays import IntArray
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING, encode
-from collapipe_env.task_registry import SHIPPED_TRAITS
+from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
 from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
@@ -28,7 +29,6 @@ from collapipe_env.tasks.translation_tokenizer import (
     encode_targets,
     train_subwords,
 )
-from collapipe_env.typed_paths import given_path
 
 EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
 """Folder of the message pairs that the package ships."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
 
 BEGIN = 2

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import DataError
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError
 
 LEAST_S = 2.0
 """Shortest trace [s]: one second to look back on, and something to play."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import DataError
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError
 from collapipe_env.trace_files.trace import Trace
 
 LAGS_S = (1, 10, 60)

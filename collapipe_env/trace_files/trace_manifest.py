@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from collapipe_env.errors import DataError, nearest_name
+from collapipe_env.ground.errors import DataError, nearest_name
 from collapipe_env.trace_files.trace_sources import file_checksums, source_files
 
 

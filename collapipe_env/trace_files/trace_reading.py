@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import DataError, nearest_name, shown
-from collapipe_env.files import read_gzip, read_regular
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import DataError, nearest_name, shown
+from collapipe_env.ground.files import read_gzip, read_regular
 from collapipe_env.trace_files.trace import LEAST_S, Trace
 from collapipe_env.trace_files.trace_formats import FORMATS, UNITS, Quantity, TraceFormat
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from collapipe_env.errors import DataError, shortened, shown
-from collapipe_env.files import read_regular
+from collapipe_env.ground.errors import DataError, shortened, shown
+from collapipe_env.ground.files import read_regular
+from collapipe_env.ground.typed_paths import given_path, why_unusable
 from collapipe_env.trace_files.trace import Trace
 from collapipe_env.trace_files.trace_reading import LARGEST, Columns, read_traces
-from collapipe_env.typed_paths import given_path, why_unusable
 
 ENDINGS = (".csv", ".csv.gz", ".txt", ".tsv")
 """Endings of the files that are read from a folder."""

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from collapipe_env.ground.state_trees import Tree, require_alike
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import Tree, require_alike
 from collapipe_env.training.optimizer_state import array_of, tensor_of
 
 ADAPTIVE_RATE = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.migration import LOST, TRAVEL
 from collapipe_env.training.flat_parameters import FlatParameters

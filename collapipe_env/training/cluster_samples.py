@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.errors import StateError
-from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names
 from collapipe_env.training.training_setup import TrainingSetup
 
 

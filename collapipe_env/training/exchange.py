@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from collapipe_env.allocation import SEQUENTIAL
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.state_trees import Tree
 from collapipe_env.models.cluster_model import ClusterModel
+from collapipe_env.physics.allocation import SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import Tree
 from collapipe_env.training.aggregation import make_aggregation
 from collapipe_env.training.compact_adam import rounded_like, widened
 from collapipe_env.training.flat_parameters import FlatParameters

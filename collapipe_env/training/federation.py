@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import StateError, shortened
-from collapipe_env.learners.step_sizes import StepSizes
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.ground.errors import StateError, shortened
+from collapipe_env.ground.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
+from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.migration import LOST
-from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_names
-from collapipe_env.torch_settings import under_own_settings
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples
@@ -38,6 +37,7 @@ from collapipe_env.training.pipeline_step import pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
+from collapipe_env.training.step_sizes import StepSizes
 from collapipe_env.training.tied_head import tied_head
 from collapipe_env.training.training_setup import TrainingSetup
 
@@ -144,7 +144,7 @@ class Federation:
             survived: True for micro-batches that arrive, shape (N, H, M_max).
             server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
                 None for 0.
-            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
             staleness: Version gap of each stage slot, shape (N, slots); None for 0.
             moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
             recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
@@ -186,7 +186,7 @@ class Federation:
 
         Args:
             on_server: Last encoder blocks that the server runs, shape (N,).
-            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.allocation`.
+            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
             local_steps: Most local steps that a cluster takes.
             moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
 

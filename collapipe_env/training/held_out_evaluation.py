@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.errors import StateError
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import REMEDY, Tree, require_alike, require_names
 from collapipe_env.tasks import Task, TaskData, TaskSpec
 from collapipe_env.tasks.base import require_writing
 from collapipe_env.training.compute_device import full_precision, mixed_precision

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.allocation import COMMON
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.compute_device import full_precision, mixed_precision
 from collapipe_env.training.pipeline_step import LossFunction

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.sample_stream import SampleStream

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Generator, Tensor, nn
 
-from collapipe_env.errors import StateError
-from collapipe_env.state_trees import REMEDY, Tree, require_array, require_names, require_within
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_array, require_names, require_within
 from collapipe_env.training.compact_adam import CompactAdamW
 
 MOST_STEPS = 2.0**24

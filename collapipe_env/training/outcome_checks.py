@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
-from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import RoundOutcome
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
+from collapipe_env.simulator.learner import RoundOutcome
 
 
 @dataclass(frozen=True)

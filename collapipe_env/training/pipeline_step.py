@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.training.compute_device import full_precision, mixed_precision

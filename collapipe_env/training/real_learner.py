@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from collapipe_env.allocation import COMMON
-from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import StateError
-from collapipe_env.forking import one_thread_after_fork
-from collapipe_env.learners.base import LearningReport, RoundOutcome
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.forking import one_thread_after_fork
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
 from collapipe_env.scenario.decisions import judged_by_target, opens
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.state_trees import REMEDY, Tree, require_alike
+from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.base import trained_architecture
-from collapipe_env.torch_settings import under_own_settings
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
@@ -42,14 +42,15 @@ class TorchLearner:
 
     Each environment has a training run of its own (:class:`Federation`), so environment i is the same
     whatever the number of environments. Data and tokeniser are prepared at the first reset and shared within
-    the process. Every public method works under :func:`~collapipe_env.torch_settings.own_settings`, so the
-    caller's ``torch.no_grad``, default types and devices, and so on, change nothing.
-    PyTorch's global random state is not read, and every call leaves it as it was; with dropout a
-    round borrows it (:mod:`collapipe_env.models.dropout`). Small models train fastest in one thread
+    the process. Every public method works under :func:`~collapipe_env.ground.torch_settings.own_settings`, so
+    the caller's ``torch.no_grad``, default types and devices, and so on, change nothing. PyTorch's global
+    random state is not read, and every call leaves it as it was; with dropout a round borrows it
+    (:mod:`collapipe_env.models.dropout`). Small models train fastest in one thread
     (``torch.set_num_threads(1)``); that setting belongs to the process, so the learner leaves it alone,
-    except in processes forked after the first reset: these use one thread (:mod:`collapipe_env.forking`). The
-    same seeds give bit-identical losses on a CPU for the same number of threads. On a GPU, PyTorch does not
-    promise the order of the sums in the attention's backward pass, so last digits may differ there.
+    except in processes forked after the first reset: these use one thread
+    (:mod:`collapipe_env.ground.forking`). The same seeds give bit-identical losses on a CPU for the same
+    number of threads. On a GPU, PyTorch does not promise the order of the sums in the attention's backward
+    pass, so last digits may differ there.
 
     Evaluation takes place at a reset, after the first round and after every ``learning.evaluate_every``-th;
     reports in between repeat the last one. With ``evaluation: background`` each is reported one evaluation
@@ -167,7 +168,7 @@ class TorchLearner:
         )
 
     def reset(self, rngs: Sequence[np.random.Generator], mask: BoolArray | None = None) -> LearningReport:
-        """Start fresh training runs; see :class:`~collapipe_env.learners.base.Learner`.
+        """Start fresh training runs; see :class:`~collapipe_env.simulator.learner.Learner`.
 
         Raises:
             DataError: If the data cannot be loaded or does not fit the workload.
@@ -186,7 +187,7 @@ class TorchLearner:
         return self._report(desk)
 
     def train_round(self, outcome: RoundOutcome) -> LearningReport:
-        """Train one round in every environment; see :class:`~collapipe_env.learners.base.Learner`.
+        """Train one round in every environment; see :class:`~collapipe_env.simulator.learner.Learner`.
 
         Raises:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
@@ -323,7 +324,7 @@ class TorchLearner:
         self._runs, self._train_loss = runs, tree["train_loss"].copy()
 
     def require_rounds(self, tree: Tree, rounds: IntArray) -> None:
-        """Refuse other numbers of rounds; see :class:`~collapipe_env.learners.base.CountsRounds`."""
+        """Refuse other numbers of rounds; see :class:`~collapipe_env.simulator.learner.CountsRounds`."""
         runs = {} if _unprepared(tree) else tree.get("runs") if isinstance(tree, Mapping) else None
         for e, played in enumerate(rounds.tolist()):
             run = runs.get(str(e)) if isinstance(runs, Mapping) else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, IntArray
-from collapipe_env.errors import StateError
-from collapipe_env.state_trees import REMEDY, Tree, generator_of, generator_tree, require_array
+from collapipe_env.ground.arrays import BoolArray, IntArray
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_trees import REMEDY, Tree, generator_of, generator_tree, require_array
 
 
 class SampleStream:

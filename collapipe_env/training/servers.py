@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.arrays import IntArray
+from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count

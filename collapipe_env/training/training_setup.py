@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory

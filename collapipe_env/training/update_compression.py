@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from collapipe_env.arrays import BoolArray
+from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.physics.payload import SCALED_TOGETHER, UpdateFormat, index_bits, worthwhile_entries
 
 LARGEST_INTEGER = 127

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import CheckpointError, DataError, fits_a_line, nearest_name, shown
-from collapipe_env.files import ARCHIVE_BYTES, read_json, read_regular, write_json
+from collapipe_env.ground.errors import CheckpointError, DataError, fits_a_line, nearest_name, shown
+from collapipe_env.ground.files import ARCHIVE_BYTES, read_json, read_regular, write_json
 
 FORMAT = "collapipe-env zoo"
 FORMAT_VERSION = 1

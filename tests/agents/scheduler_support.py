@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 from unpriced_support import unpriced
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.learner import LearningReport
 from collapipe_env.simulator.world import World
 
 SMALL = load_scenario({"base": "small", "budgets": {"device_energy_j": 12}})

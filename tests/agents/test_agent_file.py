@@ -21,7 +21,7 @@ from collapipe_env.agents.learned.agent_file import (
     read_agent_file,
     write_agent_file,
 )
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 
 RECORD = AgentRecord(
     algorithm="ppo",

@@ -14,7 +14,7 @@ from collapipe_env.agents.learned.agent_loading import agent_history, load_agent
 from collapipe_env.agents.learned.algorithms import ALGORITHMS, AgentAlgorithm
 from collapipe_env.agents.learned.checkpoint import read_metadata, write_checkpoint
 from collapipe_env.cli.main import main
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import action_codec
 

@@ -8,7 +8,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
 from collapipe_env.agents.dssra.cluster_costs import DELAY_PRICE, SUMMARY, UPLINK_SNR
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 

@@ -20,11 +20,11 @@ from collapipe_env.agents.learned.agent_layout import numbers
 from collapipe_env.agents.learned.checkpoint import LARGEST_METADATA, read_checkpoint
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.agents.learned.sb3_models import LearnedScheduler, build_model, restore_model, save_model
-from collapipe_env.archives import MEMBERS, PICKLE_BYTES, open_zip, require_tensors
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError
-from collapipe_env.files import UNPACKED_ANYWAY
+from collapipe_env.ground.archives import MEMBERS, PICKLE_BYTES, open_zip, require_tensors
+from collapipe_env.ground.errors import CheckpointError
+from collapipe_env.ground.files import UNPACKED_ANYWAY
 from collapipe_env.scenario import load_scenario
 
 SCENARIO = load_scenario("small")

@@ -8,7 +8,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import lambertw
 
 from collapipe_env.agents.dssra import closed_forms
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
 
 bandwidth_for_rate = called_from_python(closed_forms.bandwidth_for_rate)
 lambert_w0 = called_from_python(closed_forms.lambert_w0)

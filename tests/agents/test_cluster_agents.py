@@ -18,7 +18,7 @@ from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParam
 from collapipe_env.agents.learned.sb3_models import build_model, policy_options
 from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 

@@ -17,7 +17,7 @@ from collapipe_env.agents.dssra.parallel_rounds import default_threads, solve_ba
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.baselines.random_feasible import RandomFeasible
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import action_codec, system_parameters

@@ -13,9 +13,9 @@ from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.dssra.round_plan import evaluate
 from collapipe_env.agents.dssra.scheduled_chains import schedule_rows
-from collapipe_env.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
-from collapipe_env.compiled import called_from_python
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.scenario.decisions import DECISIONS
 from collapipe_env.schedulers import SCHEDULERS

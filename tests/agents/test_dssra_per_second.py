@@ -12,9 +12,9 @@ from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.baselines.oracle import Oracle
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.simulator.build import action_codec, budget_period, system_parameters
 from collapipe_env.simulator.costs import round_costs

@@ -14,11 +14,11 @@ from collapipe_env.agents.dssra.gain_memory import ShrunkGains
 from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.agents.link_filter import LinkFilter, fading_deviation_db, usual_drifts_db
-from collapipe_env.allocation import Allocation
 from collapipe_env.cli.compare import Options
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest

@@ -12,7 +12,7 @@ from collapipe_env.agents.dssra.common_end import common_end
 from collapipe_env.agents.dssra.target import DSSRATarget, TargetPlan
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.learners.expected_progress import ExpectedProgress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.loss_curve import loss_at

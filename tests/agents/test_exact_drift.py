@@ -8,8 +8,8 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA, DSSRABound
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 
 SCENARIOS = [support.SMALL, support.MEDIUM, support.MOVING, support.ARQ, support.PRICED, support.RELAYED]

@@ -12,7 +12,7 @@ from collapipe_env.envs.graph_layout import GraphLayout
 from collapipe_env.envs.observers import GraphObservations
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import SchedulerError
+from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 

@@ -26,7 +26,7 @@ from collapipe_env.agents.learned.hyperparameters import (
 from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score, Validator
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError, ScenarioError
+from collapipe_env.ground.errors import CheckpointError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 

@@ -9,8 +9,8 @@ from collapipe_env.agents.dssra import DSSRA, round_plan
 from collapipe_env.agents.dssra import moving as phase
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.baselines.oracle import Oracle
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs

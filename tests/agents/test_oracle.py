@@ -14,10 +14,10 @@ from unpriced_support import unpriced
 from variants_support import mostly_slow
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.oracle import Oracle, cluster_plans
 from collapipe_env.baselines.planning.oracle_powers import FixedPlan
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

@@ -17,7 +17,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MagnifiedBacklog
-from collapipe_env.errors import SchedulerError
+from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from collapipe_env.agents.dssra import power_search
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY
 from collapipe_env.agents.dssra.round_input import ClusterTerms, RoundInput, round_input
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
 
 cluster_cost = called_from_python(power_search.cluster_cost)

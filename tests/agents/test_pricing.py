@@ -8,9 +8,9 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan, pricing
-from collapipe_env.allocation import with_schedule
 from collapipe_env.baselines.oracle import Oracle
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import with_schedule
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs
 

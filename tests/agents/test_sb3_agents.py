@@ -15,7 +15,7 @@ from collapipe_env.agents.learned.agent_loading import agent_history, load_agent
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.sb3_models import LearnedScheduler
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 
 

@@ -10,8 +10,8 @@ from collapipe_env.agents.dssra import segment_dp, segment_plan
 from collapipe_env.agents.dssra import segment_problem as pricing
 from collapipe_env.agents.dssra.round_input import ClusterTerms, round_input
 from collapipe_env.agents.dssra.segment_plan import SegmentProblem
-from collapipe_env.allocation import Allocation
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.cluster_times import ClusterTimes
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.migration import Migration

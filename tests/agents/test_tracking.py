@@ -11,7 +11,7 @@ from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingP
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.agents.learned.tracking import require_tracker
 from collapipe_env.cli import train as command
-from collapipe_env.errors import DataError, MissingPackageError
+from collapipe_env.ground.errors import DataError, MissingPackageError
 from collapipe_env.scenario import load_scenario
 
 Curves = dict[str, list[tuple[int, float]]]

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 from unpriced_support import unpriced
 
-from collapipe_env.allocation import ASYNC, Allocation
 from collapipe_env.baselines.planning.chain_problem import plan_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import ASYNC, Allocation
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec

@@ -21,7 +21,7 @@ from collapipe_env.baselines.planning.adaptis_search import (
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.schedule_search import caps_of, quickest, usable_devices
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters

@@ -9,7 +9,6 @@ from baseline_support import PRICED, SMALL, UNEVEN, first_state, full_power_rate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import ONE_F_ONE_B, with_schedule
 from collapipe_env.baselines.asteroid import Asteroid, sample_limits, warm_ups
 from collapipe_env.baselines.planning.asteroid_planner import (
     PlannerDevices,
@@ -19,8 +18,9 @@ from collapipe_env.baselines.planning.asteroid_planner import (
     split_samples,
 )
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import ONE_F_ONE_B, with_schedule
 from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler

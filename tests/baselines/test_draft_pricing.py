@@ -19,7 +19,7 @@ from collapipe_env.baselines.planning.schedule_search import (
     usable_devices,
 )
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.simulator.build import system_parameters
 

@@ -7,9 +7,9 @@ import pytest
 from baseline_support import PRICED, RECOMPUTED, SMALL, UNEVEN, decide, first_state
 
 from collapipe_env.baselines.optpipe import OptPipe
-from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters

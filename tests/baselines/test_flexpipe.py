@@ -22,7 +22,7 @@ from collapipe_env.baselines.planning.flexpipe_search import (
 from collapipe_env.baselines.planning.schedule_search import quickest, usable_devices
 from collapipe_env.baselines.planning.schedule_tuple import ScheduleTuple, parse_schedule, placed
 from collapipe_env.baselines.planning.scheduled_plan import allocation_of
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters

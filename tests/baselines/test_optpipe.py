@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
 
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 
 pytest.importorskip("ortools", reason="OptPipe needs the extra 'optimize' (ortools), which is not installed")
 
-from collapipe_env.allocation import SCHEDULES
 from collapipe_env.baselines import optpipe
 from collapipe_env.baselines.optpipe import OptPipe, OptPipeFallback, storable, usual_splits
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.optpipe_model import TICKS, WARM_START, chain_steps, solve_chain
+from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain

@@ -10,11 +10,11 @@ from baseline_support import SMALL, UNEVEN, first_state
 from test_splitfed import SLOW, SLOW_PRICED, SLOWER, split, strongest
 from unpriced_support import unpriced
 
-from collapipe_env.allocation import COPIES, SCHEDULES
 from collapipe_env.baselines.pipar import PiPar
 from collapipe_env.baselines.splitfed import SplitFedV1
-from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COPIES, SCHEDULES
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation

@@ -9,7 +9,6 @@ from baseline_support import PRICED, RECOMPUTED, RELAYED, SMALL, UNEVEN, decide,
 from test_draft_pricing import random_plan
 from unpriced_support import unpriced
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.baselines.adaptis import AdaPtis
 from collapipe_env.baselines.flexpipe import FlexPipe
 from collapipe_env.baselines.optpipe import OptPipe
@@ -19,6 +18,7 @@ from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import lower_bound
 from collapipe_env.baselines.planning.schedule_search import micro_batch_options
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs

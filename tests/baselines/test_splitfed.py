@@ -9,12 +9,12 @@ from baseline_support import PRICED, SMALL, UNEVEN, first_state
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
 from collapipe_env.baselines.pipar import PiPar
 from collapipe_env.baselines.planning.split_training import best_cuts, strongest_devices
 from collapipe_env.baselines.splitfed import SplitFedV1, SplitFedV2
-from collapipe_env.errors import AllocationError, ScenarioError
 from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.baselines.titanic import Titanic, select_clients
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 
 
 def cost(plan, block_s, client_s):

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from collapipe_env.baselines.vanilla_fl import VanillaFL, data_shares
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import LearningReport, RoundOutcome
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
 from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 
 @given(st.lists(st.floats(-0.5, 1.2), min_size=1, max_size=6))

@@ -9,19 +9,19 @@ from baseline_support import PRICED, SMALL, UNEVEN, first_state, simulated
 from schedule_oracle.periods import steady_period
 from schedule_oracle.recurrence import StageTimes
 
-from collapipe_env.allocation import ASYNC, with_schedule
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
 from collapipe_env.baselines.planning.schedule_search import quickest
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan
 from collapipe_env.baselines.xpipe import EXHAUSTIVE, XPipe, device_sets, in_flight_caps
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.learner import LearningReport
 
 
 def small(local_steps, **radio):

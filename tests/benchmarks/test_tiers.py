@@ -9,8 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import tiers
 
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.process_registry import active_processes
 
 
 @pytest.mark.parametrize("tier", tiers.TIERS)

@@ -9,9 +9,9 @@ import pytest
 
 from collapipe_env.agents.learned.hyperparameters import PPOParameters, SACParameters
 from collapipe_env.cli.main import main
-from collapipe_env.errors import AllocationError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import NAMED_ONLY, SCHEDULERS, Decision, scheduler_names
 

@@ -7,7 +7,7 @@ import pytest
 
 from collapipe_env.cli.common import chosen_scenario
 from collapipe_env.cli.main import main
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 
 TAGGED = "Ada B-who\nsings O\n\nBo B-who\nsits O\n\n" * 10
 

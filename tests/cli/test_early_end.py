@@ -16,7 +16,7 @@ from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli.common import guarded
 from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, status_after, terminable
 from collapipe_env.cli.main import main
-from collapipe_env.interrupts import SIGNALS
+from collapipe_env.ground.interrupts import SIGNALS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
 

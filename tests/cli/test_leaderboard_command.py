@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.leaderboard import anchor_files, board_folder, board_results, season
 from collapipe_env.evaluation.leaderboard.anchor_files import read_anchors
@@ -23,7 +21,9 @@ from collapipe_env.evaluation.leaderboard.board_folder import read_board
 from collapipe_env.evaluation.leaderboard.board_table import board_markdown
 from collapipe_env.evaluation.leaderboard.verification import differences
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.files import json_digest
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import json_digest
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 
 EPISODES, ROUNDS = 2, 3

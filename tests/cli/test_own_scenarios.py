@@ -12,16 +12,16 @@ import pytest
 
 import collapipe_env
 from collapipe_env.cli.main import main
-from collapipe_env.dynamics.process_registry import PROCESSES
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation import own_code
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.pool import LocalExecutor
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.task_registry import TASKS
+from collapipe_env.scenario.task_registry import TASKS
+from collapipe_env.simulator.process_registry import PROCESSES
 
 RAIN = """
 from dataclasses import dataclass

@@ -11,10 +11,10 @@ from variants_support import mostly_slow
 import collapipe_env
 from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation import pool, provenance, runner
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.real_runs import RunsFile
 from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, write_held_out

@@ -18,7 +18,7 @@ from variants_support import mostly_slow
 from collapipe_env.agents.learned.callbacks import ProgressBar
 from collapipe_env.cli.main import COMMANDS, main
 from collapipe_env.cli.warning_lines import warnings_as_lines
-from collapipe_env.progress import progress_bar
+from collapipe_env.ground.progress import progress_bar
 
 fcntl, pty, struct, termios = (pytest.importorskip(n) for n in ("fcntl", "pty", "struct", "termios"))
 

@@ -9,7 +9,7 @@ import pytest
 
 from collapipe_env.cli import warm_up as warm_up_module
 from collapipe_env.cli.main import main
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 RUN = """
 import sys

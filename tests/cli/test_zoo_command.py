@@ -13,9 +13,9 @@ from collapipe_env.agents.learned.agent_file import packed_agent, read_agent_fil
 from collapipe_env.agents.learned.agent_loading import playing_part
 from collapipe_env.baselines.random_feasible import RandomFeasible
 from collapipe_env.cli.main import main
-from collapipe_env.errors import CheckpointError, SchedulerError
 from collapipe_env.evaluation.scheduler_loading import full_names
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.errors import CheckpointError, SchedulerError
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.zoo import shipped_agents as zoo
 

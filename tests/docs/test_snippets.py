@@ -3,11 +3,11 @@
 import pages_support as support
 import pytest
 
-from collapipe_env import task_registry
 from collapipe_env.cli import train
 from collapipe_env.dynamics import PROCESSES
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.scenario import task_registry
 from collapipe_env.scenario.names import SCENARIOS
 
 EPISODES = ("seeds=3", "seeds=1, rounds=2")

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collapipe_env.arrays import namespace
 from collapipe_env.dynamics import Interruption, Limits, Observed, Price, Process
+from collapipe_env.ground.arrays import namespace
 
 
 @dataclass(frozen=True)

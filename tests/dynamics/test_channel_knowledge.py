@@ -16,7 +16,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.physics.radio import path_gain_d2e, uplink_rate
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.dynamics.migration_costs import _handed_over, change_of_plan, phase_times
 from collapipe_env.dynamics.previous_plan import holders_of
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.migration import LOST, STAY, TRAVEL, Handover, block_holders, handover
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.migration_costs import _handed_over, change_of_plan, phase_times
 
 E, N, K, L = 40, 3, 4, 7
 

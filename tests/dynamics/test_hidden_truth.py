@@ -9,12 +9,12 @@ from state_ways_support import assert_same
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.envs.observers import make_observer
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import SchedulerError
 from collapipe_env.evaluation import declared_sight
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.state import EstimatedState, SystemState

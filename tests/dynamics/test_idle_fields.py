@@ -10,9 +10,9 @@ from collapipe_env import load_scenario, register_process
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.cli.main import main
 from collapipe_env.dynamics import PROCESSES, Process
-from collapipe_env.dynamics.idle_fields import IdleFieldWarning, idle_fields, warn_of_idle_fields
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import scenario_names
+from collapipe_env.simulator.idle_fields import IdleFieldWarning, idle_fields, warn_of_idle_fields
 
 
 def scenario_with(process, fields):
@@ -94,7 +94,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-@pytest.mark.filterwarnings("ignore::collapipe_env.dynamics.idle_fields.IdleFieldWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning")
 def test_idle_fields_and_no_others_change_nothing(case):
     process, fields, others = CASES[case]
     before = history(scenario_with(process, fields))

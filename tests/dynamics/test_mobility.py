@@ -9,16 +9,16 @@ import pytest
 import torch
 from state_ways_support import WAYS, assert_same
 
-from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.mobility import Mobility, MobilitySpec
-from collapipe_env.dynamics.process_registry import active_processes
-from collapipe_env.dynamics.system import laid_out, split_links
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.process_registry import active_processes
+from collapipe_env.simulator.system import laid_out, split_links
 
 
 def make_actions(env, count, lead=()):

@@ -10,17 +10,17 @@ import torch
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.dynamics.mobility import ANNOUNCED_S
-from collapipe_env.dynamics.system import reach_of, walking_side
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
+from collapipe_env.ground.errors import StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.migration import LOST
 from collapipe_env.physics.motion import seconds_inside
 from collapipe_env.rendering import draw_round
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.system import reach_of, walking_side
 from collapipe_env.simulator.world import World
 
 SIDE = 40.0

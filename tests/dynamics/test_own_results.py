@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hook_processes import Idle, actions_of, scenario_with
 
-from collapipe_env.arrays import namespace
 from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Observed, Price, register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import namespace
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
 
 E, N, K = 2, 3, 4

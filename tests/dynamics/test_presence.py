@@ -10,17 +10,17 @@ import pytest
 import torch
 from state_ways_support import WAYS, assert_same
 
-from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.presence import Presence, PresenceSpec
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError, StateError
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.errors import AllocationError, ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import able_clusters
 
 BUSY = {"on_mean_s": 60.0, "off_mean_s": 40.0, "off_deviation": 0.5}

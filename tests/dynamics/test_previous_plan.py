@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CollaPipeError, StateError
+from collapipe_env.ground.errors import CollaPipeError, StateError
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 

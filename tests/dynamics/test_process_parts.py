@@ -25,7 +25,7 @@ from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.simulator import costs as cost_module
 from collapipe_env.simulator.build import system_parameters
 

@@ -8,10 +8,10 @@ import pytest
 
 from collapipe_env import Scenario, load_scenario, register_process
 from collapipe_env.dynamics import PROCESSES, Observed, Process
-from collapipe_env.dynamics.process_registry import active_processes
-from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.own_parts import source_of
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.loading import scenario_digest
+from collapipe_env.simulator.process_registry import active_processes
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
-from collapipe_env.dynamics.system import laid_out
+from collapipe_env.ground.backends import NUMPY
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.system import laid_out
 from collapipe_env.simulator.world import World
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from collapipe_env.backends import NUMPY
-from collapipe_env.dynamics.randomness import COMPONENTS, SeededGenerators, episode_seeds, normal
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.simulator.randomness import COMPONENTS, SeededGenerators, episode_seeds, normal
 
 MASK = 2**64 - 1
 

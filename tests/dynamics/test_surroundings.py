@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collapipe_env.dynamics.heat_spec import HeatSpec
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.physics.thermal import ambient_after
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest, scenario_to_dict

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from collapipe_env.allocation import COPIES, Allocation
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.tenants import Tenants, TenantsSpec
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
+from collapipe_env.physics.allocation import COPIES, Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import equal_resources
+from collapipe_env.simulator.process_registry import active_processes
 
 CONTENDED = load_scenario({"base": "small", "server": {"terms": "contended"}, "dynamics": {"rounds": 50}})
 

@@ -5,12 +5,12 @@ import pytest
 from hook_processes import Idle, actions_of
 
 from collapipe_env.dynamics import PROCESSES, register_process
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
+from collapipe_env.simulator.process_registry import active_processes
 
 SMALL = {"base": "small", "dynamics": {"load_levels": [0.5, 1.0], "load_stay_probability": 0.5}}
 

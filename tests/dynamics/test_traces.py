@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from state_ways_support import WAYS, assert_same
 from trace_support import write_trace
 
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.traces import Traces
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.evaluation.declared_sight import hides_truth
 from collapipe_env.evaluation.tuning_space import tunable
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.physics.trace_gains import rsrp_of_gain
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.schedulers import SCHEDULERS, also_playing
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import EstimatedState
 
 EPRE = 10.0 * math.log10(1000.0 * 10.0**1.6 / 1200.0)

@@ -7,7 +7,7 @@ from trace_support import data, needs_data, write_trace  # noqa: F401 - a fixtur
 from collapipe_env.dynamics.trace_like import PROFILES
 from collapipe_env.dynamics.traces_spec import TracesSpec, bank_of
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import (
     override_scenario,

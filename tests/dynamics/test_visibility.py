@@ -6,7 +6,7 @@ import pytest
 from collapipe_env.dynamics import PROCESSES, Observed, Process, register_process
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest, scenario_to_dict
 from collapipe_env.schedulers import SCHEDULERS

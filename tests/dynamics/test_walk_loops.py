@@ -8,20 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.arrays import cos_sin_of_turns
-from collapipe_env.backends import NUMPY
-from collapipe_env.compiled import compiled
-from collapipe_env.dynamics.process_registry import active_processes
-from collapipe_env.dynamics.system import laid_out
 from collapipe_env.dynamics.walk_loops import moved_shadowing
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.arrays import cos_sin_of_turns
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.motion import correlated, weights_of
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.moving_system import staying
+from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.record import queue_round
+from collapipe_env.simulator.system import laid_out
 from collapipe_env.simulator.world import World
 
 SIDE = 40.0

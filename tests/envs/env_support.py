@@ -95,6 +95,6 @@ class ConstantLearner:
         return self._report()
 
     def _report(self):
-        from collapipe_env.learners.base import LearningReport
+        from collapipe_env.simulator.learner import LearningReport
 
         return LearningReport(loss=self.loss, metric=np.full_like(self.loss, 0.5), train_loss=self.loss)

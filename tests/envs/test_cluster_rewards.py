@@ -5,7 +5,7 @@ import pytest
 
 from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 
 def others_maximum(delays: list[float], cluster: int) -> float:

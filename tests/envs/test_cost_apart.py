@@ -6,7 +6,7 @@ import pytest
 from env_support import make_actions
 
 from collapipe_env.envs.views.cost_apart import CostApart, VectorCostApart
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 ID = "CollaPipeSurrogate-Small-v0"
 TIGHT = {"base": "small", "dynamics": {"rounds": 4}, "budgets": {"device_energy_j": 5.5}}

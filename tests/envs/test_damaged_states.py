@@ -12,11 +12,11 @@ from state_damage_support import as_npy, damaged, damaged_bytes, with_text, zipp
 from test_snapshot import assert_same, changed, go_on, single, vector
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
-from collapipe_env.errors import StateError
+from collapipe_env.ground.errors import StateError
+from collapipe_env.ground.state_files import STATE_ARRAYS, read_tree, write_tree
+from collapipe_env.ground.state_trees import generator_of, generator_tree
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
-from collapipe_env.state_files import STATE_ARRAYS, read_tree, write_tree
-from collapipe_env.state_trees import generator_of, generator_tree
 
 
 def played(build=single, lead=()):

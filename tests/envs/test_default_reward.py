@@ -5,7 +5,7 @@ import pytest
 
 from collapipe_env.envs import default_reward
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE, OPENED
 

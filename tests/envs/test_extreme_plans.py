@@ -7,9 +7,9 @@ import pytest
 from env_support import make_actions, make_env, play
 from test_snapshot import assert_same
 
-from collapipe_env.allocation import SCHEDULES, with_schedule
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import SCHEDULES, with_schedule
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 

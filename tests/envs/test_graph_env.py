@@ -22,7 +22,7 @@ from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observers import GraphObservations
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 MODES = tuple(AutoresetMode)
 ENVS = 3

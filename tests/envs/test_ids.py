@@ -15,7 +15,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.registration import environment_ids, multi_objective_ids, short_ids
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
 IDS = dict(environment_ids())

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.views.objectives import MultiObjectiveEnv, MultiObjectiveVectorEnv
-from collapipe_env.errors import ScenarioError, UnknownArgumentError
+from collapipe_env.ground.errors import ScenarioError, UnknownArgumentError
 
 ID = "CollaPipeMOSurrogate-v0"
 SHORT = {"base": "small", "dynamics": {"rounds": 4}, "budgets": {"device_energy_j": 6}}

@@ -13,7 +13,7 @@ from variants_support import mostly_slow
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import RewardError
+from collapipe_env.ground.errors import RewardError
 
 E, ROUNDS = 2, 3
 FIELDS = (

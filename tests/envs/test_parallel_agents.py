@@ -14,7 +14,7 @@ from collapipe_env.envs.cluster_columns import cluster_columns
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.views.cost_apart import CostApart
 from collapipe_env.envs.wrappers import MagnifiedBacklog
-from collapipe_env.errors import (
+from collapipe_env.ground.errors import (
     AllocationError,
     CollaPipeError,
     MissingPackageError,

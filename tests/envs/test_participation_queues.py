@@ -7,8 +7,8 @@ import pytest
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
 from collapipe_env.evaluation.episode import play_episode
+from collapipe_env.ground.errors import StateError
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters

@@ -10,7 +10,7 @@ from env_support import VARIANTS, make_actions, make_env
 
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.envs.opened_features import flight_capacity
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import other_memory_caps

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 
 
 @pytest.mark.parametrize("info", ["sparse", "full"])

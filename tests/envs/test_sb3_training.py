@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import (
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv, make_sb3_vec_env
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
 NAME = "CollaPipeSurrogate-Small-Classification-v0"

@@ -8,7 +8,7 @@ import pytest
 from env_support import VARIANTS, ConstantLearner, make_actions, make_env, play
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.simulator.even_split import even_split
 
 

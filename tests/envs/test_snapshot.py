@@ -12,9 +12,9 @@ import pytest
 from env_support import ConstantLearner, make_actions, make_env, shortened
 from state_ways_support import WAYS, assert_same
 
-from collapipe_env.backends import NUMPY
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, NotResetError, RewardError, StateError
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.errors import AllocationError, NotResetError, RewardError, StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.simulator.even_split import even_split
 

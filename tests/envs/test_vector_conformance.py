@@ -26,9 +26,9 @@ from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.learners.base import LearningReport
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import LearningReport
 
 MODES = tuple(AutoresetMode)
 ENVS = 3

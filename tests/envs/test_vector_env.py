@@ -10,7 +10,7 @@ from env_support import VARIANTS, ConstantLearner, make_actions, make_env, short
 from gymnasium.vector import AutoresetMode
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 
 ROUNDS = 3
 

@@ -16,7 +16,7 @@ from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError, RewardError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, RewardError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 

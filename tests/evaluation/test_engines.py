@@ -7,11 +7,11 @@ import pytest
 from executor_support import FOLDER, Task, work
 from test_executor import plan, results
 
-from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation.executor import Hooks
 from collapipe_env.evaluation.ray_executor import RayExecutor, require_ray
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.slurm_executor import Resumable, SlurmExecutor, require_submitit
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: extra 'ray'")
 needs_submitit = pytest.mark.skipif(

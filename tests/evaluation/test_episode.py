@@ -7,8 +7,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.episode import (
     HELD_OUT_SEED,
     pack_allocations,
@@ -20,7 +18,9 @@ from collapipe_env.evaluation.episode import (
 from collapipe_env.evaluation.episode_result import LARGEST, EpisodeResult
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import summarise_all
-from collapipe_env.files import without_nan
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import without_nan
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import scheduler_names

@@ -18,15 +18,21 @@ from even_support import IMPORT, Even
 
 import collapipe_env
 from collapipe_env import evaluate, register_scheduler
-from collapipe_env.errors import CheckpointError, CollaPipeError, DataError, ScenarioError, SchedulerError
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.raw_results import rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.view.stored_run import read_run
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.ground.errors import (
+    CheckpointError,
+    CollaPipeError,
+    DataError,
+    ScenarioError,
+    SchedulerError,
+)
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.simulator.learner import LearningReport
 
 SMALL = {"base": "small", "dynamics": {"rounds": 2}}
 

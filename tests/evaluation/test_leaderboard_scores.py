@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.leaderboard.anchor_files import (
     HUNDRED,
     ZERO,
@@ -40,6 +38,8 @@ from collapipe_env.evaluation.leaderboard.season import (
 )
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario.names import LADDER, TIERED
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs

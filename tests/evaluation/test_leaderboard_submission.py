@@ -10,10 +10,10 @@ import pytest
 import safetensors.numpy
 from ruamel.yaml import YAML
 
-from collapipe_env.errors import CollaPipeError, DataError, SchedulerError
 from collapipe_env.evaluation.leaderboard import submission
 from collapipe_env.evaluation.leaderboard.season import Cell
 from collapipe_env.evaluation.leaderboard.submission import read_submission, require_trust
+from collapipe_env.ground.errors import CollaPipeError, DataError, SchedulerError
 
 FIELDS = {
     "name": "Half power",

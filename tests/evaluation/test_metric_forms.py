@@ -1,7 +1,7 @@
 """Forms of metrics: which are shares, and of which less is better."""
 
 from collapipe_env.evaluation.metric_forms import FORMS, lower_is_better_note, metric_form
-from collapipe_env.task_registry import task_names
+from collapipe_env.scenario.task_registry import task_names
 from collapipe_env.tasks import get_task
 
 

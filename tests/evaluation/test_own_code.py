@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import collapipe_env
-from collapipe_env.errors import CollaPipeError, SchedulerError
 from collapipe_env.evaluation import neighbours
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
@@ -20,6 +19,7 @@ from collapipe_env.evaluation.own_code import import_factory
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
 from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.evaluation.sudden_end import no_sudden_end
+from collapipe_env.ground.errors import CollaPipeError, SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 

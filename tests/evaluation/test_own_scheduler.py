@@ -12,7 +12,6 @@ import pytest
 
 from collapipe_env import evaluate, register_scheduler
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import SchedulerError
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
 from collapipe_env.evaluation.leaderboard.season import Cell, present_season
@@ -23,6 +22,7 @@ from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.tuning import play_candidate
 from collapipe_env.execution.planned_rounds import PlannedRounds
+from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import action_codec, system_parameters

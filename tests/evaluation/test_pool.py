@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 from variants_support import mostly_slow
 
-from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.executor import Hooks, Losses
 from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 

@@ -18,7 +18,7 @@ from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.figures import delay_bars, energy_against_delay, loss_over_energy
 from collapipe_env.evaluation.report import markdown_report
 from collapipe_env.evaluation.runner import Outcome
-from collapipe_env.files import without_nan
+from collapipe_env.ground.files import without_nan
 from collapipe_env.learners import expected_progress
 from collapipe_env.learners.expected_progress import ExpectedProgress, progress_law
 from collapipe_env.scenario import load_scenario

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import read_json, write_bytes, write_json
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import read_json, write_bytes, write_json
 
 SCENARIO = {"name": "mine"}
 ASKED = {"scenario": SCENARIO, "algo": "ppo", "steps": 5, "ppo": {"hidden": (2, 3), "clip": float("nan")}}

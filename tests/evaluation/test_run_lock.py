@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.run_lock import LOCK_NAME
+from collapipe_env.ground.errors import DataError
 
 HOLDER = """
 import sys

@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 from even_support import IMPORT, Even
 
-from collapipe_env import files
-from collapipe_env.allocation import with_explicit_groups, with_explicit_schedule, with_explicit_server
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import pack_allocations
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.ground import files
+from collapipe_env.ground.errors import DataError
+from collapipe_env.physics.allocation import (
+    with_explicit_groups,
+    with_explicit_schedule,
+    with_explicit_server,
+)
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, register_scheduler
 

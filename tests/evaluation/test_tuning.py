@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation import episode as episodes_module
 from collapipe_env.evaluation import tuning
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, play_episode
@@ -19,6 +18,7 @@ from collapipe_env.evaluation.tuning import CHECK_SEED, TUNING_SEED, Trial, Tuni
 from collapipe_env.evaluation.tuning_report import tuning_page, tuning_record
 from collapipe_env.evaluation.tuning_search import Search
 from collapipe_env.evaluation.tuning_space import RANGES, coordinates_of, neutral_scalars, scalars_at, tunable
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 
 SCENARIO = load_scenario(

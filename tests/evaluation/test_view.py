@@ -15,14 +15,14 @@ import pytest
 from collapipe_env import evaluate, write_page
 from collapipe_env.cli.main import main
 from collapipe_env.dynamics import PROCESSES
-from collapipe_env.dynamics.system import link_path_gains
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.view.episode_detail import KINDS, PHASES, REBUILT, episode_layout
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import Element, gpipe_makespan
 from collapipe_env.rendering.colours import PHASE_COLOURS
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.system import link_path_gains
 
 HOSTILE = "</script><img src=x onerror=alert(1)>|[x](y)"
 QUICK = ["--processes", "1", "--no-figures"]

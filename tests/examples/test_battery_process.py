@@ -11,16 +11,16 @@ import pytest
 import torch
 from battery_process import Args, Battery, BatterySpec, low, main, scenario_of
 
-from collapipe_env.backends import NUMPY
 from collapipe_env.cli.main import main as command
-from collapipe_env.dynamics.idle_fields import idle_fields
-from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import usual_round
+from collapipe_env.simulator.idle_fields import idle_fields
+from collapipe_env.simulator.process_registry import active_processes
 
 SMALL = {"base": "small", "cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 60}}
 QUICK = {"usable_j": 150.0, "idle_w": 0.2, "charger_on_s": 60.0, "charger_off_s": 120.0}

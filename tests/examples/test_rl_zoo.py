@@ -21,7 +21,7 @@ from collapipe_env.agents.learned.hyperparameters import (
 from collapipe_env.agents.learned.sb3_models import policy_options
 from collapipe_env.cli.train_options import DEFAULT_ENVS, DEFAULT_STEPS
 from collapipe_env.envs.wrappers import MagnifiedBacklog
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
 

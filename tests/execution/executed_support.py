@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from collapipe_env.allocation import with_schedule
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.execution.predicted import predicted_events
+from collapipe_env.physics.allocation import with_schedule
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.training.real_learner import TorchLearner

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import with_schedule
 from collapipe_env.execution.script_orders import stage_orders
 from collapipe_env.execution.scripts import ClusterScript, StageScript
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import with_schedule
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World

@@ -23,7 +23,7 @@ from collapipe_env.execution.calibration_rounds import read_round
 from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.execution.role import Recorded
 from collapipe_env.execution.script_replay import replayed_step
-from collapipe_env.files import write_json
+from collapipe_env.ground.files import write_json
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 

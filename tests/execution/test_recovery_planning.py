@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from script_support import a_world, even_plan, scheduled
 
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.script_replay import replayed_round, replayed_step
 from collapipe_env.execution.scripts import RecoveryScript
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import Message, RecoveryTerms, bits_of_block
 from collapipe_env.simulator.failed_rounds import Failures
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import SCHEDULES
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.script_orders import ORDERED, stage_orders
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.schedules.orders import fill_orders
 
 

@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from script_support import chain_script, sorted_events
 
-from collapipe_env.allocation import SCHEDULES
-from collapipe_env.errors import AllocationError
 from collapipe_env.execution.script_replay import StageClock, replayed_events, replayed_round, replayed_step
 from collapipe_env.execution.scripts import WEIGHT
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.schedules.events import _KINDS, _element
 from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain

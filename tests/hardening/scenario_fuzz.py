@@ -13,11 +13,11 @@ from combination_support import FACTORS, plays, scenario_of
 from covering_support import Case
 from pydantic import TypeAdapter
 
-from collapipe_env.dynamics.process_registry import PROCESSES
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.loading import every_field
 from collapipe_env.scenario.names import PRESETS, TIERED
+from collapipe_env.simulator.process_registry import PROCESSES
 
 PROCESS_FIELDS = ("dynamics", "processes")
 BOUNDED = {

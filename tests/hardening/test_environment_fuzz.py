@@ -16,12 +16,12 @@ from scenario_fuzz import drawn_scenario, seeds_from
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, CollaPipeError
+from collapipe_env.ground.errors import AllocationError, CollaPipeError
 
 pytestmark = [
     # Scenarios whose budgets nobody can meet, and fields that have no effect, are valid.
     pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning"),
-    pytest.mark.filterwarnings("ignore::collapipe_env.dynamics.idle_fields.IdleFieldWarning"),
+    pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning"),
 ]
 
 LONG = int(os.environ.get("COLLAPIPE_FUZZ_STEPS", "1000000"))

@@ -27,10 +27,10 @@ import collapipe_env
 from collapipe_env.agents.learned.agent_file import read_agent_file
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import CollaPipeError
 from collapipe_env.evaluation.episode_files import EpisodeFiles
+from collapipe_env.ground.errors import CollaPipeError
+from collapipe_env.ground.state_files import read_tree
 from collapipe_env.scenario import load_scenario, scenario_names
-from collapipe_env.state_files import read_tree
 from collapipe_env.trace_files import Columns, read_traces
 from collapipe_env.zoo.shipped_agents import agent_path
 

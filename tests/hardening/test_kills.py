@@ -20,7 +20,7 @@ from cli_support import kill_group, measured, partials, require_readable, run, s
 
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import remove_partials, write_bytes
+from collapipe_env.ground.files import remove_partials, write_bytes
 
 KILLS = int(os.environ.get("COLLAPIPE_KILLS", "30"))
 SEED = int(os.environ.get("COLLAPIPE_KILL_SEED", "1"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from collapipe_env import torch_settings
+from collapipe_env.ground import torch_settings
 
 
 @pytest.fixture(autouse=True, scope="module")

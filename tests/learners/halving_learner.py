@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.simulator.learner import LearningReport
 
 
 class Halving:

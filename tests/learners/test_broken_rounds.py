@@ -10,7 +10,7 @@ from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import NotResetError
+from collapipe_env.ground.errors import NotResetError
 from collapipe_env.training import federation, held_out_evaluation
 from collapipe_env.training.exchange import Exchange
 

@@ -22,10 +22,10 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.rms_norm import rms_norm
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.scenario import load_scenario

@@ -5,8 +5,8 @@ import pytest
 import torch
 from learner_support import B, N, single_outcome, small_learner
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
 from collapipe_env.training.compute_device import full_precision, mixed_precision, resolve_device
 from collapipe_env.training.pipeline_step import CutModel
 

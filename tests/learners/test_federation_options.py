@@ -9,7 +9,7 @@ from federation_support import make, parts_of, train
 from learner_support import N
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.staleness import next_step
 

@@ -22,8 +22,8 @@ from hf_support import (
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
-from collapipe_env.archives import MEMBERS, PICKLE_BYTES
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.archives import MEMBERS, PICKLE_BYTES
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models import hf_tokenizer
 from collapipe_env.models.hf_checkpoint import checkpoint_tokenizer, load_into, read_config
 from collapipe_env.models.hf_config import checkpoint_folder

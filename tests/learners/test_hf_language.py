@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from test_tied_head import play, run_of
 from tokenizers import Tokenizer, models
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models.hf_checkpoint import load_into, read_config
 from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.models.hf_tokenizer import language_tokenizer

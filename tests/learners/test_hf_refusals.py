@@ -14,7 +14,7 @@ from hf_support import (
     write_checkpoint,
 )
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models.hf_checkpoint import load_into, read_config
 
 

@@ -7,7 +7,7 @@ import torch
 from language_support import architecture, model_and_head
 from test_tied_head import run_of
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models.hf_saving import save_checkpoint
 from collapipe_env.models.hf_tokenizer import LARGEST
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 from hf_support import transformers, write_checkpoint
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.models.hf_checkpoint import checkpoint_tokenizer
 from collapipe_env.models.hf_tokenizer import special_ids
 from collapipe_env.models.tokenization import encode, train_tokenizer

@@ -20,7 +20,7 @@ from language_support import (
 )
 from torch.nn import functional
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.decoder import Decoder
 from collapipe_env.models.dropout import private_randomness

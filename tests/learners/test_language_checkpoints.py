@@ -11,12 +11,12 @@ from language_support import architecture, random_language_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from variants_support import mostly_slow
 
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals, SavesModels
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.simulator.learner import Arrivals, SavesModels
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.byte_tokens import NO_TARGET
 from collapipe_env.tasks.checkpoint_tokens import CheckpointTokens, checkpoint_tokens

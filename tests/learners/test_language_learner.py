@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals, WritesSamples
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.simulator.learner import Arrivals, WritesSamples
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.byte_tokens import END, NO_TARGET
 from collapipe_env.tasks.partition import partition

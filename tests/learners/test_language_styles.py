@@ -9,10 +9,10 @@ import torch
 from variants_support import mostly_slow
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec, trained_architecture
 from collapipe_env.tasks.byte_tokens import END, NO_TARGET

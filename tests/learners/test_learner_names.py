@@ -14,11 +14,11 @@ import collapipe_env
 from collapipe_env import evaluate
 from collapipe_env.cli.main import main
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.errors import ScenarioError
-from collapipe_env.learners.base import LearningReport
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.factory import LEARNERS, make_learner, register_learner
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import LearningReport
 
 SOURCE = Path(halving_learner.__file__).read_text()
 

@@ -13,11 +13,11 @@ from learner_support import N, single_outcome, small_learner
 from state_damage_support import damaged
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
+from collapipe_env.ground.errors import StateError
 from collapipe_env.learners.surrogate import SurrogateLearner
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.training.federation import Federation
 

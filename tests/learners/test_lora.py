@@ -8,10 +8,10 @@ import torch
 from federation_support import make
 from learner_support import BLOCKS, B, N, single_outcome
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.lora import add_adapters
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat, adapter_parameters
 from collapipe_env.training.flat_parameters import parameter_count
 

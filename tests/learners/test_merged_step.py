@@ -7,9 +7,9 @@ from learner_support import BLOCKS, B, N, single_outcome, small_learner
 from torch import nn
 from torch.nn import functional
 
-from collapipe_env.allocation import COMMON, COPIES
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
+from collapipe_env.physics.allocation import COMMON, COPIES
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training import federation
 from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step

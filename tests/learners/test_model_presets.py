@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario.published_models import MODELS, model_fields

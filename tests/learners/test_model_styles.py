@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel, additive_mask
 from collapipe_env.models.dropout import private_randomness

@@ -12,10 +12,10 @@ from settings_support import SETTINGS, default_type
 from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.ground.torch_settings import own_settings
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals
 from collapipe_env.scenario import load_scenario
-from collapipe_env.torch_settings import own_settings
+from collapipe_env.simulator.learner import Arrivals
 
 N, BLOCKS, STEPS = 2, 2, 2
 SMALL = {

@@ -8,14 +8,14 @@ import pytest
 import torch
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
 
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.base import Arrivals, RoundOutcome
-from collapipe_env.learners.step_sizes import step_factor
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
+from collapipe_env.training.step_sizes import step_factor
 
 CUT = [(2, 2, 0), (1, 0, 3), (4, 0, 0)]
 MOST = 4

@@ -8,8 +8,8 @@ import torch
 from federation_support import make, parts_of, train
 from learner_support import BLOCKS, N, small_learner
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 
 KINDS = ("fedavg", "fedavgm", "fedadam", "fedyogi")

@@ -8,10 +8,10 @@ import torch
 from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_learner
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners import RoundOutcome
-from collapipe_env.learners.base import Arrivals
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.simulator.learner import Arrivals
 
 H = 2
 

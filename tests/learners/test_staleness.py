@@ -11,7 +11,7 @@ from schedule_oracle.schedules import Schedule, schedule_caps, simulate
 from torch import nn
 from variants_support import mostly_slow
 
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.training.flat_parameters import FlatParameters
 from collapipe_env.training.staleness import WeightVersions, next_step
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.learners.step_sizes import StepSizes, step_factor
 from collapipe_env.scenario.learning import LearningSpec
+from collapipe_env.training.step_sizes import StepSizes, step_factor
 
 SCHEDULES = ["constant", "linear", "cosine", "inverse-sqrt"]
 

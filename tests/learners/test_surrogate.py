@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
-from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import (
     SurrogateLearner,
     SurrogateOutcome,
@@ -20,6 +19,7 @@ from collapipe_env.learners.surrogate import (
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, read_fits
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 
 CONSTANTS = SurrogateConstants(
     initial_loss=0.7,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from collapipe_env.learners import fit_surrogate
-from collapipe_env.learners.base import Arrivals
 from collapipe_env.learners.fit_surrogate import conditions_of
 from collapipe_env.learners.fitting import real_runs as runs_module
 from collapipe_env.learners.fitting.conditions import (
@@ -24,6 +23,7 @@ from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.learner import Arrivals
 
 ROUNDS = 40
 SMALL = load_scenario("small")

@@ -9,9 +9,9 @@ from language_support import architecture
 from learner_support import BLOCKS, B, N, small_learner
 from torch.nn import functional
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.language_head import LanguageHead
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.training.federation import Federation
 

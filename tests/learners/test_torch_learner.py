@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.errors import AllocationError, DataError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, DataError, ScenarioError
 from collapipe_env.learners import RoundOutcome, TorchLearner
-from collapipe_env.learners.base import Arrivals
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.loading import override_scenario
+from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.training.sample_stream import SampleStream
 
 ARCHITECTURE = Architecture(3, 8, 16, 2, 12, 300)

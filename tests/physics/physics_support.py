@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import RadioPower
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.training_memory import TrainingMemory

@@ -11,7 +11,7 @@ from schedule_oracle.orders import interleaved_orders
 from schedule_oracle.recurrence import StageTimes
 from schedule_oracle.schedules import Schedule, simulate
 
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.schedules.makespans import run_chain
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import own_arrays, stack_allocations
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import own_arrays, stack_allocations
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.scenario import load_scenario

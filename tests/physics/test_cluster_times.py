@@ -7,9 +7,9 @@ import pytest
 from unpriced_support import NO_OVERHEADS
 
 import collapipe_env.kernels.formulas  # noqa: F401 - registers the formulas for compiled code
-from collapipe_env.allocation import Allocation
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.physics import cluster_times as times_of
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
 from collapipe_env.simulator.build import mean_state, system_parameters

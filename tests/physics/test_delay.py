@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics import delay
 
 PAPER = {

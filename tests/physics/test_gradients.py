@@ -10,8 +10,8 @@ import pytest
 import torch
 from physics_support import make_case
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL, with_schedule
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, with_schedule
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICED, make_allocation, make_case, make_state
 
-from collapipe_env.allocation import Allocation
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.migration import (
     LOST,
     STAY,

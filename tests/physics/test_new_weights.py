@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICED, make_case, scalar_round
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import message_bits
 from collapipe_env.physics.schedules.split import relay_payload
 from collapipe_env.scenario import load_scenario

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICED, make_case
 
-from collapipe_env.allocation import SCHEDULES, with_schedule
+from collapipe_env.physics.allocation import SCHEDULES, with_schedule
 from collapipe_env.physics.overheads import NO_OVERHEADS
 from collapipe_env.physics.schedules.timeline import Element, gpipe_makespan, gpipe_timeline, makespan
 from collapipe_env.simulator.costs import general_round_costs, round_costs

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICES, make_case, scalar_round
 
-from collapipe_env.allocation import Allocation, own_arrays, stack_allocations, with_schedule
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import Allocation, own_arrays, stack_allocations, with_schedule
 from collapipe_env.physics.participation import somebody, waiting_steps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import make_case
 
-from collapipe_env.allocation import COPIES
+from collapipe_env.physics.allocation import COPIES
 from collapipe_env.physics.payload import UpdateFormat, adapter_parameters, index_bits
 from collapipe_env.simulator.costs import round_costs
 

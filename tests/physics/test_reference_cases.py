@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.allocation import Allocation
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.workload import (
     WorkloadCosts,
     block_forward_flops,

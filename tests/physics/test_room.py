@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
+from collapipe_env.physics.allocation import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.schedules.room import blocks_that_fit, micro_batches_that_fit, storage_terms
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs

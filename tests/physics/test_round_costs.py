@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICES, RELAYED, make_case, scalar_round
 
-from collapipe_env.learners.base import Arrivals, LearningReport
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,7 +10,7 @@ from schedule_oracle.orders import one_f_one_b_orders
 from schedule_oracle.recurrence import Operation, StageTimes, run_orders
 from schedule_oracle.schedules import Schedule, simulate, stage_memory, stored_micro_batches
 
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 
 LINK_AWARE = Schedule("1f1b", link_aware=True)
 MODES = ("full", "half")

@@ -7,7 +7,9 @@ import pytest
 from physics_support import make_case
 from unpriced_support import unpriced
 
-from collapipe_env.allocation import (
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import (
     ASYNC,
     GPIPE,
     INTERLEAVED,
@@ -19,14 +21,12 @@ from collapipe_env.allocation import (
     with_explicit_server,
     with_schedule,
 )
-from collapipe_env.codec import ActionCodec
-from collapipe_env.errors import AllocationError
-from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.physics.schedules.storage import stored_micro_batches
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World

@@ -19,7 +19,7 @@ from schedule_oracle.schedules import (
     stored_micro_batches,
 )
 
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.schedules.timeline import Element, gpipe_timeline
 from collapipe_env.physics.schedules.timeline import gpipe_makespan as chain_makespan
 

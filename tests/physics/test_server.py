@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import make_case
 
-from collapipe_env.allocation import COPIES, SEQUENTIAL, Allocation
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation
 from collapipe_env.physics.server import (
     ServerTerms,
     encoder_energy,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import make_case
 
-from collapipe_env.allocation import COMMON, COPIES, SEQUENTIAL, Allocation, with_schedule
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics import radio
+from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL, Allocation, with_schedule
 from collapipe_env.physics.schedules.split import sequential_server_times
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.check import check_allocation

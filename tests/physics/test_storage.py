@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
-from collapipe_env.allocation import (
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.physics.allocation import (
     ASYNC,
     GPIPE,
     INTERLEAVED,
@@ -16,7 +17,6 @@ from collapipe_env.allocation import (
     ZERO_BUBBLE,
     Allocation,
 )
-from collapipe_env.compiled import compiled
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks
 from collapipe_env.physics.schedules.storage import stored_by_stage, stored_micro_batches
 

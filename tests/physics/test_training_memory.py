@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from physics_support import make_case
 
-from collapipe_env.allocation import SCHEDULES
 from collapipe_env.baselines.planning.chain_problem import (
     ChainProblem,
     block_room,
@@ -14,8 +13,9 @@ from collapipe_env.baselines.planning.chain_problem import (
     stage_bytes,
 )
 from collapipe_env.baselines.planning.draft_pricing import PlanArrays, lower_caps
-from collapipe_env.compiled import called_from_python
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.compiled import called_from_python
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.training_memory import TrainingMemory
 from collapipe_env.scenario import block_bytes, load_scenario, working_bytes

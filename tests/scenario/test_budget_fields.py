@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest, scenario_to_dict
 from collapipe_env.simulator.build import budget_period, reference_delay, system_parameters

@@ -5,7 +5,7 @@ import pytest
 
 from collapipe_env import load_scenario, register_scenario, scenario_names
 from collapipe_env.cli.main import main
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.names import SCENARIOS
 
 TWO = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import (
     BudgetSpec,
     ClusterSpec,

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario, scenario_names
 from collapipe_env.scenario.loading import _task_fields
 from collapipe_env.scenario.names import LANGUAGE

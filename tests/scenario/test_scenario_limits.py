@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collapipe_env.errors import ScenarioError, nearest_name, shown
+from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
 from collapipe_env.scenario import (
     BudgetSpec,
     ClusterSpec,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import block_bytes, load_scenario
 from collapipe_env.simulator.build import workload_costs
 

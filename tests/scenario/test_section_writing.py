@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.section_writing import (
     require_replaceable,

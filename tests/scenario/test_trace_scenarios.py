@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import collapipe_env
-from collapipe_env.allocation import Allocation
 from collapipe_env.dynamics.trace_like import made_traces
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.scenario.names import TIER_SIZES, TRACED, is_tier, scenario_names
 from collapipe_env.schedulers import also_playing

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from schedule_oracle.recurrence import Operation, OperationKind, StageTimes, run_orders
 
 Order = tuple[Operation, ...]

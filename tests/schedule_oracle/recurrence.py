@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 
 OperationKind = Literal["F", "B", "W"]
 Duplex = Literal["full", "half"]

@@ -21,8 +21,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collapipe_env.allocation import SCHEDULES, ScheduleName
-from collapipe_env.errors import AllocationError, ScenarioError, nearest_name
+from collapipe_env.ground.errors import AllocationError, ScenarioError, nearest_name
+from collapipe_env.physics.allocation import SCHEDULES, ScheduleName
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.physics.schedules.timeline import Element
 from schedule_oracle import orders as forms

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 
 

@@ -14,9 +14,9 @@ from unpriced_support import NO_OVERHEADS
 
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario, scenario_names
 from collapipe_env.simulator import feasibility
 from collapipe_env.simulator.build import system_parameters

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.codec import ActionCodec
 from collapipe_env.envs.observation import ObservationBuilder
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.kernels.queues import queue_rows
-from collapipe_env.learners.base import Arrivals, RoundOutcome
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.codec import ActionCodec
+from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 from collapipe_env.simulator.world import World
 
 SEEDS = st.integers(0, 2**32 - 1)

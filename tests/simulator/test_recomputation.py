@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.allocation import stack_allocations, with_schedule
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import stack_allocations, with_schedule
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from collapipe_env.allocation import ASYNC, Allocation, own_arrays, with_schedule
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.physics.allocation import ASYNC, Allocation, own_arrays, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.physics.replication import AT_CU, NEXT_STAGE, NO_REPLICAS
 from collapipe_env.rendering.round_view import round_view

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
 from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names

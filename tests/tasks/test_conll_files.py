@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.conll_files import TaggedSentences, load_column_splits, read_column_file
 
 DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

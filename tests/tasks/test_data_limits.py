@@ -10,16 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env import files
-from collapipe_env.errors import DataError
-from collapipe_env.files import open_regular, parse_json, read_gzip, read_json, read_regular, unpacked_limit
+from collapipe_env.ground import files
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import (
+    open_regular,
+    parse_json,
+    read_gzip,
+    read_json,
+    read_regular,
+    unpacked_limit,
+)
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.tasks import table_files
 from collapipe_env.tasks.conll_files import load_column_splits
 from collapipe_env.tasks.hub import fetch
 from collapipe_env.tasks.labelled_texts import load_splits
 from collapipe_env.tasks.parallel_text import load_parallel
 from collapipe_env.tasks.table_files import LONGEST_LINE, LONGEST_WORD
-from collapipe_env.typed_paths import given_path
 
 MIB = 1024**2
 
@@ -150,8 +157,8 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
 import sys
 import tracemalloc
 from pathlib import Path
-from collapipe_env.errors import DataError
-from collapipe_env.files import read_json
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import read_json
 from collapipe_env.tasks import conll_files, parallel_text, table_files
 folder = Path(sys.argv[1])
 for read, name in (

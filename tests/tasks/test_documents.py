@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.documents import load_documents, read_file
 from collapipe_env.tasks.language_modelling import EMBEDDED
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.file_stamps import stamp_of

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task, hub
 from collapipe_env.tasks.labelled_texts import load_splits

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_texts, load_splits
 from collapipe_env.tasks.table_files import read_table
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.scenario import load_scenario

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task, ner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.data_parts import PARTS
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel, pairs_of_tables, read_files
 from collapipe_env.tasks.table_files import read_table

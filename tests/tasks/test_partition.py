@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.partition import partition
 
 NAMES = ("iid", "dirichlet", "length", "quantity")

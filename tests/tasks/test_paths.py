@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
-from collapipe_env.typed_paths import given_path
 
 TASKS = [("classification", 0, 2), ("language-modelling", 0, 300), ("ner", 0, 9), ("translation", 1, 64)]
 

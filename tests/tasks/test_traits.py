@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from collapipe_env import task_registry
-from collapipe_env.errors import ScenarioError
-from collapipe_env.scenario import load_scenario
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.scenario import load_scenario, task_registry
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks import SHIPPED_TRAITS, TaskTraits, get_task, register_task, task_names, task_traits
 

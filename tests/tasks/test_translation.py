@@ -13,7 +13,7 @@ import pytest
 import torch
 from variants_support import mostly_slow
 
-from collapipe_env.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task

@@ -14,8 +14,8 @@ import learning_runs
 import make_learning_experiments as experiments
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
+from collapipe_env.ground.errors import DataError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters

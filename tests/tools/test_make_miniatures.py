@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.errors import SchedulerError
+from collapipe_env.ground.errors import SchedulerError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -15,7 +15,7 @@ import learning_runs
 import make_task_results as tasks
 import simple_baselines as baselines
 
-from collapipe_env.files import read_json
+from collapipe_env.ground.files import read_json
 from collapipe_env.scenario import load_scenario
 
 TINY = {

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from torch_support import NAMES, ROUNDS, arrays_of, make_torch, random_actions, trajectory
 from variants_support import mostly_slow
 
-from collapipe_env.backends import NUMPY
-from collapipe_env.backends.torch_backend import TorchBackend, numbers
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
-from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.shadowing import Shadowing
-from collapipe_env.dynamics.system import laid_out
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.ground.backends.torch_backend import TorchBackend, numbers
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
+from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.system import laid_out
 
 E = 5
 MASK = 2**64 - 1

@@ -8,8 +8,8 @@ import torch
 from torch_support import NAMES, ROUNDS, make_pair, make_torch, random_actions, scenario_of
 from variants_support import mostly_slow
 
-from collapipe_env.backends.torch_backend import TorchBackend
 from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.ground.backends.torch_backend import TorchBackend
 
 SINGLE = {"rtol": 1e-6, "atol": 1e-6}
 

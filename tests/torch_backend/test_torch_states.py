@@ -12,10 +12,10 @@ from state_ways_support import WAYS, assert_same
 from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenario_of
 from variants_support import mostly_slow
 
-from collapipe_env.allocation import COPIES, SCHEDULES, SEQUENTIAL
-from collapipe_env.arrays import namespace
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, RewardError, StateError
+from collapipe_env.ground.arrays import namespace
+from collapipe_env.ground.errors import AllocationError, RewardError, StateError
+from collapipe_env.physics.allocation import COPIES, SCHEDULES, SEQUENTIAL
 from collapipe_env.simulator.even_split import even_split
 
 MODES = ["NextStep", "SameStep", "Disabled"]

@@ -14,7 +14,7 @@ from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenari
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import AllocationError, ScenarioError
 
 ID = "CollaPipeSurrogate-Small-Classification-v0"
 MODES = ["NextStep", "SameStep"]

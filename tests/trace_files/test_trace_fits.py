@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.trace_files import Trace
 from collapipe_env.trace_files.trace_fits import LAGS_S, Mixture, decibels, fitted_mixture, moments
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from trace_support import DATA, data, needs_data, write_trace  # noqa: F401 - a fixture
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.trace_files import Columns, Trace, known_sets, read_traces, source_traces
 from collapipe_env.trace_files.trace_formats import FORMATS
 

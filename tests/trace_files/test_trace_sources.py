@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_support import DATA, data, needs_data, write_trace  # noqa: F401 - a fixture
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.trace_files import (
     Columns,
     checksum,

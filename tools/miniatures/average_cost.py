@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 
 DAMPING = 0.7
 """Share of a sweep that is taken, below 1: without it, values of a periodic chain would swing for ever."""

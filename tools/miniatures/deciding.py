@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.state import SystemState
 from miniatures.grid import Model, successors

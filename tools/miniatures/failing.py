@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from collapipe_env.agents.dssra.hazard_memory import HazardMemory
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.presence import PRESENCE, Presence
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.build import energy_budgets, system_parameters, usual_round

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from miniatures.average_cost import Decisions, Solution, solve
 from miniatures.system import Coordinates, Rounds, SmallSystem
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 

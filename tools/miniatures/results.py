@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.backends import NUMPY
 from collapipe_env.dynamics.heat import Heat
 from collapipe_env.dynamics.load import Load
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.backends import NUMPY
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.physics.thermal import allocated_power, clock_share, governor_moves, moved_level
 from collapipe_env.scenario import Scenario, fixed_layout

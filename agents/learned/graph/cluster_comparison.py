@@ -19,8 +19,8 @@ from collapipe_env.agents.dssra.cluster_costs import (
 )
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 # Registers the formulas for compiled code.
 import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.cluster_costs import mean_active_power
-from collapipe_env.arrays import FloatArray, IntArray, log1p
-from collapipe_env.compiled import compiled_inner, compiled_leaf
 from collapipe_env.envs.graph_observation import LEAST_SECONDS, GraphObserver
+from collapipe_env.ground.arrays import FloatArray, IntArray, log1p
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 

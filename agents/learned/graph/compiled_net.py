@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.compiled import compiled_inner, compiled_leaf
+from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
 Single = npt.NDArray[np.float32]
 LAYER_NORM_EPSILON = 1e-5  # PyTorch's

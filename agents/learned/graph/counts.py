@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 
 IMPOSSIBLE = -1e30
 

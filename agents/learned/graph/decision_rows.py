@@ -12,8 +12,8 @@ import collapipe_env.kernels.formulas  # noqa: F401
 from collapipe_env.agents.dssra.moving import sends_moments
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import evaluate
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.kernels.graph_rows import GraphScales, GraphSystem, write_row
 from collapipe_env.physics.parameters import Parameters
 

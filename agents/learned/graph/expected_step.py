@@ -37,8 +37,8 @@ from collapipe_env.agents.dssra.cluster_costs import (
 from collapipe_env.agents.dssra.link_noise import noise_of, set_moving_noise
 from collapipe_env.agents.dssra.pricing import best_shares
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row, round_input
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.simulator.state import SystemState
 

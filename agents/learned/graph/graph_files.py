@@ -18,7 +18,7 @@ from collapipe_env.envs.graph_observation import (
     DEVICE_FEATURES,
     HOP_FEATURES,
 )
-from collapipe_env.errors import CheckpointError, shortened
+from collapipe_env.ground.errors import CheckpointError, shortened
 from collapipe_env.scenario import Scenario
 from collapipe_env.zoo.shipped_agents import agent_path
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-from collapipe_env.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.refusal import require_budgets_per_round

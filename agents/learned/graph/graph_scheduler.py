@@ -13,9 +13,9 @@ from collapipe_env.agents.dssra.argument_checks import require_weights
 from collapipe_env.agents.dssra.hazard_memory import FailureRisk, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.allocation import Allocation
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact
 from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.refusal import require_budgets_per_round, require_room

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from collapipe_env.agents.dssra.round_input import round_input
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.envs.graph_observation import GraphArrays
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.simulator.costs import RoundCosts, round_costs
 from collapipe_env.simulator.state import SystemState

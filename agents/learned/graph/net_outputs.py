@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collapipe_env.arrays import Array, exp, log1p
-from collapipe_env.compiled import jitable
+from collapipe_env.ground.arrays import Array, exp, log1p
+from collapipe_env.ground.compiled import jitable
 
 OFFSETS = 9
 """Counts, from 0, whose logits have an offset of their own."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import Array, IntArray, exp, log, namespace
-from collapipe_env.compiled import compiled, jitable
+from collapipe_env.ground.arrays import Array, IntArray, exp, log, namespace
+from collapipe_env.ground.compiled import compiled, jitable
 
 from .net_inputs import HOP_SHIFT, NetInputs
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.agents.dssra.hazard_memory import RISK
-from collapipe_env.arrays import FloatArray
 from collapipe_env.dynamics.presence import PRESENCE
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.simulator.state import SystemState
 
 HEAT_INPUTS, RISK_INPUTS = 3, 2

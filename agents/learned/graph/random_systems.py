@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, block_bytes, load_scenario
 
 RandomSystems: TypeAlias = Literal["ladder", "wild"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from collapipe_env.arrays import FloatArray
-from collapipe_env.compiled import compiled_inner
+from collapipe_env.ground.arrays import FloatArray
+from collapipe_env.ground.compiled import compiled_inner
 
 _STEPS = 16
 LEAST_ABOVE = 1e-7

@@ -7,8 +7,8 @@ import numpy as np
 from collapipe_env.agents.dssra.cluster_costs import SUMMARY
 from collapipe_env.agents.dssra.round_input import RoundInput, environment_row
 from collapipe_env.agents.dssra.round_plan import RoundPlan, evaluate, interference_prices, reprice
-from collapipe_env.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.compiled import compiled, compiled_inner
+from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled, compiled_inner
 from collapipe_env.physics.parameters import Parameters
 
 from .cluster_comparison import cluster_cost, deadline_of

@@ -10,21 +10,21 @@ import numpy as np
 
 from collapipe_env.agents.dssra.hazard_memory import RISK, failure_risk
 from collapipe_env.agents.dssra.parallel_rounds import as_record
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import BoolArray, FloatArray
 from collapipe_env.dynamics.channel_knowledge import gains_are_exact, hidden_gains
 from collapipe_env.dynamics.presence import PRESENCE
-from collapipe_env.dynamics.system import split_links
 from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 from collapipe_env.simulator.state import SystemState, able_clusters
+from collapipe_env.simulator.system import split_links
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere
 
 from .graph_parameters import LONGEST_BACKLOG

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 from warnings import warn
 
-from collapipe_env.errors import CheckpointError, shortened, shown
+from collapipe_env.ground.errors import CheckpointError, shortened, shown
 from collapipe_env.scenario import Scenario, load_scenario
 
 from .graph_parameters import GraphParameters

@@ -16,14 +16,14 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.views.cost_apart import CostApart
 from collapipe_env.envs.views.objectives import MultiObjectiveEnv
-from collapipe_env.errors import (
+from collapipe_env.ground.errors import (
     AllocationError,
     MissingPackageError,
     NotResetError,
     ScenarioError,
     nearest_name,
 )
-from collapipe_env.real_numbers import real_numbers
+from collapipe_env.ground.real_numbers import real_numbers
 
 try:
     from pettingzoo import ParallelEnv

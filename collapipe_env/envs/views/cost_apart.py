@@ -11,10 +11,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from collapipe_env.arrays import namespace
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.arrays import namespace
+from collapipe_env.ground.errors import ScenarioError
 
 SafeStep = tuple[Any, Any, Any, Any, Any, dict[str, Any]]
 """Observation, reward, cost, terminated, truncated, info."""

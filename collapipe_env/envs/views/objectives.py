@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from collapipe_env.envs.env import CollaPipeEnv, ScenarioLike
 from collapipe_env.envs.mdp import BatchMDP, BatchStep
 from collapipe_env.envs.vector import CollaPipeVectorEnv, StepResult
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.simulator.record import RoundRecord
 
 OBJECTIVES = ("delay", "energy", "learning")

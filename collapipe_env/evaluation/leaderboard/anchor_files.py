@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import collapipe_env
-from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
-from collapipe_env.files import json_digest, read_json, write_json
+from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.files import json_digest, read_json, write_json
 
 FORMAT = "collapipe-env leaderboard anchors"
 FORMAT_VERSION = 1

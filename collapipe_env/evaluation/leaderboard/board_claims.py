@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from collapipe_env.errors import DataError, ScenarioError, shown
 from collapipe_env.evaluation.leaderboard.anchor_files import (
     HUNDRED,
     TOLERANCE,
@@ -19,6 +18,7 @@ from collapipe_env.evaluation.leaderboard.anchor_files import (
 )
 from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults
 from collapipe_env.evaluation.leaderboard.season import SPLITS, Cell, Season, cell_of
+from collapipe_env.ground.errors import DataError, ScenarioError, shown
 
 _REMEDY = "make them again with collapipe leaderboard run"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from collapipe_env.errors import DataError
 from collapipe_env.evaluation.leaderboard.board_results import (
     BoardResults,
     CellResults,
@@ -15,7 +14,8 @@ from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
 from collapipe_env.evaluation.leaderboard.board_table import run_page
 from collapipe_env.evaluation.leaderboard.result_folders import RESULTS, is_results
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import write_text
 
 IGNORED = "# Episodes, for going on: what is submitted is leaderboard.json.\nevaluation/\n.lock\n"
 """Content of the folder's ``.gitignore``."""

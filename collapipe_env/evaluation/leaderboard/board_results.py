@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.errors import DataError, fits_a_line, shown
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
 from collapipe_env.evaluation.leaderboard.season import SEEDS, cell_of
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.statistics import mean_delay
-from collapipe_env.files import json_digest, read_json, without_nan, write_json
+from collapipe_env.ground.errors import DataError, fits_a_line, shown
+from collapipe_env.ground.files import json_digest, read_json, without_nan, write_json
 
 FORMAT = "collapipe-env leaderboard results"
 FORMAT_VERSION = 1

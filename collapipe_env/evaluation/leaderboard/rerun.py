@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collapipe_env.errors import DataError, SchedulerError, shown
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors, anchors_path, read_anchors
@@ -31,6 +30,7 @@ from collapipe_env.evaluation.leaderboard.submission import (
     require_trust,
 )
 from collapipe_env.evaluation.leaderboard.verification import differences, differing_entries
+from collapipe_env.ground.errors import DataError, SchedulerError, shown
 
 
 @dataclass(frozen=True)

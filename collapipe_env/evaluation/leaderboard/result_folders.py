@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from collapipe_env.errors import DataError
+from collapipe_env.ground.errors import DataError
 
 RESULTS = "results"
 """Folder of a submission in which ``collapipe leaderboard run`` writes its scored results."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError, ScenarioError, nearest_name, shown
 from collapipe_env.evaluation.rounds import lasting
-from collapipe_env.files import read_json, read_regular
+from collapipe_env.ground.errors import DataError, ScenarioError, nearest_name, shown
+from collapipe_env.ground.files import read_json, read_regular
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.loading import scenario_digest

@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from collapipe_env.archives import open_zip
-from collapipe_env.errors import CollaPipeError, DataError, SchedulerError, fits_a_line, reason, shown
 from collapipe_env.evaluation.leaderboard.result_folders import is_results
 from collapipe_env.evaluation.leaderboard.season import BOARD_SIZES, BOARD_TIERS, Cell, chosen_cells
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.scheduler_loading import full_names, package_title, require_scheduler
-from collapipe_env.files import read_regular
+from collapipe_env.ground.archives import open_zip
+from collapipe_env.ground.errors import CollaPipeError, DataError, SchedulerError, fits_a_line, reason, shown
+from collapipe_env.ground.files import read_regular
 from collapipe_env.scenario.yaml_places import line_of, open_brackets
 from collapipe_env.schedulers import LEARNED, SCHEDULERS
 from collapipe_env.zoo.shipped_agents import is_shipped

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import on_host
-from collapipe_env.dynamics.randomness import episode_seeds
-from collapipe_env.dynamics.system import MOBILITY, reach_of, walking_side
-from collapipe_env.errors import CollaPipeError, DataError, reason
 from collapipe_env.evaluation.episode import HELD_OUT_SEED, replayed_rounds
 from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.view.packing import packed, packed_length
 from collapipe_env.evaluation.view.stored_run import AGAIN, StoredScenario
+from collapipe_env.ground.arrays import on_host
+from collapipe_env.ground.errors import CollaPipeError, DataError, reason
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.schedules.timeline import Element, Event, RoundTimeline
 from collapipe_env.rendering.round_view import played_timeline, runs_gpipe
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
+from collapipe_env.simulator.randomness import episode_seeds
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.system import MOBILITY, reach_of, walking_side
 
 KINDS = ("hop", "compute", "uplink", "server")
 """Kinds of a pipeline's elements, as the page numbers them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from collapipe_env.errors import ScenarioError, shown
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.view.run_page import Choice, page_of
 from collapipe_env.evaluation.view.stored_run import read_run
-from collapipe_env.files import write_text
+from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.files import write_text
 
 ENDINGS = (".html", ".htm")
 """Endings of a page's file name."""

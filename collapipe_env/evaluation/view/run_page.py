@@ -22,7 +22,7 @@ from collapipe_env.evaluation.raw_results import EPISODE_FIGURES
 from collapipe_env.evaluation.view.episode_detail import PHASES, detail_length, episode_detail
 from collapipe_env.evaluation.view.packing import Packed, packed
 from collapipe_env.evaluation.view.stored_run import StoredRun, StoredScenario
-from collapipe_env.files import without_nan
+from collapipe_env.ground.files import without_nan
 from collapipe_env.rendering.colours import PHASE_COLOURS, PHASE_NAMES
 
 ROOM = 7_500_000

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.errors import DataError, nearest_name, shortened, shown
 from collapipe_env.evaluation.episode_files import EPISODE_BYTES, EpisodeFiles
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.raw_results import text_of
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.files import read_json, read_regular
+from collapipe_env.ground.errors import DataError, nearest_name, shortened, shown
+from collapipe_env.ground.files import read_json, read_regular
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 
 AGAIN = "run its command again, which continues from there"

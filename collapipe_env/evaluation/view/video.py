@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.dynamics.system import reach_of, walking_side
-from collapipe_env.errors import CollaPipeError, DataError, shortened
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.view.episode_detail import chosen_records
 from collapipe_env.evaluation.view.stored_run import StoredScenario
-from collapipe_env.files import write_bytes
+from collapipe_env.ground.errors import CollaPipeError, DataError, shortened
+from collapipe_env.ground.files import write_bytes
 from collapipe_env.rendering import draw_round
+from collapipe_env.simulator.system import reach_of, walking_side
 
 COLOURS = 255
 """Colours of a frame of a GIF: pictures of rounds have few, and each costs bytes."""

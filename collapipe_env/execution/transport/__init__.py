@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from collapipe_env.errors import CollaPipeError, shown
 from collapipe_env.execution.frames import Frame
+from collapipe_env.ground.errors import CollaPipeError, shown
 
 Channel = Literal["data", "control"]
 """Channel to a peer: each keeps its own order, so that large data on one never delay the other."""

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from collapipe_env.errors import reason
 from collapipe_env.execution.frames import FrameError, Limits, StreamEndedError, read_frame
 from collapipe_env.execution.transport import BYE, OnFrame, TransportError
 from collapipe_env.execution.transport.handshake import WORDS, Hello, HungUpError, reader, say
+from collapipe_env.ground.errors import reason
 
 StartThread = Callable[[Callable[[], None]], threading.Thread]
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.errors import shown
 from collapipe_env.execution.frames import Frame, FrameError, Limits, StreamEndedError, encode, read_frame
 from collapipe_env.execution.tokens import new_nonce, proof, proven
 from collapipe_env.execution.transport import CHANNELS, Channel, TransportError, is_name
+from collapipe_env.ground.errors import shown
 
 WORDS = Limits(header=4096, payload=0)
 """Limits of a word of the handshake, and of a goodbye."""

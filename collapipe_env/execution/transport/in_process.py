@@ -12,7 +12,6 @@ import queue
 import threading
 from dataclasses import dataclass, field
 
-from collapipe_env.errors import nearest_name, reason, shown
 from collapipe_env.execution.frames import LIMITS, Frame, Limits, decode, encode
 from collapipe_env.execution.transport import (
     Channel,
@@ -23,6 +22,7 @@ from collapipe_env.execution.transport import (
     require_name,
     require_sendable,
 )
+from collapipe_env.ground.errors import nearest_name, reason, shown
 
 _STUCK_S = 5.0
 

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collapipe_env.errors import nearest_name, reason, shown
 from collapipe_env.execution.frames import LIMITS, Frame, Limits, encode
 from collapipe_env.execution.tokens import new_nonce, require_token
 from collapipe_env.execution.transport import (
@@ -33,6 +32,7 @@ from collapipe_env.execution.transport.connection import Incoming, Outgoing, cut
 from collapipe_env.execution.transport.few_lines import FewLines
 from collapipe_env.execution.transport.handshake import Hello, introduce, receive
 from collapipe_env.execution.transport.worker_threads import WorkerThreads
+from collapipe_env.ground.errors import nearest_name, reason, shown
 
 Address = tuple[str, int]
 """Host and port."""

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from collapipe_env.arrays import BoolArray, FloatArray
-from collapipe_env.errors import DataError
+from collapipe_env.ground.arrays import BoolArray, FloatArray
+from collapipe_env.ground.errors import DataError
 from collapipe_env.learners.surrogate_fits import REMEDY
 from collapipe_env.scenario import Scenario
 

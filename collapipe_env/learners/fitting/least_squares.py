@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from collapipe_env.arrays import FloatArray
+from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress

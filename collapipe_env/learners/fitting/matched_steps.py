@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from collapipe_env.arrays import FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.least_squares import by_condition, predicted_losses
 from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.errors import DataError
-from collapipe_env.files import read_json, write_json
+from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.fitting.least_squares import before_overfitting
 from collapipe_env.learners.fitting.real_runs import Run, run_of

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import Allocation
-from collapipe_env.arrays import Array, from_host, loop_array, namespace, on_host
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.arrays import Array, from_host, loop_array, namespace, on_host
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import SystemParameters

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.links import HopTimes, PlanGraph
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, INTERLEAVED
+from collapipe_env.physics.allocation import ASYNC, INTERLEAVED
 from collapipe_env.physics.schedules.makespans import Chains, Orders, chain_times, run_chain
 from collapipe_env.physics.schedules.timeline import Direction, Event
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE
 from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.physics.schedules.recurrence import ordered_step
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain

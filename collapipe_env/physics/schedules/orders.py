@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, INTERLEAVED, ZERO_BUBBLE
-from collapipe_env.arrays import IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.physics.allocation import GPIPE, INTERLEAVED, ZERO_BUBBLE
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Kinds of operations; with a split backward pass ``BACKWARD`` is the input gradient alone."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import GPIPE, ZERO_BUBBLE
-from collapipe_env.arrays import IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import IntArray
+from collapipe_env.ground.compiled import compiled
+from collapipe_env.physics.allocation import GPIPE, ZERO_BUBBLE
 from collapipe_env.physics.schedules.orders import effective_caps, warm_ups_and_lags
 from collapipe_env.physics.schedules.simulation import ChainTimes
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collapipe_env.allocation import GPIPE, ZERO_BUBBLE
-from collapipe_env.arrays import Array, at_least, at_most, namespace
+from collapipe_env.ground.arrays import Array, at_least, at_most, namespace
+from collapipe_env.physics.allocation import GPIPE, ZERO_BUBBLE
 from collapipe_env.physics.memory import device_memory, fits, memory_cap_blocks, samples_beside
 from collapipe_env.physics.workload import WorkloadCosts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.allocation import ASYNC, Allocation
-from collapipe_env.arrays import Array, IntArray, on_host
+from collapipe_env.ground.arrays import Array, IntArray, on_host
+from collapipe_env.physics.allocation import ASYNC, Allocation
 
 
 def pipeline_blocks(allocation: Allocation) -> Array:

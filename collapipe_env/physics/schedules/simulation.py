@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collapipe_env.arrays import FloatArray, IntArray
-from collapipe_env.compiled import compiled
+from collapipe_env.ground.arrays import FloatArray, IntArray
+from collapipe_env.ground.compiled import compiled
 from collapipe_env.physics.schedules.orders import BACKWARD, FORWARD, WEIGHT
 
 

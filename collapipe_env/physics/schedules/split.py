@@ -7,8 +7,8 @@ cluster within a round, or one that steps once in each local step with the gradi
 
 from __future__ import annotations
 
-from collapipe_env.allocation import COMMON, SEQUENTIAL, Allocation
-from collapipe_env.arrays import Array, namespace
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics.allocation import COMMON, SEQUENTIAL, Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.participation import players, waiting_steps

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
-from collapipe_env.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
-from collapipe_env.compiled import compiled, compiled_leaf
+from collapipe_env.ground.arrays import Array, FloatArray, IntArray, from_host, loop_array, namespace, on_host
+from collapipe_env.ground.compiled import compiled, compiled_leaf
+from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ZERO_BUBBLE, Allocation
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recomputation import RecomputationTerms
 from collapipe_env.physics.workload import WorkloadCosts

@@ -18,8 +18,8 @@ from collapipe_env.agents.learned.graph.graph_scheduler import packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.agents.learned.graph.net_inputs import net_inputs
 from collapipe_env.agents.learned.graph.plan_inputs import plan_inputs
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters

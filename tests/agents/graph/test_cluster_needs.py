@@ -15,8 +15,8 @@ from collapipe_env.agents.learned.graph.cluster_needs import (
     write_needs,
     write_own_shares,
 )
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.costs import round_costs

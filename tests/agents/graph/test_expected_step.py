@@ -21,8 +21,8 @@ from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights
 from collapipe_env.agents.learned.graph.shares import depart
 from collapipe_env.agents.learned.graph.training_groups import Group
-from collapipe_env.compiled import called_from_python
 from collapipe_env.envs.graph_observation import GraphObserver
+from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs

@@ -13,13 +13,13 @@ from unpriced_support import unpriced
 from collapipe_env.agents.dssra import DSSRA, price_plan
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
-from collapipe_env.allocation import Allocation, own_arrays
+from collapipe_env.dynamics.migration_costs import change_of_plan, phase_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.idle import IdleLearner
+from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.migration_costs import change_of_plan, phase_times
 
 
 def scheduler(scenario, seed, **options):

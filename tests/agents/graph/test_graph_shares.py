@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq
 
 from collapipe_env.agents.learned.graph.shares import write_deadline_shares
-from collapipe_env.compiled import called_from_python
+from collapipe_env.ground.compiled import called_from_python
 
 write = called_from_python(write_deadline_shares)
 

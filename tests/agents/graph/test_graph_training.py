@@ -19,7 +19,7 @@ from collapipe_env.agents.learned.graph.graph_training import GraphFiles, GraphP
 from collapipe_env.agents.learned.graph.graph_validation import GraphValidator, validation_scenarios
 from collapipe_env.agents.learned.graph.net import GraphNet
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path

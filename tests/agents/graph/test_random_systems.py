@@ -15,7 +15,7 @@ from collapipe_env.agents.learned.graph.graph_parameters import (
 from collapipe_env.agents.learned.graph.graph_validation import wild_scenarios
 from collapipe_env.agents.learned.graph.random_systems import random_system
 from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
-from collapipe_env.errors import ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 

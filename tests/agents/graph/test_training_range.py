@@ -17,7 +17,7 @@ from collapipe_env.agents.learned.graph.training_range import (
     training_range,
     warn_outside,
 )
-from collapipe_env.errors import CheckpointError
+from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.scenario import load_scenario
 
 LADDER = GraphParameters(most_clusters=12)

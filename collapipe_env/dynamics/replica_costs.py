@@ -1,0 +1,95 @@
+"""Cost of replicas on top of a round: airtime after every local step, energy, and the hosts' memory ([X])."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from collapipe_env.dynamics.migration_costs import seconds_per_bit
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.physics import energy
+from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
+from collapipe_env.physics.participation import players, real_steps
+from collapipe_env.physics.replication import (
+    NO_REPLICAS,
+    hosts_with_room,
+    kept_bytes,
+    replica_hosts,
+    replica_times,
+)
+from collapipe_env.physics.schedules import split
+from collapipe_env.simulator.process import Price
+from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.surcharges import priced
+
+if TYPE_CHECKING:
+    from collapipe_env.simulator.costs import RoundCosts
+
+
+def with_replicas(
+    costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
+) -> RoundCosts:
+    """A round in which devices send replicas after every local step.
+
+    Senders meet the interference of the local step. Where the head is common, all clusters take local steps
+    at one pace, replicas included.
+
+    Args:
+        costs: The round without replicas.
+        parameters: Scalars of the scenario, with terms of replication.
+        allocation: The plan.
+    """
+    terms = parameters.replication
+    assert terms is not None
+    kind = kinds_of(parameters, allocation)
+    xp = namespace(kind, costs.delay)
+    if not bool(xp.any(kind != NO_REPLICAS)):
+        return costs
+    blocks = xp.astype(allocation.device_blocks, costs.delay.dtype)
+    held = blocks * terms.block_bytes
+    hosts = hosts_with_room(replica_hosts(costs.graph, kind), held, costs.memory, state.memory_bytes)
+    each = seconds_per_bit(parameters, state, allocation.node_power, costs.interference)
+    times = replica_times(hosts, blocks * terms.block_bits, each)
+    steps = real_steps(allocation, parameters.costs.local_steps, costs.delay.dtype)
+    step_s, barrier = costs.local_step + times.duration, costs.barrier
+    if parameters.barrier:
+        barrier = split.paced_steps(allocation, step_s, steps) - step_s
+    longer = steps * (times.duration + barrier - costs.barrier)
+    drawn = parameters.radio_power
+    power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
+    joules = power * times.sent + drawn.receive_w * times.received
+    node_steps = steps if isinstance(steps, int) else steps[..., None]
+    return priced(
+        costs,
+        state,
+        Price(longer, node_steps * joules),
+        barrier=barrier,
+        memory=costs.memory + kept_bytes(hosts, held),
+        replication=times.duration,
+        replica_hosts=hosts,
+    )
+
+
+def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
+    """Replicas of each cluster, as places in ``REPLICATION_KINDS`` (..., N), int.
+
+    Clusters that would drop their round after a failure (under asynchronous and interleaved schedules, and
+    with a sequential server) keep no replicas, nor do clusters that sit out.
+
+    Args:
+        parameters: Scalars of the scenario, with terms of replication.
+        allocation: The plan.
+    """
+    terms = parameters.replication
+    assert terms is not None
+    xp = namespace(allocation.micro_batches)
+    none = xp.zeros_like(allocation.micro_batches)
+    kind = none + terms.kind
+    if allocation.replication is not None:
+        kind = xp.where(allocation.replication < 0, kind, allocation.replication)
+    if allocation.schedule is not None:
+        stopped = (allocation.schedule == ASYNC) | (allocation.schedule == INTERLEAVED)
+        kind = xp.where(stopped, none, kind)
+    if allocation.server_mode is not None:
+        kind = xp.where((allocation.server_mode == SEQUENTIAL)[..., None], none, kind)
+    plays = players(allocation)
+    return kind if plays is None else xp.where(plays, kind, none)

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, arrays, files, registries, compilation, signals."""

@@ -1,0 +1,239 @@
+"""Compiled functions: Numba's ``njit``, typed so that the decorated function keeps its type for checkers.
+
+Compiled code is kept on disk. Numba recompiles a function when its own file changes, but not when the file of
+a function that it calls changes, although the kept code contains both: after such an edit or update, old
+physics would run unnoticed. Here a change to any of the package's compiled sources recompiles every function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.core import event
+from numba.extending import register_jitable
+
+from collapipe_env.ground.inner_compiler import INNER_OPTIONS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile to machine code on first call and keep the result in the on-disk cache.
+
+    The interpreter's lock is released while the function runs.
+
+    Args:
+        function: A function of numbers, NumPy arrays and named tuples of numbers.
+    """
+    return _compile(function)
+
+
+def compiled_inner(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that only compiled code calls, when the first caller is compiled.
+
+    It lacks the wrapper for calls from Python, which unpacks named tuples of arrays and takes much of the
+    compile time. It is not kept on disk by itself, only as part of its callers.
+
+    Args:
+        function: A function of numbers, NumPy arrays and named tuples of numbers.
+    """
+    return _compile_inner(function)
+
+
+def called_from_python(inner: Callable[P, R]) -> Callable[P, R]:
+    """Return an inner function, compiled to be called from Python.
+
+    Args:
+        inner: Function from :func:`compiled_inner` or :func:`compiled_leaf`.
+    """
+    plain: Callable[P, R] = getattr(inner, "py_func", inner)  # with NUMBA_DISABLE_JIT=1 it is plain already
+    return compiled(plain)
+
+
+def compiled_leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile, like :func:`compiled_inner`, a function that neither creates nor returns arrays.
+
+    References to arrays then need no counting, which otherwise takes as long as ten additions for every array
+    argument, and much of the compile time.
+
+    Args:
+        function: A function of numbers, NumPy arrays and named tuples of either that returns numbers.
+    """
+    return _compile_inner(function, _nrt=False)
+
+
+def jitable(function: Callable[P, R]) -> Callable[P, R]:
+    """Let compiled code call a function that works on numbers and arrays alike; Python runs it uncompiled.
+
+    Args:
+        function: A function of numbers or arrays.
+    """
+    register: Any = register_jitable
+    registered: Callable[P, R] = register(function)
+    return registered
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as :func:`compiled_leaf` does, and inline the code in its callers: for the innermost loops.
+
+    Args:
+        function: A function as for :func:`compiled_leaf`.
+    """
+    return _compile_inner(function, _nrt=False, forceinline=True)
+
+
+@lru_cache(maxsize=4)
+def source_stamp(folder: Path) -> str:
+    """Return a digest of the Python files below a folder, links included, that compiled code depends on.
+
+    These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
+    formulas become part of compiled code, ``allocation.py``, whose constants do, and ``inner_compiler.py``.
+    """
+    digest = hashlib.sha256()
+    for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
+        for path in sorted(root.rglob("*.py")):
+            content = path.read_bytes()
+            within = not {"kernels", "physics"}.isdisjoint(path.relative_to(root).parts)
+            if (
+                within
+                or path.name in ("allocation.py", "inner_compiler.py")
+                or b"collapipe_env.ground.compiled" in content
+            ):
+                digest.update(content)
+                digest.update(b"\0")
+    return digest.hexdigest()
+
+
+_WHAT_IS_COMPILED = {
+    "agents.dssra": "DSSRA's search",
+    "agents.learned": "the graph net",
+    "baselines": "a baseline's planner",
+}
+"""Name of the compiled part in messages, by folder of the package; other folders: the simulator's loops."""
+
+
+def cache_folder() -> Path | None:
+    """Return the common folder of all compiled code on disk; ``None`` if none is kept."""
+    return Path(os.path.commonpath(_cache_paths)) if _cache_paths else None
+
+
+_cache_paths: set[str] = set()
+
+
+def own_module(event: Any) -> list[str]:
+    """Return the parts of the module name of the function that Numba compiles; empty outside the package.
+
+    Args:
+        event: Numba's event ``numba:compile``.
+    """
+    function = getattr((event.data or {}).get("dispatcher"), "py_func", None)
+    module = str(getattr(function, "__module__", "")).split(".")
+    return module if module[0] == "collapipe_env" else []
+
+
+class _Announcement(event.Listener):
+    """Says on a terminal that a part is being compiled, once for each part."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
+    def on_start(self, event: Any) -> None:
+        module = own_module(event)
+        if not module:
+            return
+        folder = ".".join(module[1:3]) if module[1] == "agents" else module[1]
+        part = _WHAT_IS_COMPILED.get(folder, "the simulator's loops")
+        if part in self.said:
+            return
+        self.said.add(part)
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(
+                f"collapipe-env: compiling {part} for this machine, once (up to a minute; "
+                "`collapipe warm-up` does it all beforehand) ...",
+                file=sys.stderr,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@lru_cache(maxsize=1)
+def _warn_of_no_cache() -> None:
+    warnings.warn(
+        "Numba finds no folder to keep compiled code in, so every process recompiles: set NUMBA_CACHE_DIR "
+        "to a folder that only you can write to (code in it is executed)",
+        stacklevel=5,
+    )
+
+
+@lru_cache(maxsize=1)
+def _announce() -> None:
+    listen: Any = event.register
+    listen("numba:compile", _Announcement())
+
+
+def _compile(function: Callable[P, R]) -> Callable[P, R]:
+    # no_cfunc_wrapper: nothing calls these functions from C.
+    jit, config = cast("Any", numba.njit), cast("Any", numba.config)
+    if config.DISABLE_JIT:  # compiled code does not warn of overflow or division by zero either
+        quiet: Callable[P, R] = np.errstate(all="ignore")(function)
+        return quiet
+    common = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    try:
+        wrapped: Callable[P, R] = jit(cache=True, **common)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _warn_of_no_cache()
+        wrapped = jit(**common)(function)
+    path = getattr(getattr(wrapped, "stats", None), "cache_path", None)
+    if path:
+        _cache_paths.add(path)
+    _stamp(wrapped)
+    _announce()
+    return wrapped
+
+
+def _compile_inner(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    # Not kept on disk by itself: the kept code of its callers contains it.
+    jit: Any = numba.njit
+    wrapped: Callable[P, R] = jit(
+        nogil=True,
+        error_model="numpy",
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=True,
+        **INNER_OPTIONS,
+        **options,
+    )(function)
+    return wrapped
+
+
+def _stamp(wrapped: Any) -> None:
+    """Make compiled code on disk depend on all compiled sources, not on the function's file alone."""
+    # Numba has no public interface for this; without these attributes (another Numba, or no cache) only this
+    # protection is lost.
+    file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parent))
+        _drop_unreadable(file)
+
+
+def _drop_unreadable(file: Any) -> None:
+    """Remove compiled code of an earlier version of the package that can no longer be read.
+
+    Numba checks the stamp only after it has read the whole index, and fails if it cannot read it.
+    """
+    try:
+        file._load_index()
+    except Exception:  # a foreign pickle may raise anything; the lost code is recompiled
+        Path(file._index_path).unlink(missing_ok=True)

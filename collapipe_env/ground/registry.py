@@ -1,0 +1,257 @@
+"""Registry of named entries of one kind, the package's own and the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from types import FunctionType
+from typing import Any, Generic, TypeVar, cast
+
+from collapipe_env.ground.errors import (
+    CollaPipeError,
+    ScenarioError,
+    fits_a_line,
+    nearest_name,
+    reason,
+    shown,
+)
+
+Entry = TypeVar("Entry")
+Given = TypeVar("Given")
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""An entry that is imported on first use: ``"package.module:Name"``."""
+FORMS = "path/to/file.py:Name or package.module:Name"
+"""Form of a user's own code on a command line."""
+
+
+class Registry(Generic[Entry]):
+    """Named entries of one kind.
+
+    An entry is the thing itself or the text ``"package.module:Name"``, which is imported on first use; a
+    registry can therefore list entries that are slow to import. The package's own entries are fixed; others
+    are added for this process.
+
+    Args:
+        kind: The kind of its entries, as messages call it: ``"scheduler"``.
+        shipped: The package's own entries, by name.
+        error: Class of the errors that it raises.
+        reserved: Names that have another meaning where this registry is used.
+        hint: End of the error for an unknown name; for instance, how to name an unregistered entry.
+        use: How an entry is used, if it has to be callable: ``"is called with the scenario"``.
+        check: Called with the name and the thing when it is added; raises an error if the thing is not of
+            this kind. Entries that are imported later are checked on first use.
+        names: Form of the names that may be added; ``None`` for one line of 1 to 40 characters.
+        likeness: Smallest ``difflib`` ratio, in [0, 1], of a name suggested by the error for an unknown one.
+
+    Example:
+        >>> shapes = Registry("shape", {"round": "math:pi"})
+        >>> shapes.register("square", 4.0)
+        4.0
+        >>> shapes.names()
+        ('round', 'square')
+        >>> shapes.get("round")
+        3.141592653589793
+        >>> shapes.get("sqare")
+        Traceback (most recent call last):
+        ...
+        collapipe_env.ground.errors.ScenarioError: shape 'sqare' is not known: did you mean 'square'?
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        shipped: Mapping[str, Entry | str] | None = None,
+        *,
+        error: type[CollaPipeError] = ScenarioError,
+        reserved: tuple[str, ...] = (),
+        hint: str = "",
+        use: str | None = None,
+        check: Callable[[str, Any], object] | None = None,
+        names: re.Pattern[str] | None = NAME,
+        likeness: float = 0.6,
+    ) -> None:
+        self.kind, self.error, self.use = kind, error, use
+        self._shipped: dict[str, Entry | str] = dict(shipped or {})
+        self._added: dict[str, Entry | str] = {}
+        self._reserved, self._hint = reserved, hint
+        self._check, self._form, self._likeness = check, names, likeness
+
+    def register(self, name: str, entry: Given, *, replace: bool = False) -> Given:
+        """Add an entry, for this process.
+
+        Args:
+            name: Its name: lower-case letters, digits and underscores, at most 40, beginning with a letter.
+            entry: The thing, or ``"package.module:Name"``.
+            replace: Whether to replace an entry that was added before. Without it only the same definition
+                may be added again, as when a notebook's cell is run twice: the same object, or another of the
+                same qualified name. Lambdas and local definitions may share a qualified name: they count as
+                the same only if they are functions of the same code and defaults, without closure variables.
+                The package's own entries cannot be replaced.
+
+        Returns:
+            The entry.
+
+        Raises:
+            CollaPipeError: Of the registry's class, if the name is taken or malformed, or the entry is not of
+                this kind.
+        """
+        self._check_name(name)
+        if isinstance(entry, str):
+            if not LAZY.fullmatch(entry):
+                raise self.error(
+                    f"{self.kind} {name!r}: {shown(entry)} does not say where it is: write "
+                    "'package.module:Name'"
+                )
+        else:
+            self._require_usable(name, entry)
+        before = self._added.get(name)
+        if before is not None and not replace and not _same(before, entry):
+            raise self.error(
+                f"{self.kind} name {name!r} is taken by {origin(before)}: choose another, or give "
+                "replace=True"
+            )
+        self._added[name] = cast("Entry | str", entry)
+        return entry
+
+    def decorator(self, name: str, *, replace: bool = False) -> Callable[[Given], Given]:
+        """Return a decorator that registers a class or function under a name; see :meth:`register`."""
+        self._check_name(name)
+
+        def register(entry: Given) -> Given:
+            return self.register(name, entry, replace=replace)
+
+        return register
+
+    def get(self, name: str) -> Entry:
+        """Return the entry of a name, imported if necessary.
+
+        Raises:
+            CollaPipeError: Of the registry's class, if there is no such entry (the message names the nearest)
+                or it cannot be imported.
+        """
+        self.require(name)
+        entry = self._added[name] if name in self._added else self._shipped[name]
+        if not isinstance(entry, str):
+            return entry
+        module, _, attribute = entry.partition(":")
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise self.error(
+                f"{self.kind} {name!r} cannot be imported from {entry}: {reason(error)}"
+            ) from error
+        self._require_usable(name, found)
+        return cast("Entry", found)
+
+    def require(self, name: object) -> None:
+        """Refuse a name that is not known; imports nothing.
+
+        Raises:
+            CollaPipeError: Of the registry's class; it names the nearest known name.
+        """
+        if name not in self:
+            raise self.unknown(name)
+
+    def unknown(self, name: object, more: tuple[str, ...] = ()) -> CollaPipeError:
+        """Return the error for a name that is not known.
+
+        Args:
+            more: Further names that are valid at that place.
+        """
+        hint = f" ({self._hint})" if self._hint else ""
+        nearest = nearest_name(name, (*self.names(), *more), self._likeness)
+        return self.error(f"{self.kind} {shown(name)} is not known: {nearest}{hint}")
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names: the package's own, then those added, each in their order."""
+        return (*self._shipped, *self._added)
+
+    def shipped(self) -> tuple[str, ...]:
+        """Return the names of the package's own entries."""
+        return tuple(self._shipped)
+
+    def added(self) -> tuple[str, ...]:
+        """Return the names that were added in this process."""
+        return tuple(self._added)
+
+    def where(self, name: str) -> str:
+        """Return where the thing of a known name is defined, as ``package.module:Name``; imports nothing."""
+        return origin(self._added[name] if name in self._added else self._shipped[name])
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in self._shipped or name in self._added)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _require_usable(self, name: str, entry: object) -> None:
+        if self.use is not None and not callable(entry):
+            raise self.error(
+                f"{self.kind} {name!r}: {shown(entry)} cannot be called: register a class or function that "
+                f"{self.use}"
+            )
+        if self._check is not None:
+            self._check(name, entry)
+
+    def _check_name(self, name: object) -> None:
+        if self._form is not None:
+            if not isinstance(name, str) or not self._form.fullmatch(name):
+                raise self.error(
+                    f"{self.kind} name {shown(name)}: use lower-case letters, digits and underscores, at "
+                    "most 40, beginning with a letter"
+                )
+        elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not fits_a_line(name):
+            raise self.error(f"{self.kind} name {shown(name)}: use one line of 1 to 40 characters")
+        if name in self._shipped or name in self._reserved:
+            raise self.error(f"{self.kind} name {name!r} is taken by the package: choose another")
+
+
+def origin(entry: object) -> str:
+    """Return where a thing is defined, as ``package.module:Name``.
+
+    Args:
+        entry: Class, function, object, or text of that form. For an object the class is returned; data
+            (mappings, numbers) are shown.
+    """
+    if isinstance(entry, str):
+        return entry
+    named = entry if hasattr(entry, "__qualname__") else type(entry)
+    module = str(getattr(named, "__module__", ""))
+    return shown(entry) if module == "builtins" else f"{module}:{getattr(named, '__qualname__', '')}"
+
+
+def _same(before: object, entry: object) -> bool:
+    """Whether two definitions are the same one run twice; objects must also be equal."""
+    if before is entry:
+        return True
+    if isinstance(entry, str):
+        return origin(before) == entry
+    name = getattr(entry, "__qualname__", None)
+    if name is None:
+        return type(before) is type(entry) and bool(before == entry)
+    if origin(before) != origin(entry) and not _of_one_file(before, entry):
+        return False
+    if "<" not in name:
+        return True
+    return (
+        isinstance(before, FunctionType) and isinstance(entry, FunctionType) and _code(before) == _code(entry)
+    )
+
+
+def _of_one_file(before: object, entry: object) -> bool:
+    """Whether two definitions share a name and a file, which may be both run by its path and imported."""
+    names = [getattr(one, "__qualname__", None) for one in (before, entry)]
+    modules = [sys.modules.get(str(getattr(one, "__module__", ""))) for one in (before, entry)]
+    files = [getattr(module, "__file__", None) for module in modules]
+    return names[0] == names[1] and None not in files and len({os.path.realpath(str(f)) for f in files}) == 1
+
+
+def _code(function: FunctionType) -> tuple[object, ...]:
+    """Return a function's code, and the identities of everything else that decides its results."""
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return function.__code__, *map(id, (*given, *(function.__closure__ or ())))

@@ -1,0 +1,241 @@
+"""State trees: nested dictionaries of NumPy arrays and plain values, which a file can hold unchanged.
+
+Every stateful part of an environment returns such a tree and accepts it back. Arrays are copied on the way
+out and on the way in, so that a tree and the part it came from never share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.ground.errors import StateError, shortened, shown
+
+Tree = dict[str, Any]
+"""Keys are strings; values are trees, NumPy arrays, integers, strings, booleans or ``None``."""
+
+BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+}
+
+
+LARGEST_NUMBER = 1e30
+"""Largest number in a state: above any quantity of a system, while products of a few such stay finite."""
+LARGEST_POOL = 1024
+"""Most words in a seed sequence's pool; NumPy's own has 4. The mixing time grows with their square."""
+MOST_DIGITS = 4_300
+"""Most digits of a seed: Python's default limit for writing and reading integers."""
+
+
+def digits_of(number: Any, place: str) -> str:
+    """Return a whole number as text; Python's integers may be longer than NumPy's.
+
+    Args:
+        place: Its name, for the error.
+
+    Raises:
+        StateError: If it has too many digits.
+    """
+    whole = int(number)
+    # A digit stands for more than three bits.
+    if whole.bit_length() > 3 * MOST_DIGITS:
+        raise StateError(
+            f"{place} has {whole.bit_length():,} bits, above the limit of {3 * MOST_DIGITS:,}: "
+            "use a smaller number"
+        )
+    return str(whole)
+
+
+def number_of(text: Any, place: str) -> int:
+    """Return the number in a text from :func:`digits_of`.
+
+    Raises:
+        StateError: If the text is not a whole number, or too long.
+    """
+    digits = text.removeprefix("-") if isinstance(text, str) else ""
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
+        raise StateError(f"{place} is {shown(text)}, expected a whole number: {REMEDY}")
+    return int(text)
+
+
+def generator_tree(rng: np.random.Generator | None) -> Tree | None:
+    """Return a generator's position in its stream and in its seed sequence, which gives episodes children.
+
+    Raises:
+        StateError: If the generator is not one of NumPy's own, or has no seed sequence.
+    """
+    if rng is None:
+        return None
+    bits = rng.bit_generator
+    seeds, name = bits.seed_seq, type(bits).__name__
+    if (
+        name not in BIT_GENERATORS
+        or not isinstance(seeds, np.random.SeedSequence)
+        or seeds.pool_size > LARGEST_POOL
+    ):
+        raise StateError(
+            f"a generator of type {name} with seeds of type {type(seeds).__name__} cannot be written down: "
+            "use numpy.random.default_rng(seed)"
+        )
+    entropy = seeds.entropy
+    words = None if entropy is None else [entropy] if isinstance(entropy, int) else list(entropy)
+    return {
+        "bits": _copied(dict(bits.state)),
+        "entropy": None if words is None else " ".join(digits_of(word, "the seed") for word in words),
+        "entropy_is_list": words is not None and not isinstance(entropy, int),
+        "spawn_key": " ".join(digits_of(word, "the spawn key") for word in seeds.spawn_key),
+        "pool_size": int(seeds.pool_size),
+        "children": int(seeds.n_children_spawned),
+    }
+
+
+def generator_of(tree: Tree | None, place: str) -> np.random.Generator | None:
+    """Return the generator of a tree from :func:`generator_tree`.
+
+    Args:
+        place: Its name, for the error.
+
+    Raises:
+        StateError: If the tree is damaged.
+    """
+    if tree is None:
+        return None
+    names = ("bits", "entropy", "entropy_is_list", "spawn_key", "pool_size", "children")
+    require_names(tree, names, place)
+    try:
+        entropy: Any = None
+        if tree["entropy"] is not None:
+            entropy = [number_of(word, f"{place}/entropy") for word in tree["entropy"].split()]
+            if tree["entropy_is_list"] is not True:
+                (entropy,) = entropy
+        key = tuple(number_of(word, f"{place}/spawn_key") for word in tree["spawn_key"].split())
+        pool, children = tree["pool_size"], tree["children"]
+        # A huge pool would fill the memory, and too large a count of children would give no seeds.
+        if type(pool) is not int or not 4 <= pool <= LARGEST_POOL:
+            raise ValueError(f"pool_size is {shown(pool)}, expected 4 to {LARGEST_POOL}")
+        if type(children) is not int or not 0 <= children < 2**63:
+            raise ValueError(f"children is {shown(children)}, expected 0 to {2**63 - 1}")
+        seeds = np.random.SeedSequence(entropy, spawn_key=key, pool_size=pool, n_children_spawned=children)
+        bits = BIT_GENERATORS[tree["bits"]["bit_generator"]](seeds)
+        require_alike(tree["bits"], bits.state, f"{place}/bits")
+        _require_places(tree["bits"])
+        bits.state = _copied(tree["bits"])
+    except StateError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = shortened(repr(error))
+        raise StateError(f"{place} is not the state of a generator ({reason}): {REMEDY}") from None
+    return np.random.Generator(bits)
+
+
+def _require_places(bits: Tree) -> None:
+    """Refuse positions outside a generator's buffer, which NumPy would read unchecked.
+
+    Raises:
+        ValueError: If a position lies outside; the message names it.
+    """
+    for name, part, most in (("pos", bits["state"], 624), ("buffer_pos", bits, 4)):
+        if name in part and not 0 <= part[name] <= most:
+            raise ValueError(f"{name} is {shown(part[name])}, expected 0 to {most}")
+
+
+def children_of(rng: np.random.Generator) -> int:
+    """Return the number of children that a generator's seed sequence has given; 0 if it gives none."""
+    seeds = rng.bit_generator.seed_seq
+    return seeds.n_children_spawned if isinstance(seeds, np.random.SeedSequence) else 0
+
+
+def rewound(rng: np.random.Generator, children: int) -> np.random.Generator:
+    """Return a copy of a generator whose seed sequence has given fewer children."""
+    tree = generator_tree(rng)
+    assert tree is not None
+    copy = generator_of({**tree, "children": children}, "generator")
+    assert copy is not None
+    return copy
+
+
+REMEDY = "use a state that get_state() of an environment of the same make has returned, unchanged"
+
+
+def require_alike(tree: Any, template: Any, place: str, free: frozenset[str] = frozenset()) -> None:
+    """Refuse a tree that differs from another in its names, types or shapes.
+
+    Args:
+        template: The tree that it must match.
+        place: Its name, for the error.
+        free: Places whose content is not checked.
+
+    Raises:
+        StateError: With the first place that differs, its value and the expected one.
+    """
+    if place in free:
+        return
+    if isinstance(template, Mapping):
+        if not isinstance(tree, Mapping):
+            raise StateError(f"{place} is a {type(tree).__name__}, expected a dictionary: {REMEDY}")
+        for name in (*template, *tree):
+            if name not in tree or name not in template:
+                word = "missing" if name not in tree else "unknown"
+                raise StateError(f"{place}/{_key(name)} is {word}: {REMEDY}")
+            require_alike(tree[name], template[name], f"{place}/{name}", free)
+    elif isinstance(template, np.ndarray):
+        require_array(tree, template.shape, template.dtype, place)
+    elif type(tree) is not type(template):
+        raise StateError(f"{place} is {shown(tree)}, expected a {type(template).__name__}: {REMEDY}")
+
+
+def require_array(value: Any, shape: tuple[int, ...], dtype: Any, place: str) -> None:
+    """Refuse anything but an array of the given shape and type.
+
+    Raises:
+        StateError: With the place, its value and the expected one.
+    """
+    if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != dtype:
+        found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise StateError(f"{place} is {found}, expected an array {np.dtype(dtype)} {shape}: {REMEDY}")
+
+
+def require_within(
+    values: npt.NDArray[Any], low: float, high: float, place: str, *, unknown: bool = False
+) -> None:
+    """Refuse an array that holds a number out of range.
+
+    Args:
+        values: The array.
+        low: The smallest allowed number.
+        high: The largest allowed number.
+        place: Its name, for the error.
+        unknown: Whether NaN is also allowed.
+
+    Raises:
+        StateError: Names the place, the first number at fault and the range.
+    """
+    fine = (values >= low) & (values <= high)
+    if unknown:
+        fine |= np.isnan(values)
+    if not fine.all():
+        raise StateError(f"{place} holds {values[~fine][0]}, expected {low:g} to {high:g}: {REMEDY}")
+
+
+def require_names(tree: Any, names: Iterable[str], place: str) -> None:
+    """Refuse anything but a dictionary with exactly these names, of any values.
+
+    Raises:
+        StateError: If a name is missing or unknown; the message gives the first.
+    """
+    names = list(names)
+    require_alike(tree, dict.fromkeys(names), place, frozenset(f"{place}/{name}" for name in names))
+
+
+def _key(name: Any) -> str:
+    return shortened(name) if isinstance(name, str) else shown(name)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copied(part) for name, part in value.items()}
+    return value.copy() if isinstance(value, np.ndarray) else value

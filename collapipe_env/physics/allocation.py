@@ -1,0 +1,288 @@
+"""Allocation: a scheduler's decision for one round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.real_numbers import float_numbers, whole_numbers
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
+SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
+"""Pipeline schedules; an allocation holds their index in this tuple."""
+GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE, ASYNC = range(len(SCHEDULES))
+
+ServerMode = Literal["copies", "sequential"]
+SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
+"""Ways in which the edge server trains its part under split training; allocations hold their index."""
+COMMON, COPIES, SEQUENTIAL = -1, 0, 1
+"""``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
+
+REALS = ("bandwidth", "device_power", "cu_power", "sample_share", "clock_cap")
+"""Fields that hold real numbers; the others hold whole numbers."""
+
+TOGETHER: tuple[tuple[str, ...], ...] = (
+    ("stage", "sample_share"),
+    ("schedule", "caps", "chunks"),
+    ("server_blocks", "server_mode"),
+)
+"""Optional fields that must be given together; each field in ``ALONE`` can be given by itself."""
+ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
+"""Optional fields for decisions that a scenario may open, with a number for each cluster or device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
+
+    Arrays have leading batch axes ``...``, then ``N`` clusters and ``K`` devices (or stage slots).
+    CollaPipe's own plans put every segment on one device, run GPipe and train only the decoder on the
+    server: they need only the first five fields. The others are extensions for the published systems, which
+    the action box cannot express:
+
+    * groups: several devices in a stage, data parallel inside it (VanillaFL, Asteroid);
+    * schedules: the order of the micro-batches' operations (Asteroid, AdaPtis, OptPipe, FlexPipe, XPipe);
+    * split training: the server also runs the encoder's last blocks (SplitFed, PiPar).
+
+    Where a scenario opens these decisions, a plan may also set recomputation of activations, participation in
+    the round and local steps for each cluster, a cap on each device's clock, and the place of replicas.
+
+    Attributes:
+        blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
+            summing to ``L`` (less the server's).
+        micro_batches: ``M_n`` (..., N), int; divides the mini-batch.
+        bandwidth: Share ``beta_n`` of the uplink (..., N), at least 1e-9, summing to at most 1.
+        device_power: Device transmit powers (..., N, K) [W].
+        cu_power: CU transmit powers, on device-to-device links and the uplink alike (..., N) [W].
+        stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
+        sample_share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
+            ``None`` where every stage has one device.
+        schedule: Index in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
+        caps: Largest number in flight in each stage slot (..., N, K), int: micro-batches between forward and
+            backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
+            (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` or in slots without blocks.
+        chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
+        server_blocks: Number of the encoder's last blocks that the server runs (..., N), int; ``None`` for 0.
+        server_mode: Index in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
+            (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
+            round; ``sequential`` (V2) has one copy, which serves the clusters one after another.
+        recompute: Whether a cluster's devices store only the inputs of blocks and recompute the rest (...,
+            N), int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
+        participates: Whether a cluster takes part (..., N), int, 0 or 1; ``None`` if all do. A cluster that
+            sits out computes, sends and uses nothing in the round; its other entries are not read.
+        local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
+            workload.
+        clock_cap: Cap ``c`` on each device's clock, relative to its full clock (..., N, K), in (0, 1];
+            ``None`` without caps. A cap does not speed up a device that background load or a governor slows
+            down below it.
+        replication: Index in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
+            -1, or ``None`` for all clusters, leaves it to the scenario's process ``presence``.
+    """
+
+    blocks: Array
+    micro_batches: Array
+    bandwidth: Array
+    device_power: Array
+    cu_power: Array
+    stage: Array | None = None
+    sample_share: Array | None = None
+    schedule: Array | None = None
+    caps: Array | None = None
+    chunks: Array | None = None
+    server_blocks: Array | None = None
+    server_mode: Array | None = None
+    recompute: Array | None = None
+    participates: Array | None = None
+    local_steps: Array | None = None
+    clock_cap: Array | None = None
+    replication: Array | None = None
+
+    def __post_init__(self) -> None:
+        plain = self.stage is self.sample_share is self.schedule is None
+        if plain and self.caps is self.server_blocks is self.server_mode is None:
+            return  # the common case, quickly
+        for names in TOGETHER:
+            given = [name for name in names if getattr(self, name) is not None]
+            if given and len(given) < len(names):
+                raise AllocationError(
+                    f"{', '.join(names)} go together: give all of them or none, not {', '.join(given)} alone"
+                )
+
+    @property
+    def device_blocks(self) -> Array:
+        """Blocks of the stage that each device belongs to (..., N, K), 0 for an idle device."""
+        if self.stage is None:
+            return self.blocks
+        return self.per_device(self.blocks)
+
+    def per_device(self, slots: Array) -> Array:
+        """Return each device's value of an array over stage slots (..., N, K), 0 for an idle device."""
+        if self.stage is None:
+            return slots
+        xp = namespace(slots)
+        slot = xp.where(self.stage < 0, 0, self.stage)
+        return xp.where(self.stage < 0, 0, xp.take_along_axis(slots, slot, axis=-1))
+
+    @property
+    def node_power(self) -> Array:
+        """Transmit powers of the CU and the devices (..., N, K+1) [W]."""
+        xp = namespace(self.device_power)
+        if xp is np:
+            return np.concatenate((self.cu_power[..., None], self.device_power), axis=-1)
+        return xp.concat((self.cu_power[..., None], self.device_power), axis=-1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the plan has no groups, schedule or split training, so the action box can express it."""
+        return self.stage is None and self.schedule is None and self.server_mode is None
+
+    def map(self, function: Callable[[Array], Array]) -> Allocation:
+        """Apply one function to every array, for instance to select rows of a batch."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Allocation(**{k: None if v is None else function(v) for k, v in values.items()})
+
+    def __getitem__(self, index: object) -> Allocation:
+        """Index the leading batch axes of every array."""
+        return self.map(lambda a: a[index])
+
+
+def own_arrays(allocation: Allocation) -> Allocation:
+    """Return an allocation with its own copies of the arrays.
+
+    Shares and powers become ``float64``, integers ``int64``: the checks and compiled code then see the same
+    numbers whatever the types of the input.
+
+    Raises:
+        AllocationError: If the argument is not an allocation, one of its first five fields is missing, or an
+            array holds a value that is not a real number or an integer that ``int64`` cannot hold.
+    """
+    if not isinstance(allocation, Allocation):
+        raise AllocationError(f"a {type(allocation).__name__} was given, expected an Allocation")
+    owned: dict[str, Array | None] = {}
+    for field in fields(Allocation):
+        name, value = field.name, getattr(allocation, field.name)
+        yes_or_no = name in ("recompute", "participates") and value is not None
+        if yes_or_no and np.asarray(value).dtype == np.bool_:
+            value = np.asarray(value, dtype=np.int64)
+        if value is not None:
+            owned[name] = float_numbers(name, value) if name in REALS else whole_numbers(name, value)
+        elif field.default is MISSING:
+            raise AllocationError(f"{name} is None, which every plan needs: give an array")
+        else:
+            owned[name] = None
+    return Allocation(**owned)
+
+
+def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
+    """Stack single allocations into one with a new leading batch axis.
+
+    Allocations with and without extensions may be mixed: those without get the explicit defaults.
+
+    Args:
+        allocations: At least one allocation; all of the same shape.
+    """
+    if any(a.stage is not None for a in allocations):
+        allocations = [with_explicit_groups(a) for a in allocations]
+    if any(a.schedule is not None for a in allocations):
+        allocations = [with_explicit_schedule(a) for a in allocations]
+    if any(a.server_mode is not None for a in allocations):
+        allocations = [with_explicit_server(a) for a in allocations]
+    if any(a.recompute is not None for a in allocations):
+        allocations = [with_explicit_recompute(a) for a in allocations]
+    if any(a.participates is not None for a in allocations):
+        allocations = [with_explicit_participation(a) for a in allocations]
+    if any(a.local_steps is not None for a in allocations):
+        allocations = [with_explicit_local_steps(a) for a in allocations]
+    if any(a.clock_cap is not None for a in allocations):
+        allocations = [with_explicit_clocks(a) for a in allocations]
+    if any(a.replication is not None for a in allocations):
+        allocations = [with_explicit_replication(a) for a in allocations]
+    columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
+    return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
+
+
+def with_explicit_groups(allocation: Allocation) -> Allocation:
+    """Fill in the identity ``stage`` and a ``sample_share`` of 1 in a plan with one device in each stage."""
+    if allocation.stage is not None:
+        return allocation
+    slots = np.broadcast_to(np.arange(allocation.blocks.shape[-1]), allocation.blocks.shape)
+    stage = np.where(allocation.blocks > 0, slots, -1)
+    return replace(allocation, stage=stage, sample_share=np.where(stage >= 0, 1.0, 0.0))
+
+
+def with_explicit_schedule(allocation: Allocation) -> Allocation:
+    """Fill in GPipe in a plan that names no schedule."""
+    if allocation.schedule is not None:
+        return allocation
+    return with_schedule(allocation, "gpipe", np.zeros_like(allocation.blocks))
+
+
+def with_explicit_server(allocation: Allocation) -> Allocation:
+    """Fill in CollaPipe's own server in a plan without split training."""
+    if allocation.server_mode is not None:
+        return allocation
+    clusters = allocation.micro_batches.shape
+    return replace(
+        allocation,
+        server_blocks=np.zeros(clusters, dtype=np.int64),
+        server_mode=np.full(clusters[:-1], COMMON),
+    )
+
+
+def with_explicit_recompute(allocation: Allocation) -> Allocation:
+    """Fill in -1, which leaves recomputation to the scenario's workload, in a plan that does not set it."""
+    if allocation.recompute is not None:
+        return allocation
+    return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
+
+
+def with_explicit_participation(allocation: Allocation) -> Allocation:
+    """Fill in 1, so that all clusters take part, in a plan that does not set participation."""
+    if allocation.participates is not None:
+        return allocation
+    return replace(allocation, participates=np.ones(allocation.micro_batches.shape, dtype=np.int64))
+
+
+def with_explicit_local_steps(allocation: Allocation) -> Allocation:
+    """Fill in -1, which leaves local steps to the scenario, in a plan that does not set them."""
+    if allocation.local_steps is not None:
+        return allocation
+    return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
+
+
+def with_explicit_clocks(allocation: Allocation) -> Allocation:
+    """Fill in 1, which caps no clock, in a plan that does not set caps."""
+    if allocation.clock_cap is not None:
+        return allocation
+    return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
+
+
+def with_explicit_replication(allocation: Allocation) -> Allocation:
+    """Fill in -1, which leaves replicas to the scenario, in a plan that does not set them."""
+    if allocation.replication is not None:
+        return allocation
+    return replace(allocation, replication=np.full(allocation.micro_batches.shape, -1))
+
+
+def with_schedule(
+    allocation: Allocation, name: ScheduleName, caps: Array, chunks: int | Array = 1
+) -> Allocation:
+    """Return the same plan under one schedule in all clusters.
+
+    Args:
+        allocation: A plan (...).
+        caps: Caps of the stage slots, broadcastable to (..., N, K).
+        chunks: ``v``, broadcastable to (..., N).
+    """
+    clusters = allocation.micro_batches.shape
+    return replace(
+        allocation,
+        schedule=np.full(clusters, SCHEDULES.index(name)),
+        caps=np.broadcast_to(np.asarray(caps, dtype=np.int64), allocation.blocks.shape).copy(),
+        chunks=np.broadcast_to(np.asarray(chunks, dtype=np.int64), clusters).copy(),
+    )

@@ -1,0 +1,436 @@
+"""Actions in a box, and the allocations they encode (`environment.md`, Action)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import array_api_compat
+import numpy as np
+import numpy.typing as npt
+
+from collapipe_env.decisions.decoding import OpenedDecoder, nearest_choice
+from collapipe_env.decisions.encoding import encode_opened, takes_part
+from collapipe_env.decisions.entries import OpenedLayout
+from collapipe_env.ground.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
+from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.real_numbers import real_numbers
+from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.apportionment import apportion
+from collapipe_env.physics.workload import WorkloadCosts
+from collapipe_env.scenario.decisions import Decision
+from collapipe_env.simulator.action_parts import ActionPart, require_parts
+from collapipe_env.simulator.expressible import check_expressible
+
+_ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
+"""Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
+
+
+@dataclass(frozen=True)
+class ActionCodec:
+    """Maps ``Box(-1, 1, (A,))`` to feasible allocations and back, with ``A = N (2K + 3)``.
+
+    The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
+    micro-batch choice and the bandwidth score; :meth:`split` names them. Every further decision that the
+    scenario opens adds entries to each cluster, 1 or ``K`` for each of its parts. Decoding is
+    total: every vector of finite numbers gives a feasible allocation (values outside [-1, 1] are clipped).
+
+    * micro-batches: the choices are spread evenly over [-1, 1] and the nearest is taken;
+    * segments: weights ``(a + 1) / 2``, ``L`` blocks apportioned by largest remainder under each
+      device's memory cap; a device at -1 gets none (unless the others cannot hold the encoder);
+    * powers: geometric between ``power_min`` and ``power_max``;
+    * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
+      if all are at -1).
+
+    Where decisions are open (:mod:`collapipe_env.opened`), the memory caps follow from the choices:
+
+    * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
+    * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
+      between 1 and ``M`` micro-batches in flight, and never more than fit beside a device's blocks;
+    * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
+    * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
+      there is none, the cluster with the highest entry among those that can hold their blocks takes part;
+    * local steps: the choices are spread evenly over [-1, 1] and the nearest is taken;
+    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1.
+
+    If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
+    replaces it. If none fits, the cluster sits out, where participation is open.
+
+    Attributes:
+        clusters: ``N``.
+        devices: ``K``, devices of the largest cluster.
+        blocks: ``L``, encoder blocks.
+        micro_batch_choices: Allowed numbers of micro-batches, ascending.
+        power_min_w: Smallest transmit power [W].
+        power_max_w: Largest transmit power [W].
+        bandwidth_floor: Least share of the uplink for every cluster, in [0, 1/N).
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
+        costs: Priced workload, needed where decisions are open.
+        other_costs: Priced workload with the other setting of recomputation, needed where that is open.
+        server_room: Most blocks, over all clusters, that the server's memory holds; ``None`` for no limit.
+        step_choices: Allowed numbers of local steps, ascending, needed where these are open.
+        sits_out: Whether clusters that cannot hold the encoder sit out automatically, because devices come
+            and go and participation is not open; needs ``costs``.
+        clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
+    """
+
+    clusters: int
+    devices: int
+    blocks: int
+    micro_batch_choices: tuple[int, ...]
+    power_min_w: float
+    power_max_w: float
+    bandwidth_floor: float
+    opened: tuple[Decision, ...] = ()
+    costs: WorkloadCosts | None = None
+    other_costs: WorkloadCosts | None = None
+    server_room: int | None = None
+    step_choices: tuple[int, ...] = ()
+    sits_out: bool = False
+    clock_cap_min: float = 1.0
+
+    @property
+    def own_entries(self) -> int:
+        """Entries of a cluster for CollaPipe's own decisions, ``2K + 3``."""
+        return 2 * self.devices + 3
+
+    @property
+    def cluster_entries(self) -> int:
+        """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
+        return self.own_entries + self.opened_layout.width
+
+    @cached_property
+    def opened_layout(self) -> OpenedLayout:
+        """Positions of opened decisions among the entries of a cluster."""
+        return OpenedLayout(
+            self.opened,
+            self.devices,
+            self.blocks,
+            self.own_entries,
+            self.step_choices,
+            self.clock_cap_min,
+        )
+
+    @property
+    def action_size(self) -> int:
+        """Length ``A`` of an action: ``N (2K + 3)`` plus the entries of opened decisions."""
+        return self.clusters * self.cluster_entries
+
+    @property
+    def parts(self) -> dict[str, ActionPart]:
+        """Shape and meaning of each part of an action, in their order within a cluster."""
+        devices, clusters = (self.clusters, self.devices), (self.clusters,)
+        power = (
+            f"transmit power, on a geometric scale: -1 for {self.power_min_w:g} W, 1 for "
+            f"{self.power_max_w:g} W, 0 for {math.sqrt(self.power_min_w * self.power_max_w):g} W"
+        )
+        choices = ", ".join(map(str, self.micro_batch_choices))
+        return {
+            "segments": ActionPart(
+                devices,
+                f"weight of the device in the division of {self.blocks} blocks, under its memory cap; "
+                "-1 for no block",
+            ),
+            "device_power": ActionPart(devices, power),
+            "cu_power": ActionPart(clusters, power),
+            "micro_batches": ActionPart(
+                clusters, f"number of micro-batches: the nearest of {choices}, spaced evenly over [-1, 1]"
+            ),
+            "bandwidth": ActionPart(
+                clusters,
+                f"weight of the cluster in the division of the uplink above a floor of "
+                f"{self.bandwidth_floor:g}; -1 for the floor",
+            ),
+            **{
+                part.name: ActionPart(
+                    devices if part.per_device else clusters, self.opened_layout.describe(part)
+                )
+                for part in self.opened_layout
+            },
+        }
+
+    def split(self, action: Array) -> dict[str, Array]:
+        """Split actions into named parts, see :attr:`parts`; :meth:`join` is the inverse.
+
+        Args:
+            action: (..., A), on any array library.
+
+        Returns:
+            ``segments`` and ``device_power`` (..., N, K), ``cu_power``, ``micro_batches`` and ``bandwidth``
+            (..., N), and parts of opened decisions in either shape: the action's entries, unchanged.
+
+        Raises:
+            AllocationError: If the action has the wrong length.
+        """
+        self.check_action_shape(tuple(action.shape))
+        K = self.devices
+        rows = namespace(action).reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
+        return {
+            "segments": rows[..., :K],
+            "device_power": rows[..., K : 2 * K],
+            "cu_power": rows[..., 2 * K],
+            "micro_batches": rows[..., 2 * K + 1],
+            "bandwidth": rows[..., 2 * K + 2],
+            **{name: rows[..., place] for name, place in self.opened_layout.places.items()},
+        }
+
+    def join(self, parts: Mapping[str, Array]) -> Array:
+        """Join named parts into actions: the inverse of :meth:`split`.
+
+        Args:
+            parts: All parts that :meth:`split` returns, with the same leading axes.
+
+        Returns:
+            Actions (..., A).
+
+        Raises:
+            AllocationError: If a part is missing, unknown or of another shape.
+        """
+        lead = require_parts(parts, self.parts)
+        columns = (
+            parts[name] if len(part.shape) == 2 else parts[name][..., None]
+            for name, part in self.parts.items()
+        )
+        rows = concatenate(tuple(columns))
+        return namespace(rows).reshape(rows, (*lead, self.action_size))
+
+    def decode(self, action: Array, memory_cap: Array, memory_bytes: Array | None = None) -> Allocation:
+        """Turn actions into allocations, feasible by construction.
+
+        Args:
+            action: (..., A), finite.
+            memory_cap: Blocks each device can hold (..., N, K), zero for absent devices; its sum over
+                the devices of each cluster is at least ``L``.
+            memory_bytes: Memory that each device offers (..., N, K) [byte], needed where decisions are open:
+                the memory caps then follow from the choices.
+
+        Raises:
+            AllocationError: If the action has the wrong length or entries that are not finite real numbers,
+                or the memory is missing.
+        """
+        if type(memory_cap) is np.ndarray:
+            action = real_numbers("action", action)
+            return self._decode_rows(np.ascontiguousarray(action, dtype=np.float64), memory_cap, memory_bytes)
+        xp = namespace(memory_cap)
+        a = xp.astype(action, xp.float64)
+        self.check_action(a)
+        return self.decode_finite(a, memory_cap, memory_bytes)
+
+    def _decode_rows(self, action: FloatArray, memory_cap: Array, memory_bytes: Array | None) -> Allocation:
+        """:meth:`decode` by a compiled loop, with the same allocation up to rounding of powers."""
+        self.check_action_shape(action.shape)
+        lead, N, K = action.shape[:-1], self.clusters, self.devices
+        rows, choices, total = math.prod(lead), None, _ALL_BLOCKS
+        entries = action.reshape(*lead, N, self.cluster_entries)
+        if self._settles:
+            self.check_action(action)  # the loop does not see the entries of opened decisions
+            memory_bytes = self._memory(memory_bytes)
+            choices = self._decoder.choose(entries, self._micro_batches(entries, self._choices), memory_bytes)
+            memory_cap, total = choices.caps, np.ascontiguousarray(choices.total).reshape(rows, N)
+            action = np.ascontiguousarray(entries[..., : self.own_entries])
+        if memory_cap.shape != (*lead, N, K):
+            memory_cap = np.broadcast_to(memory_cap, (*lead, N, K)).copy()
+        blocks, micro_batches = np.empty((rows, N, K), dtype=np.int64), np.empty((rows, N), dtype=np.int64)
+        bandwidth, powers = np.empty((rows, N)), np.empty(rows * N * (K + 1))
+        device_power = powers[: rows * N * K].reshape(rows, N, K)
+        cu_power = powers[rows * N * K :].reshape(rows, N)
+        fault = decode_rows(
+            self._limits,
+            self._choices,
+            action.reshape(rows, N, self.own_entries),
+            np.ascontiguousarray(memory_cap, dtype=np.int64).reshape(rows, N, K),
+            total,
+            blocks,
+            micro_batches,
+            bandwidth,
+            device_power,
+            cu_power,
+        )
+        if fault != ALL_FINITE:
+            self.check_action(action)
+        np.exp(powers, out=powers)
+        # Rounding must not lead out of the limits.
+        np.maximum(powers, self.power_min_w, out=powers)
+        np.minimum(powers, self.power_max_w, out=powers)
+        allocation = Allocation(blocks, micro_batches, bandwidth, device_power, cu_power)
+        if len(lead) != 1:
+            allocation = allocation.map(lambda a: a.reshape(*lead, *a.shape[1:]))
+        if choices is None:
+            return allocation
+        return self._decoder.complete(entries, choices, allocation, memory_bytes)
+
+    def _memory(self, memory_bytes: Array | None) -> Array:
+        """Return the devices' memory, which opened decisions need; refuse ``None``."""
+        if memory_bytes is None:
+            raise AllocationError(
+                f"this scenario's decisions list {', '.join(self.opened)}: give memory_bytes, the memory "
+                "that each device offers (memory_bytes of the state)"
+                if self.opened
+                else "devices come and go in this scenario: give memory_bytes, the memory that each device "
+                "offers (memory_bytes of the state)"
+            )
+        return memory_bytes
+
+    def _micro_batches(self, rows: Array, choices: Array) -> Array:
+        """Return the numbers of micro-batches (..., N) chosen by the clusters' entries (..., N, A / N)."""
+        return choices[nearest_choice(rows[..., 2 * self.devices + 1], len(self.micro_batch_choices))]
+
+    @cached_property
+    def _decoder(self) -> OpenedDecoder:
+        assert self.costs is not None
+        return OpenedDecoder(
+            self.opened_layout,
+            self.costs,
+            self.other_costs,
+            self.server_room,
+            self.bandwidth_floor,
+            self.sits_out,
+        )
+
+    @property
+    def _settles(self) -> bool:
+        """Whether other choices come before the segments: opened decisions, or clusters that sit out."""
+        return bool(self.opened) or self.sits_out
+
+    @cached_property
+    def _limits(self) -> DecodeLimits:
+        return DecodeLimits(self.blocks, self.power_min_w, self.power_max_w, self.bandwidth_floor)
+
+    @cached_property
+    def _choices(self) -> IntArray:
+        return np.array(self.micro_batch_choices, dtype=np.int64)
+
+    def check_action(self, action: Array) -> None:
+        """Refuse actions that :meth:`decode_finite` cannot read. On a GPU this waits for the numbers.
+
+        Args:
+            action: (..., A) on any array library.
+
+        Raises:
+            AllocationError: If the action has the wrong length or a number that is not finite.
+        """
+        self.check_action_shape(tuple(action.shape))
+        xp = namespace(action)
+        finite = xp.isfinite(action)
+        if not xp.all(finite):
+            place = tuple(int(index[0]) for index in xp.nonzero(~finite))
+            raise AllocationError(
+                f"action{list(place)} is {float(action[place])}: every entry must be a finite number "
+                "(values outside [-1, 1] are clipped)"
+            )
+
+    def check_action_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse actions of a wrong length.
+
+        Raises:
+            AllocationError: If the last axis is not ``A`` long.
+        """
+        if shape[-1:] != (self.action_size,):
+            opened = f" + {self.opened_layout.width}" if self.opened else ""
+            raise AllocationError(
+                f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3{opened})) "
+                f"for {self.clusters} clusters of up to {self.devices} devices"
+                + (f" that also decide {', '.join(self.opened)}" if self.opened else "")
+            )
+
+    def decode_finite(
+        self,
+        action: Array,
+        memory_cap: Array,
+        memory_bytes: Array | None = None,
+        choices: Array | None = None,
+    ) -> Allocation:
+        """Turn checked actions into allocations, on any array library.
+
+        Args:
+            action: (..., A), finite, of a real type, which is also the allocation's type.
+            memory_cap: As for :meth:`decode`, of the same library.
+            memory_bytes: As for :meth:`decode`, of the same library.
+            choices: The allowed numbers of micro-batches as an int64 array of that library; made here if
+                not given, which on a GPU means waiting for a copy.
+        """
+        xp = namespace(action)
+        K = self.devices
+        entries = xp.reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
+        if choices is None:
+            choices = _whole_numbers(self.micro_batch_choices, action)
+        micro_batches, total = self._micro_batches(entries, choices), self.blocks
+        opened = None
+        if self._settles:
+            memory_bytes = self._memory(memory_bytes)
+            opened = self._decoder.choose(entries, micro_batches, memory_bytes)
+            memory_cap, total = opened.caps, opened.total[..., None]
+        unit = 0.5 * (xp.clip(entries[..., : self.own_entries], -1.0, 1.0) + 1.0)
+        power = at_most(
+            self.power_min_w
+            * xp.exp(math.log(self.power_max_w / self.power_min_w) * unit[..., K : 2 * K + 1]),
+            self.power_max_w,
+        )
+        plan = Allocation(
+            blocks=apportion(total, unit[..., :K], memory_cap),
+            micro_batches=micro_batches,
+            bandwidth=self._decode_bandwidth(unit[..., 2 * K + 2]),
+            device_power=power[..., :K],
+            cu_power=power[..., K],
+        )
+        return plan if opened is None else self._decoder.complete(entries, opened, plan, memory_bytes)
+
+    def _decode_bandwidth(self, scores: Array) -> Array:
+        xp = namespace(scores)
+        total = xp.sum(scores, axis=-1, keepdims=True)
+        some = total > 0.0
+        share = xp.where(some, scores / xp.where(some, total, 1.0), 1.0 / self.clusters)
+        return self.bandwidth_floor + (1.0 - self.clusters * self.bandwidth_floor) * share
+
+    def encode(self, allocation: Allocation) -> npt.NDArray[np.float32]:
+        """Turn allocations into actions: the inverse of :meth:`decode`.
+
+        The box can express an allocation with one device a stage, allowed micro-batches, powers within the
+        limits, the whole band assigned, no share below the floor, and only decisions that the scenario opens.
+        Decoding the result then gives the same integers exactly, and the same powers (relative) and bandwidth
+        shares (absolute) to 1e-6. Values that are not read come back as decoding sets them: caps are 0 under
+        GPipe and in slots without blocks, and empty slots and the values of clusters that sit out are
+        dropped.
+
+        Args:
+            allocation: Leading axes ``...``.
+
+        Returns:
+            Actions (..., A), float32.
+
+        Raises:
+            AllocationError: If the box cannot express the allocation; it names the first fault.
+        """
+        check_expressible(self, allocation)
+        blocks = np.asarray(allocation.blocks, dtype=np.float64)
+        # Clusters that sit out may hold no blocks at all.
+        segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0
+        choices = np.asarray(self.micro_batch_choices)
+        index: npt.NDArray[np.intp] = np.searchsorted(choices, np.asarray(allocation.micro_batches))
+        middle = 2.0 * np.asarray(index) / max(len(choices) - 1, 1) - 1.0
+        power = np.concatenate((allocation.device_power, allocation.cu_power[..., None]), axis=-1)
+        span = math.log(self.power_max_w / self.power_min_w)
+        # A range of one power has no span, and its logarithms are all zero.
+        powers = 2.0 * np.log(power / self.power_min_w) / (span or 1.0) - 1.0
+        extra = np.maximum(np.asarray(allocation.bandwidth) - self.bandwidth_floor, 0.0)
+        extra = np.where(takes_part(allocation), extra, 0.0)
+        largest = extra.max(axis=-1, keepdims=True)
+        scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
+        columns = [segments, powers, middle[..., None], scores[..., None]]
+        if self.opened:
+            assert self.costs is not None
+            columns.append(encode_opened(self.opened_layout, self.costs, allocation))
+        action = np.concatenate(columns, axis=-1)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped.reshape(*clipped.shape[:-2], self.action_size)
+
+
+def _whole_numbers(values: tuple[int, ...], like: Array) -> Array:
+    """Return the values as an array of another array's library, on that array's device."""
+    xp = namespace(like)
+    if xp is np:
+        return np.asarray(values, dtype=np.int64)
+    return xp.asarray(values, dtype=xp.int64, device=array_api_compat.device(like))

@@ -1,0 +1,328 @@
+"""Interface of a process: a part of the system that changes from round to round.
+
+A process is one class in one file. Its random numbers are hashes of seed, round and place, so each of its
+parts is a pure function of arrays with leading axis ``R`` (some environments) on any array library. The
+object holds no arrays that change; a dictionary of arrays carries its state from round to round. A process
+that is off adds nothing to the state, the observation or the time of a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from collapipe_env.ground.arrays import Array
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.system import System
+
+if TYPE_CHECKING:
+    from collapipe_env.physics.allocation import Allocation
+    from collapipe_env.physics.recovery import RecoveryTerms
+    from collapipe_env.simulator.costs import RoundCosts
+    from collapipe_env.simulator.failed_records import FailedRounds
+    from collapipe_env.simulator.state import SystemState
+
+Carried: TypeAlias = Mapping[str, Array]
+"""Carried state of a process from round to round: arrays (R, ...) by name."""
+NEUTRAL: Mapping[str, bool] = {"neutral": True}
+"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest at its default value."""
+
+
+class Limits(NamedTuple):
+    """Caps that hold before a plan is decoded, whatever other processes do; ``None`` for no cap.
+
+    Attributes:
+        memory_bytes: Largest memory that a device offers (R, N, K) [byte].
+        present: False where a device is away (R, N, K), bool.
+        clock: Largest share of its full speed that a device may use (R, N, K), in (0, 1].
+        stay_order: Where too few devices of a cluster would remain to hold the encoder, the leaving devices
+            with the smallest numbers stay until it fits (R, N, K), real; ``None`` where all of them leave.
+    """
+
+    memory_bytes: Array | None = None
+    present: Array | None = None
+    clock: Array | None = None
+    stay_order: Array | None = None
+
+
+class Price(NamedTuple):
+    """Price of a plan beyond the physics of a round.
+
+    Attributes:
+        cluster_delay: Added to ``T_n`` (R, N) [s].
+        energy: Added to the energy of each node (R, N, K+1) [J].
+    """
+
+    cluster_delay: Array
+    energy: Array
+
+
+class Interruption(NamedTuple):
+    """Events inside a round, after the decision.
+
+    Attributes:
+        cluster_delay: Added to ``T_n`` (R, N) [s].
+        energy: Added to the energy of each node (R, N, K+1) [J].
+        trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
+        failed: Effects of failed devices on the rounds; ``None`` where none failed.
+    """
+
+    cluster_delay: Array
+    energy: Array
+    trained: Array
+    failed: FailedRounds | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A carried array that schedulers see, as a feature of the observation.
+
+    Attributes:
+        carried: Name of the carried array (R, *shape); the feature is named after the process and the array,
+            for example ``enclosure_temperature``.
+        shape: ``(N, K)``, ``(N,)`` or ``()``.
+        unit: Unit of the carried numbers.
+        low: Carried number that the feature shows as 0; smaller ones are clipped to it.
+        high: Carried number that the feature shows as 1; larger ones are clipped to it.
+        description: Meaning of the carried array.
+        realistic: Whether schedulers also see it under ``visibility: realistic``.
+    """
+
+    carried: str
+    shape: tuple[int, ...]
+    unit: str
+    low: float
+    high: float
+    description: str
+    realistic: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.high > self.low and math.isfinite(self.high - self.low)):
+            raise ScenarioError(
+                f"the observed array {self.carried!r} is shown from {self.low:g} to {self.high:g} "
+                f"{self.unit}: its upper bound must be finite and above its lower one"
+            )
+
+
+class Process:
+    """Base class of processes. Every part has a default, so a process defines only what it needs.
+
+    Class attributes:
+        name: Its name, in the registry and in scenarios.
+        after: Processes that are advanced and applied before it, where they are on.
+        last: Whether it acts after all processes that are not ``last``, because it reads their results.
+        gains: Carried arrays of link gains. Schedulers do not receive them where known gains differ from the
+            true ones.
+        hides_gains: Whether it sets the known gains, :attr:`System.known_gain`.
+        endogenous: Whether plans drive it, as they drive heat; False for a process that moves by
+            itself. It chooses the seconds that :meth:`advance` receives.
+        leaves_clusters_short: Whether its limits may leave too few devices of a cluster to hold the encoder.
+            Such a cluster then sits out; without this flag the step is refused.
+        hidden: Carried arrays that nobody knows before the round, such as the time of a failure. Schedulers
+            never receive them, whatever the visibility.
+        Spec: Frozen dataclass of its fields in a scenario, ``dynamics.processes.<name>``; ``None`` where it
+            has none.
+
+    Attributes:
+        numbers: Uniform numbers of one environment in one round, for :meth:`begin` and :meth:`advance`.
+        factors: Number of uniform numbers whose product each of them is; see
+            :meth:`collapipe_env.ground.backends.base.Backend.uniform`.
+        interrupt_numbers: Uniform numbers of :meth:`interrupt`.
+        estimate_numbers: Uniform numbers of :meth:`estimate`.
+        observed: Its arrays in the observation. If there are any, ``state.processes[name]`` holds all of its
+            carried arrays.
+
+    Args:
+        spec: The process's own fields, an object of ``Spec``.
+    """
+
+    name: ClassVar[str]
+    after: ClassVar[tuple[str, ...]] = ()
+    last: ClassVar[bool] = False
+    gains: ClassVar[tuple[str, ...]] = ()
+    hides_gains: ClassVar[bool] = False
+    endogenous: ClassVar[bool] = True
+    leaves_clusters_short: ClassVar[bool] = False
+    hidden: ClassVar[tuple[str, ...]] = ()
+    Spec: ClassVar[type[Any] | None] = None
+
+    numbers: int = 0
+    factors: int = 1
+    interrupt_numbers: int = 0
+    estimate_numbers: int = 0
+    observed: tuple[Observed, ...] = ()
+
+    def __init__(self, scenario: Scenario, spec: Any) -> None:
+        self.scenario: Scenario = scenario
+        self.spec: Any = spec
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Process | None:
+        """The process of a scenario; ``None`` where it is off or the scenario does not name it."""
+        spec = dict(scenario.dynamics.processes).get(cls.name)
+        return None if spec is None else cls(scenario, spec)
+
+    @classmethod
+    def idle_fields(cls, spec: Any) -> Mapping[str, str]:  # noqa: ARG003 - the interface
+        """Fields that have no effect with the present values of the others.
+
+        Setting one to a value other than its default gives a warning
+        (:mod:`collapipe_env.simulator.idle_fields`).
+
+        Args:
+            spec: The fields, an object of ``Spec``.
+
+        Returns:
+            By field name, the condition for an effect: ``"it is used only with area: open"``.
+        """
+        return {}
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes during an episode; :meth:`advance` is called only if it does."""
+        return type(self).advance is not Process.advance
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether its limits may send devices away, whose queues then stay constant.
+
+        The default is True if the process has limits at all. Return False if its limits never send devices
+        away: rounds then skip the search for absent devices.
+        """
+        return self.defines("limits") or self.defines("limits_under")
+
+    @property
+    def shown(self) -> tuple[Observed, ...]:
+        """The observed arrays that schedulers see under the scenario's visibility."""
+        if self.scenario.dynamics.visibility == "full":
+            return self.observed
+        return tuple(seen for seen in self.observed if seen.realistic)
+
+    def begin(self, system: System, u: Array) -> Carried:  # noqa: ARG002 - the interface
+        """Start episodes.
+
+        Args:
+            system: The system of the layout, before any moving process (R, ...).
+            u: Numbers of the first round (R, numbers / factors), float64; the process may write over them.
+        """
+        return {}
+
+    def advance(
+        self,
+        carried: Carried,
+        state: SystemState,  # noqa: ARG002 - the interface
+        costs: RoundCosts,  # noqa: ARG002 - the interface
+        u: Array,  # noqa: ARG002 - the interface
+        delta_s: Array,  # noqa: ARG002 - the interface
+    ) -> Carried:
+        """Move on to the next round.
+
+        Args:
+            carried: Arrays of the round just played; read-only.
+            state: The system before that round (R, ...).
+            costs: Costs of the round (R, ...).
+            u: Numbers of the next round (R, numbers / factors), float64; the process may write over them.
+            delta_s: Seconds that passed (R,), by ``dynamics.time_base``: the delay of the round under
+                ``real``, ``T_ref`` under ``reference``, and under ``mixed`` the delay if the process is
+                ``endogenous``, otherwise ``T_ref``.
+
+        Returns:
+            The same names with the arrays of the next round.
+        """
+        return carried
+
+    def apply(self, system: System, carried: Carried) -> System:  # noqa: ARG002 - the interface
+        """Return the system changed by the process: ``system._replace(...)``.
+
+        Args:
+            system: The system after the layout and the processes before this one (R, ...).
+            carried: Arrays of the round.
+        """
+        return system
+
+    def limits(self, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
+        """Caps on memory, presence and clock that hold before a plan is decoded."""
+        return Limits()
+
+    def limits_under(self, system: System, carried: Carried) -> Limits:  # noqa: ARG002 - the interface
+        """Caps that depend on the round's system; by default those of :meth:`limits`.
+
+        Args:
+            system: The system after all processes and the limits of those before this one (R, ...).
+            carried: Arrays of the round.
+        """
+        return self.limits(carried)
+
+    def price(self, state: SystemState, plan: Allocation) -> Price:
+        """Price of a plan beyond the physics, from information known before the round.
+
+        Args:
+            state: The system before the round (R, ...).
+            plan: The plan (R, ...).
+        """
+        raise NotImplementedError
+
+    def interrupt(self, carried: Carried, plan: Allocation, times: RoundCosts, u: Array) -> Interruption:
+        """Events inside the round.
+
+        Args:
+            carried: Arrays of the round.
+            plan: The plan (R, ...).
+            times: Delays, energies and element times of the round without interruption.
+            u: Uniform numbers (R, interrupt_numbers), float64.
+        """
+        raise NotImplementedError
+
+    def failures(self, carried: Carried) -> Array:
+        """Time after which each device fails in the round (R, N, K) [s]; infinite without a failure.
+
+        The times are in the process's own clock. Where a round advances that clock by ``T_ref`` whatever its
+        delay, the times are scaled to the delay of the device's cluster.
+
+        Args:
+            carried: Arrays of the round.
+        """
+        raise NotImplementedError
+
+    @property
+    def recovery(self) -> RecoveryTerms | None:
+        """Terms on which clusters recover from its failures; ``None`` where it has none."""
+        return None
+
+    def estimate(self, carried: Carried, truth: SystemState, u: Array) -> SystemState:
+        """Estimate that schedulers and the observation receive instead of the truth.
+
+        Memory and presence keep their true values whatever it says: plans are decoded against them.
+
+        Args:
+            carried: Arrays of the round.
+            truth: The system before the round (R, ...).
+            u: Uniform numbers (R, estimate_numbers), float64.
+        """
+        raise NotImplementedError
+
+    def realistic(self, carried: Carried) -> Carried:
+        """Carried arrays that schedulers receive under ``visibility: realistic``.
+
+        By default these are the ``observed`` arrays marked ``realistic``, unchanged.
+
+        Args:
+            carried: Arrays of the round.
+        """
+        return {seen.carried: carried[seen.carried] for seen in self.observed if seen.realistic}
+
+    def check(self, carried: Carried) -> None:
+        """Refuse carried arrays from a file if the process cannot have produced them.
+
+        Shapes, types and finite numbers have been checked before.
+
+        Raises:
+            StateError: Names the array.
+        """
+
+    def defines(self, part: str) -> bool:
+        """Whether the class defines a part: ``limits``, ``limits_under``, ``price``, ``interrupt``, ..."""
+        return getattr(type(self), part) is not getattr(Process, part)

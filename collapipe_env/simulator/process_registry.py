@@ -1,0 +1,161 @@
+"""Registry of processes: what may be registered, and which processes are on in a scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from types import FunctionType
+from typing import Any, TypeVar
+
+from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.registry import Registry
+from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.process import Observed, Process
+
+_CALLED = (
+    *("begin", "advance", "apply", "limits", "limits_under"),
+    *("price", "interrupt", "failures", "estimate"),
+)
+"""Methods that are called with positional arguments."""
+
+
+_COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "estimate_numbers": 0}
+"""Attributes that are whole numbers, and their least values."""
+
+
+def _check(name: object, process: object) -> None:
+    """Refuse an object that is not a process of this name."""
+    if not (isinstance(process, type) and issubclass(process, Process)):
+        raise ScenarioError(
+            f"{process!r} is not a process: derive a class from collapipe_env.dynamics.Process"
+        )
+    if name is None or getattr(process, "name", None) != name:
+        raise ScenarioError(
+            f"the process {process.__qualname__} has no name: give its class an attribute name, a word of "
+            "lower-case letters, digits and underscores"
+        )
+    after: object = process.after
+    if not isinstance(after, tuple) or not all(isinstance(other, str) for other in after):
+        raise ScenarioError(
+            f"after of the process {name!r} is {after!r}: use a tuple of names, say ('fading',)"
+        )
+    for part in _CALLED:
+        own = inspect.getattr_static(process, part)
+        if not isinstance(own, FunctionType):
+            continue
+        expected = inspect.signature(getattr(Process, part))
+        try:
+            inspect.signature(own).bind(*expected.parameters)
+        except TypeError as error:
+            raise ScenarioError(
+                f"{part} of the process {name!r} cannot be called as {part}{expected} ({error})"
+            ) from None
+    spec = process.Spec
+    if spec is not None and not (isinstance(spec, type) and _is_frozen(spec)):
+        raise ScenarioError(
+            f"the Spec of the process {name!r} is {spec!r}: use a frozen dataclass, as scenarios are hashable"
+        )
+
+
+def _check_attributes(process: Process, scenario: Scenario) -> None:
+    """Refuse a user's own process whose attributes the environment could not work with."""
+    for name, least in _COUNTS.items():
+        count = getattr(process, name)
+        if not isinstance(count, int) or count < least:
+            raise ScenarioError(
+                f"{name} of the process {process.name!r} is {shown(count)}: use a whole number of at least "
+                f"{least}"
+            )
+    observed: object = process.observed
+    if not isinstance(observed, tuple | list) or not all(isinstance(seen, Observed) for seen in observed):
+        raise ScenarioError(
+            f"observed of the process {process.name!r} is {shown(observed)}: use a tuple of Observed(...)"
+        )
+    N, K = scenario.clusters, scenario.max_devices
+    for seen in observed:
+        if seen.shape not in ((N, K), (N,), ()):
+            raise ScenarioError(
+                f"the process {process.name!r} shows {seen.carried!r} of shape {shown(seen.shape)}: use "
+                f"{(N, K)}, {(N,)} or ()"
+            )
+
+
+def _is_frozen(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) and bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009
+
+
+PROCESSES: Registry[type[Process]] = Registry(
+    "process",
+    {
+        "presence": "collapipe_env.dynamics.presence:Presence",
+        "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
+        "mobility": "collapipe_env.dynamics.mobility:Mobility",
+        "fading": "collapipe_env.dynamics.fading:Fading",
+        "load": "collapipe_env.dynamics.load:Load",
+        "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
+        "tenants": "collapipe_env.dynamics.tenants:Tenants",
+        "server": "collapipe_env.dynamics.server_queue:ServerQueue",
+        "heat": "collapipe_env.dynamics.heat:Heat",
+        "traces": "collapipe_env.dynamics.traces:Traces",
+        "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
+    },
+    reserved=("layout", "arrivals", "learner"),
+    hint="one of your own is known once its file is imported: commands do that for a scenario named as "
+    "file.py:Name, and Python may call collapipe_env.evaluate and write_page",
+    check=_check,
+    likeness=0.75,  # names of the user's own processes are short, and not meant for others
+)
+"""Processes by name."""
+
+
+def leaves_clusters_short(name: str) -> bool:
+    """Whether a process may leave too few devices of a cluster to hold the encoder.
+
+    Args:
+        name: Name of the process; for an unknown one the result is False.
+    """
+    return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
+
+
+Kind = TypeVar("Kind", bound=type[Process])
+
+
+def register_process(process: Kind) -> Kind:
+    """Register a process so that scenarios can name it under ``dynamics.processes``; a class decorator.
+
+    Args:
+        process: A subclass of :class:`Process` with a ``name`` and a ``Spec``.
+
+    Raises:
+        ScenarioError: If it is not such a class, or another process has its name.
+    """
+    name = getattr(process, "name", None)
+    _check(name, process)
+    return PROCESSES.register(process.name, process)
+
+
+def active_processes(scenario: Scenario) -> tuple[Process, ...]:
+    """The active processes of a scenario, each after those in its ``after``, with ``last`` ones at the end.
+
+    Raises:
+        ScenarioError: If processes wait for each other in a cycle.
+    """
+    for name, _ in scenario.dynamics.processes:
+        PROCESSES.require(name)
+    # By name, so that results do not depend on which module was imported first.
+    names = (*PROCESSES.shipped(), *sorted(PROCESSES.added()))
+    kinds = {name: PROCESSES.get(name) for name in names}
+    waiting = {name: on for name, kind in kinds.items() if (on := kind.of(scenario)) is not None}
+    for name in waiting.keys() & PROCESSES.added():
+        _check_attributes(waiting[name], scenario)
+    ordered: list[Process] = []
+    while waiting:
+        closing = all(process.last for process in waiting.values())
+        free = ((n, p) for n, p in waiting.items() if closing or not p.last)
+        ready = next((n for n, p in free if not waiting.keys() & set(p.after)), None)
+        if ready is None:
+            raise ScenarioError(
+                f"the processes {', '.join(waiting)} wait for each other: take a name out of one's `after`"
+            )
+        ordered.append(waiting.pop(ready))
+    return tuple(ordered)

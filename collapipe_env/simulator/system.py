@@ -1,0 +1,206 @@
+"""The system that processes act on: gains of links, speeds, memories and presence of one round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, FloatArray, IntArray, WordArray, concatenate, namespace
+from collapipe_env.ground.backends.base import Backend
+from collapipe_env.kernels.channels import link_matrices
+from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
+
+MOBILITY = "mobility"
+"""Name of the process that moves devices and needs their positions in the system."""
+
+
+def walking_side(scenario: Scenario) -> float:
+    """Side of the square that a cluster's devices walk in [m]; the cluster's own where they stand still."""
+    side, spec = scenario.cluster.area_side_m, dict(scenario.dynamics.processes).get(MOBILITY)
+    return side * spec.roaming if spec is not None and spec.area == "open" else side
+
+
+def reach_of(scenario: Scenario) -> float | None:
+    """Distance from its CU beyond which a device is away [m]: the corners of the cluster's square.
+
+    Returns:
+        The distance; ``None`` where no device leaves.
+    """
+    spec = dict(scenario.dynamics.processes).get(MOBILITY)
+    leave = spec is not None and spec.area == "open"
+    return scenario.cluster.area_side_m / math.sqrt(2.0) if leave else None
+
+
+class System(NamedTuple):
+    """Arrays of ``R`` environments; a process returns a copy with some arrays replaced (``system._replace``).
+
+    Attributes:
+        link_gain: Large-scale gains of all links (R, links), path loss and shadowing: the ``N`` uplinks
+            first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is
+            the CU.
+        small_scale: Small-scale gains of the links (R, links), factors of the large-scale gains; ``None`` for
+            1.
+        cross_gain: Path-loss gain between clusters' centres (R, N, N).
+        speed: Compute speed now (R, N, K) [FLOP/s], positive also for absent devices.
+        memory_bytes: Memory offered (R, N, K), zero for absent devices.
+        present: Present devices (R, N, K), bool.
+        full_speed: Speed at the full clock (R, N, K) [FLOP/s].
+        flops_per_cycle: (R, N, K).
+        switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
+        active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
+        server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
+            without changing tenants.
+        cu_position: Positions of the CUs, with the base station at the origin (R, N, 2) [m]; ``None`` where
+            devices stand still.
+        device_offset: Positions of devices relative to their CU in the layout (R, N, K, 2) [m]; ``None``
+            where they stand still.
+        known_gain: Known gains of all links before the round, including small-scale gains (R, links);
+            ``None`` where the true gains are known.
+    """
+
+    link_gain: Array
+    small_scale: Array | None
+    cross_gain: Array
+    speed: Array
+    memory_bytes: Array
+    present: Array
+    full_speed: Array
+    flops_per_cycle: Array
+    switched_capacitance: Array
+    active_power: Array
+    server_share: Array | None = None
+    cu_position: Array | None = None
+    device_offset: Array | None = None
+    known_gain: Array | None = None
+
+    def map(self, function: Callable[[Array], Array]) -> System:
+        """Apply one function to every array."""
+        return System(*(None if array is None else function(array) for array in self))
+
+
+def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
+    """Systems without shadowing, fading and load, in the scenario's own layout or in drawn layouts.
+
+    Args:
+        seeds: Seeds of the layouts (R,).
+        backend: Backend of the arrays.
+    """
+    if scenario.cluster.layout == "fixed":
+        one = _stacked(scenario, [fixed_layout(scenario)], backend)
+        xp = namespace(one.speed)
+        if xp is np:
+            return one.map(lambda a: np.repeat(a, len(seeds), axis=0))
+        return one.map(lambda a: xp.broadcast_to(a, (len(seeds), *a.shape[1:])))
+    layouts = [draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()]
+    return _stacked(scenario, layouts, backend)
+
+
+def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> System:
+    def stacked(name: str) -> FloatArray:
+        return np.stack([getattr(layout, name) for layout in layouts])
+
+    per_cycle = stacked("flops_per_cycle")
+    full_speed = backend.array(stacked("max_clock_hz") * per_cycle)
+    moves = MOBILITY in dict(scenario.dynamics.processes)
+    return System(
+        link_gain=backend.array(np.stack([link_path_gains(layout) for layout in layouts])),
+        small_scale=None,
+        cross_gain=backend.array(stacked("cross_gain")),
+        speed=full_speed,
+        memory_bytes=backend.array(stacked("memory_bytes")),
+        present=backend.array(stacked("present")),
+        full_speed=full_speed,
+        flops_per_cycle=backend.array(per_cycle),
+        switched_capacitance=backend.array(stacked("switched_capacitance")),
+        active_power=backend.array(stacked("active_power_w")),
+        cu_position=backend.array(stacked("cu_position")) if moves else None,
+        device_offset=(
+            backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None
+        ),
+    )
+
+
+def link_count(scenario: Scenario) -> int:
+    """Number of links of an environment: uplinks and pairs of nodes, as in :attr:`System.link_gain`."""
+    N, K = scenario.clusters, scenario.max_devices
+    return N * (1 + K * (K + 1) // 2)
+
+
+def link_path_gains(layout: Layout) -> FloatArray:
+    """Path gains of a layout's links (links,), in the order of :attr:`System.link_gain`."""
+    upper = np.triu_indices(layout.d2d_path_gain.shape[-1], 1)
+    return np.concatenate((layout.d2e_path_gain, layout.d2d_path_gain[:, upper[0], upper[1]].ravel()))
+
+
+def split_links(link_gain: Array, small_scale: Array | None, devices: tuple[int, int]) -> tuple[Array, Array]:
+    """Gains of uplinks (R, N) and of pairs of nodes (R, N, K+1, K+1), symmetric, with a diagonal of zeros.
+
+    Args:
+        link_gain: Large-scale gains of all links (R, links).
+        small_scale: Small-scale gains, by which they are multiplied; ``None`` for 1.
+        devices: ``(N, K)``.
+    """
+    N, K = devices
+    rows, nodes = len(link_gain), K + 1
+    if type(link_gain) is np.ndarray:
+        uplink, d2d = np.empty((rows, N)), np.empty((rows, N, nodes, nodes))
+        link_matrices(link_gain, np.ones_like(link_gain) if small_scale is None else small_scale, uplink, d2d)
+        return uplink, d2d
+    xp = namespace(link_gain)
+    if small_scale is not None:
+        link_gain = link_gain * small_scale
+    pairs = xp.reshape(link_gain[:, N:], (rows, N, -1))
+    # One more gain, of zero, for the diagonals.
+    padded = xp.concat((pairs, xp.zeros_like(pairs[..., :1])), axis=-1)
+    matrices = xp.reshape(
+        xp.take(padded, _places_on(xp, K, link_gain.device), axis=-1), (rows, N, nodes, nodes)
+    )
+    return xp.asarray(link_gain[:, :N], copy=True), matrices
+
+
+def joined_links(uplink_gain: Array, d2d_gain: Array) -> Array:
+    """Gains of all links (R, links), in the order of :attr:`System.link_gain`; undoes :func:`split_links`.
+
+    Args:
+        uplink_gain: Gains of uplinks (R, N).
+        d2d_gain: Gains of pairs of nodes (R, N, K+1, K+1), symmetric.
+    """
+    xp, nodes = namespace(uplink_gain), d2d_gain.shape[-1]
+    flat = xp.reshape(d2d_gain, (*d2d_gain.shape[:2], -1))
+    places = upper_places(nodes) if xp is np else _uppers_on(xp, nodes, uplink_gain.device)
+    pairs = xp.reshape(xp.take(flat, places, axis=-1), (uplink_gain.shape[0], -1))
+    return concatenate((uplink_gain, pairs))
+
+
+@lru_cache(maxsize=16)
+def upper_places(nodes: int) -> IntArray:
+    """Places above the diagonal of a flattened matrix of pairs of nodes, row by row."""
+    first, second = np.triu_indices(nodes, 1)
+    places: IntArray = first * nodes + second
+    return places
+
+
+@lru_cache(maxsize=16)
+def _uppers_on(xp: ModuleType, nodes: int, device: Any) -> Array:
+    """Places of :func:`upper_places` on a device, copied there once."""
+    return xp.asarray(upper_places(nodes), device=device)
+
+
+@lru_cache(maxsize=16)
+def _places_on(xp: ModuleType, devices: int, device: Any) -> Array:
+    """Places of the pairs on a device, copied there once."""
+    return xp.asarray(pair_places(devices), device=device)
+
+
+def pair_places(devices: int) -> IntArray:
+    """Place of each pair of nodes in a row of pairs, flattened ((K+1)^2,); the diagonal's is past the end."""
+    nodes = devices + 1
+    index = np.full((nodes, nodes), nodes * devices // 2)
+    first, second = np.triu_indices(nodes, 1)
+    index[first, second] = index[second, first] = np.arange(len(first))
+    return index.ravel()
