@@ -27,8 +27,8 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.build import workload_costs
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.feasibility import energy_feasibility
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 

@@ -24,7 +24,7 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.thermal import computing_seconds
-from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 WORTHS = 12

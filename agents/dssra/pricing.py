@@ -21,8 +21,9 @@ from collapipe_env.physics.queues import (
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.refusal import require_budgets_per_round
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemState
 

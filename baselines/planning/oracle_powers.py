@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from collapipe_env.dynamics.migration_costs import change_of_plan, phase_times
+from collapipe_env.dynamics.migration import change_of_plan, phase_times
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation

@@ -3,8 +3,9 @@
 Shadowing, fading and load come with the package; :func:`register_process` adds one of your own.
 """
 
-from collapipe_env.simulator.process import Interruption, Limits, Observed, Price, Process
+from collapipe_env.simulator.process import Limits, Observed, Process
 from collapipe_env.simulator.process_registry import PROCESSES, register_process
+from collapipe_env.simulator.round import Interruption, Price
 from collapipe_env.simulator.system import System
 
 __all__ = [

@@ -27,10 +27,10 @@ from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec, reference_delay
 from collapipe_env.simulator.codec import ActionCodec
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.learner import Learner
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 

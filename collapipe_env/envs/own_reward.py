@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.envs.guarded import copied, guarded, guarded_on_use, read_only
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import RewardError, ScenarioError, reason, shown
-from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 FORM = "reward(before, costs, after)"

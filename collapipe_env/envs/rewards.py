@@ -14,8 +14,8 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 __all__ = [

@@ -19,7 +19,7 @@ from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.ground.forking import one_thread_after_fork
 from collapipe_env.ground.real_numbers import not_real, real_numbers
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.round import RoundCosts
 
 StepResult = tuple[Observation, Tensor, Tensor, Tensor, dict[str, Any]]
 

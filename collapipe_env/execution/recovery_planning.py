@@ -20,11 +20,11 @@ from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import Message, RecoveryTerms
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_records import NOBODY, unscathed
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.plans_left import PlansLeft
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemParameters
 
 USUAL_TERMS = RecoveryTerms("light", 0.5, 4)
@@ -115,7 +115,7 @@ class RecoveryPlanner:
             who, when = np.full(shape, NOBODY), np.full(shape, np.inf)
             who[self._at], when[self._at] = device - 1, at_s - self._begin_s
             done = None if completed is None else np.full(shape, completed)
-            rounds = PlansLeft(self._failures, self._state, self._costs, rows, who, when, done)
+            rounds = PlansLeft(self._failures.prices, self._state, self._costs, rows, who, when, done)
             for move in unfinished:
                 # Only the sender has the blocks; no device is to get those that the CU waited for.
                 waiting = slice(None) if move.target == 0 else move.target - 1
@@ -168,7 +168,7 @@ class RecoveryPlanner:
             )
             script = self._left(after, left, resume)
             messages, seconds = rounds.transfers[self._at].messages, rounds.seconds_per_bit[self._at]
-            one_by_one = self._failures.terms.kind == "heavy"
+            one_by_one = self._failures.prices.terms.kind == "heavy"
             moves = _moves(messages, seconds, rounds.rest_s(*self._at), one_by_one=one_by_one)
             self._costs, self._row = after, 0
         self._script, self._begin_s = script, resume

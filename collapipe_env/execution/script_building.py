@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.dynamics.migration_costs import seconds_per_bit
-from collapipe_env.dynamics.replica_costs import kinds_of
+from collapipe_env.dynamics.replicas import kinds_of
 from collapipe_env.execution.script_orders import ORDERED, Order, stage_orders
 from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, RoundScript, StageScript
@@ -18,8 +17,9 @@ from collapipe_env.physics.allocation import COMMON, SCHEDULES, SEQUENTIAL
 from collapipe_env.physics.elements import collection_times
 from collapipe_env.physics.links import plan_graph
 from collapipe_env.physics.replication import NO_REPLICAS, REPLICATION_KINDS
-from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.costs import seconds_per_bit
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemParameters, SystemState
 

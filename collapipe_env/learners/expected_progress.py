@@ -16,7 +16,7 @@ from collapipe_env.scenario.decisions import judged_by_target
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario
-    from collapipe_env.simulator.costs import RoundCosts
+    from collapipe_env.simulator.round import RoundCosts
 
 LEAST_PROGRESS = 1e-12
 """Progress counted for an episode that makes none: its time per unit of progress is then finite, and poor."""

@@ -248,6 +248,12 @@ class SystemParameters:
         return self.costs.local_steps if self.local_steps_choices is None else self.local_steps_choices[-1]
 
     @cached_property
+    def prices(self) -> tuple[str, ...]:
+        """Names of what the scenario adds to the physics of a round, in the order in which it is added."""
+        terms = {"replicas": self.replication, "migration": self.migration}
+        return tuple(name for name, own in terms.items() if own is not None)
+
+    @cached_property
     def numbers(self) -> Parameters:
         """The parameters as numbers, for compiled loops."""
         costs, N, migration = self.costs, self.clusters, self.migration

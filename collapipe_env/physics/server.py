@@ -10,15 +10,12 @@ no scheduler decides about them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
 from collapipe_env.physics.participation import players, real_steps
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD, WorkloadCosts
-
-if TYPE_CHECKING:
-    from collapipe_env.simulator.costs import RoundCosts
 
 
 class ServerTerms(NamedTuple):
@@ -122,7 +119,11 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
 
 
 def server_energy(
-    terms: ServerTerms, costs: WorkloadCosts, bs_power_w: float, round_costs: RoundCosts
+    terms: ServerTerms,
+    costs: WorkloadCosts,
+    bs_power_w: float,
+    plan: Allocation,
+    seconds: tuple[Array, Array, Array],
 ) -> ServerEnergy:
     """All energy of the server in a round, including the parts that no budget counts.
 
@@ -134,20 +135,22 @@ def server_energy(
         terms: The server's terms.
         costs: Priced workload.
         bs_power_w: ``P_bs`` [W].
-        round_costs: The round (...).
+        plan: The plan of the round (...).
+        seconds: Times of the round [s]: one micro-batch's gradients to each CU (..., N), the broadcast (...)
+            and the round's delay (...).
     """
-    plan = round_costs.allocation
+    downlink, broadcast, delay = seconds
     xp = namespace(plan.bandwidth)
     real = plan.bandwidth.dtype
     steps = real_steps(plan, costs.local_steps, real)
     passes = steps * xp.astype(plan.micro_batches, real)
-    gradients = _of_players(plan, plan.bandwidth * passes * round_costs.elements.downlink)
-    sending = xp.sum(gradients, axis=-1) + round_costs.broadcast
+    gradients = _of_players(plan, plan.bandwidth * passes * downlink)
+    sending = xp.sum(gradients, axis=-1) + broadcast
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.decoder_forward_flops, steps)
     return ServerEnergy(
         encoder=encoder_energy(terms, costs, plan),
         head=_of_players(plan, xp.zeros_like(plan.bandwidth) + each),
-        idle=terms.pue * terms.idle_w * round_costs.delay,
+        idle=terms.pue * terms.idle_w * delay,
         radio=bs_power_w / terms.amplifier_efficiency * sending,
     )
 

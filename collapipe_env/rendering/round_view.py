@@ -14,10 +14,11 @@ from collapipe_env.physics.schedules.chains import flat_chains
 from collapipe_env.physics.schedules.timeline import Event, RoundTimeline, chain_elements, cluster_timeline
 from collapipe_env.rendering.failed_timeline import with_failure
 from collapipe_env.rendering.round_numbers import ClusterMap, ClusterView, RoundView
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.system import MOBILITY
 from collapipe_env.simulator.world import World
 

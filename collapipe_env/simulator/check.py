@@ -24,8 +24,8 @@ from collapipe_env.simulator.check_opened import (
     check_recompute,
     check_replication,
 )
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 SLACK = 1e-9

@@ -20,17 +20,15 @@ from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
-from collapipe_env.physics.workload import WorkloadCosts
-from collapipe_env.scenario.decisions import Decision
 from collapipe_env.simulator.action_parts import ActionPart, require_parts
-from collapipe_env.simulator.expressible import check_expressible
+from collapipe_env.simulator.expressible import ActionBox
 
 _ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
 """Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
 
 
 @dataclass(frozen=True)
-class ActionCodec:
+class ActionCodec(ActionBox):
     """Maps ``Box(-1, 1, (A,))`` to feasible allocations and back, with ``A = N (2K + 3)``.
 
     The action holds, cluster by cluster, ``K`` segment scores, ``K`` device powers, the CU power, the
@@ -45,7 +43,7 @@ class ActionCodec:
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
       if all are at -1).
 
-    Where decisions are open (:mod:`collapipe_env.opened`), the memory caps follow from the choices:
+    Where decisions are open (:mod:`collapipe_env.decisions`), the memory caps follow from the choices:
 
     * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
     * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
@@ -58,39 +56,7 @@ class ActionCodec:
 
     If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
     replaces it. If none fits, the cluster sits out, where participation is open.
-
-    Attributes:
-        clusters: ``N``.
-        devices: ``K``, devices of the largest cluster.
-        blocks: ``L``, encoder blocks.
-        micro_batch_choices: Allowed numbers of micro-batches, ascending.
-        power_min_w: Smallest transmit power [W].
-        power_max_w: Largest transmit power [W].
-        bandwidth_floor: Least share of the uplink for every cluster, in [0, 1/N).
-        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
-        costs: Priced workload, needed where decisions are open.
-        other_costs: Priced workload with the other setting of recomputation, needed where that is open.
-        server_room: Most blocks, over all clusters, that the server's memory holds; ``None`` for no limit.
-        step_choices: Allowed numbers of local steps, ascending, needed where these are open.
-        sits_out: Whether clusters that cannot hold the encoder sit out automatically, because devices come
-            and go and participation is not open; needs ``costs``.
-        clock_cap_min: Least cap on a clock, in (0, 1], where these are open.
     """
-
-    clusters: int
-    devices: int
-    blocks: int
-    micro_batch_choices: tuple[int, ...]
-    power_min_w: float
-    power_max_w: float
-    bandwidth_floor: float
-    opened: tuple[Decision, ...] = ()
-    costs: WorkloadCosts | None = None
-    other_costs: WorkloadCosts | None = None
-    server_room: int | None = None
-    step_choices: tuple[int, ...] = ()
-    sits_out: bool = False
-    clock_cap_min: float = 1.0
 
     @property
     def own_entries(self) -> int:
@@ -404,7 +370,7 @@ class ActionCodec:
         Raises:
             AllocationError: If the box cannot express the allocation; it names the first fault.
         """
-        check_expressible(self, allocation)
+        self.check_expressible(allocation)
         blocks = np.asarray(allocation.blocks, dtype=np.float64)
         # Clusters that sit out may hold no blocks at all.
         segments = 2.0 * blocks / np.maximum(blocks.max(axis=-1, keepdims=True), 1.0) - 1.0

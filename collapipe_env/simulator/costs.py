@@ -6,13 +6,15 @@ schedulers call it for candidate allocations, which have extra leading axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
+from collapipe_env.ground.registry import Registry
 from collapipe_env.kernels.plain_round import CLUSTER, DEVICE, NODE, ROUND
-from collapipe_env.physics import delay, energy, overheads, queues, radio
+from collapipe_env.physics import delay, energy, overheads, radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import (
     PipelineElements,
@@ -28,6 +30,7 @@ from collapipe_env.physics.participation import (
     counted_delay,
     players,
     real_steps,
+    whole_steps,
 )
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
@@ -35,105 +38,21 @@ from collapipe_env.physics.schedules.crossings import Crossings, interleaved_cro
 from collapipe_env.physics.server import encoder_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
+from collapipe_env.simulator.round import RoundCosts, without_absent
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.sitting_out import taken_steps, without_absent
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
+Price: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], RoundCosts]
 
-@dataclass(frozen=True, eq=False)
-class RoundCosts:
-    """Costs of a round; leading batch axes ``...``.
-
-    Attributes:
-        delay: Round delay ``T = max_n T_n + T_bc`` (...) [s].
-        cluster_delay: ``T_n`` (..., N) [s].
-        local_step: ``T_step`` (..., N) [s], all-reduce and update included.
-        allreduce: Longest all-reduce of a local step (..., N) [s].
-        update: Longest update of the optimiser in a local step (..., N) [s].
-        collect: ``T_col`` (..., N) [s].
-        upload: ``T_up`` (..., N) [s].
-        relay: ``T_relay`` (..., N) [s], 0 unless CUs forward new weights.
-        barrier: Wait for the slowest cluster in each local step (..., N) [s], 0 unless the head is common.
-        broadcast: ``T_bc`` (...) [s].
-        energy: Energy of each node (..., N, K+1) [J].
-        energy_ratio: Energy over budget ``e`` (..., N, K+1); zero for absent devices.
-        memory: Memory that each device needs (..., N, K) [byte].
-        survival: Probability that a micro-batch survives a local step (..., N).
-        interference: ``I_n`` (..., N) [W].
-        elements: Times of one micro-batch on each pipeline element.
-        allocation: The plan.
-        migration: ``T_mig`` (..., N) [s], the time to move the moments of moved blocks before the first local
-            step; ``None`` where a change of plan costs nothing.
-        moments: Fate of every block's moments (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-            :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
-        budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
-        server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J],
-            which counts against the server's budget; ``None`` where it has no budget.
-        server_budget_j: The server's energy budget of a round [J]; ``None`` where it has none.
-        idle_round_s: Delay of a round without participants [s]; ``None`` where all clusters must take part.
-        local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
-            workload's.
-        replication: ``T_rep`` (..., N) [s], the time to send replicas after every local step; ``None`` where
-            there are no replicas.
-        replica_hosts: Hosts of the devices' replicas (..., N, K, K+1), bool, CU first; ``None`` where there
-            are no replicas.
-    """
-
-    delay: Array
-    cluster_delay: Array
-    local_step: Array
-    allreduce: Array
-    update: Array
-    collect: Array
-    upload: Array
-    relay: Array
-    barrier: Array
-    broadcast: Array
-    energy: Array
-    energy_ratio: Array
-    memory: Array
-    survival: Array
-    interference: Array
-    elements: PipelineElements
-    allocation: Allocation
-    migration: Array | None = None
-    moments: Array | None = None
-    budget_period_s: float | None = None
-    server_energy: Array | None = None
-    server_budget_j: float | None = None
-    idle_round_s: float | None = None
-    local_steps: Array | None = None
-    replication: Array | None = None
-    replica_hosts: Array | None = None
-
-    @property
-    def plays(self) -> Array | None:
-        """Clusters that take part (..., N), bool; ``None`` where all do."""
-        return players(self.allocation)
-
-    @property
-    def allowance(self) -> Array:
-        """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
-        return queues.allowance(self.delay, self.budget_period_s)
-
-    @property
-    def server_ratio(self) -> Array:
-        """The server's energy over its budget ``e_BS`` (...); ``None`` where it has no budget."""
-        if self.server_energy is None or self.server_budget_j is None:
-            return None
-        return namespace(self.server_energy).sum(self.server_energy, axis=-1) / self.server_budget_j
-
-    @property
-    def granted(self) -> Array:
-        """Budgets that the round grants the nodes of each cluster (..., N), 0 for one that sits out."""
-        xp, plays = namespace(self.cluster_delay), self.plays
-        each = xp.zeros_like(self.cluster_delay) + self.allowance[..., None]
-        return each if plays is None else xp.where(plays, each, xp.zeros_like(each))
-
-    @cached_property
-    def graph(self) -> PlanGraph:
-        """The plan's chain of groups."""
-        return plan_graph(self.allocation)
+PRICES: Registry[Price] = Registry(
+    "price",
+    {
+        "replicas": "collapipe_env.dynamics.replicas:with_replicas",
+        "migration": "collapipe_env.dynamics.migration:with_migration",
+    },
+)
+"""What a scenario may add to the physics of a round, by name, in the order in which it is added; functions of
+the round so far, the scalars, the system and the plan."""
 
 
 def round_costs(
@@ -167,17 +86,9 @@ def round_costs(
     if budget_j is not None:
         joules = encoder_energy(parameters.server, parameters.costs, allocation)
         costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
-    if parameters.replication is not None:
-        # Imported here, as below: few scenarios have replicas, and their module uses this one's costs.
-        from collapipe_env.dynamics.replica_costs import with_replicas
-
-        costs = with_replicas(costs, parameters, state, allocation)
-    if parameters.migration is None:
-        return costs
-    # Imported here: few scenarios have migration, and its module uses this one's costs.
-    from collapipe_env.dynamics.migration_costs import with_migration
-
-    return with_migration(costs, parameters, state, allocation)
+    for name in parameters.prices:
+        costs = PRICES.get(name)(costs, parameters, state, allocation)
+    return costs
 
 
 def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:
@@ -486,3 +397,33 @@ def _elements(
         hop_latency=extra.latency_s,
         edge_latency=extra.edge_latency_s,
     )
+
+
+def taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
+    """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
+    own = parameters.costs.local_steps
+    steps = whole_steps(allocation, own)
+    if steps is None and parameters.local_steps_choices is not None:
+        steps = namespace(allocation.micro_batches).full_like(allocation.micro_batches, own)
+    return steps
+
+
+def seconds_per_bit(
+    parameters: SystemParameters, state: SystemState, power: Array, disturbance: Array
+) -> Array:
+    """Airtime of a bit from node to node (..., N, K+1, K+1) [s], sender first.
+
+    Args:
+        parameters: Scalars of the scenario.
+        power: Transmit powers of the CU and the devices (..., N, K+1) [W].
+        disturbance: Interference in each cluster (..., N) [W].
+    """
+    p = parameters
+    noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, disturbance)
+    snr = radio.d2d_snr(power, state.d2d_gain, noise)
+    # A node has no link to itself: an infinite SNR makes its time zero instead of NaN.
+    snr = namespace(snr).where(snr > 0.0, snr, math.inf)
+    rates = radio.shannon_rate(radio.usable_snr(snr, p.d2d_snr_cap), p.d2d_bandwidth_hz)
+    exponent = radio.failure_exponent(snr, p.waterfall_threshold)
+    seconds: Array = radio.seconds_per_bit(rates, exponent, p.transmissions)
+    return seconds

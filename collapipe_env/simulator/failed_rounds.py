@@ -12,11 +12,11 @@ import numpy as np
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics import energy
-from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.recovery import BlockBits, RecoveryTerms, bits_of_block
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.physics.recovery import RecoveryTerms
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, Replayed, unscathed
-from collapipe_env.simulator.plans_left import PlansLeft
+from collapipe_env.simulator.plans_left import PlansLeft, StepPrices
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
@@ -29,12 +29,8 @@ class Failures:
     """
 
     def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
-        self._parameters, self._terms = parameters, terms
-        self._block_bits = bits_of_block(parameters.costs)
-        # This module prices the moves of a change of plan inside a round; nothing moves before it.
-        still = replace(parameters, migration=None, local_steps_choices=None)
-        # The new plan sends no replicas in this round: a second failure counts only in the next.
-        self._planned, self._left = (_of_steps(p) for p in (still, replace(still, replication=None)))
+        self._parameters = parameters
+        self.prices = StepPrices(parameters, terms)
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
         """Changes that failures make to rounds; ``None`` where no failure matters.
@@ -50,7 +46,7 @@ class Failures:
         if not len(rows):
             return None
         failed = unscathed(allocation, self._parameters.costs.blocks)
-        rounds = PlansLeft(self, state[rows], costs, rows, first[rows], at[rows])
+        rounds = PlansLeft(self.prices, state[rows], costs, rows, first[rows], at[rows])
         plan, transfers = rounds.left_over(failed)
         plan, after = rounds.fitting(failed, plan)
         return self._priced(failed, rounds, costs, after, transfers)
@@ -64,30 +60,6 @@ class Failures:
         collected = costs.cluster_delay - costs.upload
         matters = at < collected
         return np.where(matters, device, NOBODY), np.where(matters, at, np.inf)
-
-    @property
-    def parameters(self) -> SystemParameters:
-        """Scalars of the scenario."""
-        return self._parameters
-
-    @property
-    def terms(self) -> RecoveryTerms:
-        """Terms on which clusters recover."""
-        return self._terms
-
-    @property
-    def block_bits(self) -> BlockBits:
-        """Bits of a block's parts."""
-        return self._block_bits
-
-    def one_step(self, state: SystemState, plan: Allocation) -> RoundCosts:
-        """Costs of rounds in which all clusters take one local step, without replicas.
-
-        Args:
-            state: The systems (R, ...).
-            plan: The plans (R, ...).
-        """
-        return round_costs(self._left[0], state, replace(plan, local_steps=None))
 
     def _priced(
         self,
@@ -107,9 +79,9 @@ class Failures:
             sent: Seconds that each pair of nodes sends (K+1, K+1) by row and cluster.
         """
         rows, state, steps = rounds.rows, rounds.state, rounds.steps
-        before = round_costs(self._planned[0], state, replace(rounds.plan, local_steps=None))
-        step, rest = _step_and_rest(self._planned[1], state, before)
-        step_after, rest_after = _step_and_rest(self._left[1], state, after)
+        before = round_costs(self.prices.planned[0], state, replace(rounds.plan, local_steps=None))
+        step, rest = _step_and_rest(self.prices.planned[1], state, before)
+        step_after, rest_after = _step_and_rest(self.prices.left[1], state, after)
         migration = costs.energy[rows] - rest - steps[..., None] * step
         delay, joules = np.zeros_like(costs.cluster_delay), np.zeros_like(costs.energy)
         p = self._parameters.radio_power
@@ -134,20 +106,6 @@ class Failures:
             delay[row, n] = ends - costs.cluster_delay[row, n]
             joules[row, n] = spent - costs.energy[row, n]
         return Replayed(delay, joules, failed)
-
-
-def _of_steps(parameters: SystemParameters) -> tuple[SystemParameters, SystemParameters]:
-    """Parameters of the scenario with one and with two local steps."""
-    other = parameters.other_costs
-
-    def taking(steps: int) -> SystemParameters:
-        return replace(
-            parameters,
-            costs=replace(parameters.costs, local_steps=steps),
-            other_costs=None if other is None else replace(other, local_steps=steps),
-        )
-
-    return taking(1), taking(2)
 
 
 def _step_and_rest(

@@ -19,7 +19,6 @@ from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.own_results import (
     interruption_of_own,
     limits_of_own,
@@ -31,8 +30,9 @@ from collapipe_env.simulator.own_results import (
     require_shown,
     system_of_own,
 )
-from collapipe_env.simulator.process import Carried, Interruption, Limits, Process
+from collapipe_env.simulator.process import Carried, Limits, Process
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
+from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.sight import Sight
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System, laid_out, split_links

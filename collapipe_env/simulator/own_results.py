@@ -23,7 +23,8 @@ from collapipe_env.simulator.own_arrays import (
     require_plain,
     truths,
 )
-from collapipe_env.simulator.process import Carried, Interruption, Limits, Price, Process
+from collapipe_env.simulator.process import Carried, Limits, Process
+from collapipe_env.simulator.round import Interruption, Price
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 

@@ -7,17 +7,17 @@ Failures are rare, so clusters with a failure are handled one by one on the host
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.dynamics.migration_costs import seconds_per_bit
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
 from collapipe_env.physics.migration import block_holders
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import (
+    RecoveryTerms,
     Transfer,
+    bits_of_block,
     credited_steps,
     light_segments,
     moving_time,
@@ -26,13 +26,52 @@ from collapipe_env.physics.recovery import (
     within_memory,
 )
 from collapipe_env.physics.replication import kept_bytes
-from collapipe_env.simulator.costs import RoundCosts
+from collapipe_env.simulator.costs import round_costs, seconds_per_bit
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemParameters, SystemState
 
-if TYPE_CHECKING:
-    from collapipe_env.simulator.failed_rounds import Failures
+
+class StepPrices:
+    """Scalars of a scenario, terms on which its clusters recover, and prices of single local steps.
+
+    Attributes:
+        block_bits: Bits of a block's parts.
+        planned: The scenario with one and with two local steps in which nothing moves before them.
+        left: The same without replicas.
+    """
+
+    def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
+        self.parameters, self.terms = parameters, terms
+        self.block_bits = bits_of_block(parameters.costs)
+        # The moves of a change of plan inside a round are priced by themselves; nothing moves before it.
+        still = replace(parameters, migration=None, local_steps_choices=None)
+        # The new plan sends no replicas in this round: a second failure counts only in the next.
+        self.planned, self.left = (_of_steps(p) for p in (still, replace(still, replication=None)))
+
+    def one_step(self, state: SystemState, plan: Allocation) -> RoundCosts:
+        """Costs of rounds in which all clusters take one local step, without replicas.
+
+        Args:
+            state: The systems (R, ...).
+            plan: The plans (R, ...).
+        """
+        return round_costs(self.left[0], state, replace(plan, local_steps=None))
+
+
+def _of_steps(parameters: SystemParameters) -> tuple[SystemParameters, SystemParameters]:
+    """Parameters of the scenario with one and with two local steps."""
+    other = parameters.other_costs
+
+    def taking(steps: int) -> SystemParameters:
+        return replace(
+            parameters,
+            costs=replace(parameters.costs, local_steps=steps),
+            other_costs=None if other is None else replace(other, local_steps=steps),
+        )
+
+    return taking(1), taking(2)
 
 
 class PlansLeft:
@@ -49,7 +88,7 @@ class PlansLeft:
         seconds_per_bit: Airtime of a bit from node to node (R, N, K+1, K+1) [s].
 
     Args:
-        owner: Scenario and terms.
+        owner: Scalars, terms and prices of steps.
         state: Systems of the rows before the rounds (R, ...).
         costs: Costs of the whole batch without failures.
         rows: Places of the rows in the batch (R,).
@@ -61,7 +100,7 @@ class PlansLeft:
 
     def __init__(
         self,
-        owner: Failures,
+        owner: StepPrices,
         state: SystemState,
         costs: RoundCosts,
         rows: IntArray,

@@ -11,19 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.round import Interruption, Price, RoundCosts
+from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
-
-if TYPE_CHECKING:
-    from collapipe_env.physics.allocation import Allocation
-    from collapipe_env.physics.recovery import RecoveryTerms
-    from collapipe_env.simulator.costs import RoundCosts
-    from collapipe_env.simulator.failed_records import FailedRounds
-    from collapipe_env.simulator.state import SystemState
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
@@ -46,34 +43,6 @@ class Limits(NamedTuple):
     present: Array | None = None
     clock: Array | None = None
     stay_order: Array | None = None
-
-
-class Price(NamedTuple):
-    """Price of a plan beyond the physics of a round.
-
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-    """
-
-    cluster_delay: Array
-    energy: Array
-
-
-class Interruption(NamedTuple):
-    """Events inside a round, after the decision.
-
-    Attributes:
-        cluster_delay: Added to ``T_n`` (R, N) [s].
-        energy: Added to the energy of each node (R, N, K+1) [J].
-        trained: False where a cluster's round is lost: none of its gradients arrives (R, N), bool.
-        failed: Effects of failed devices on the rounds; ``None`` where none failed.
-    """
-
-    cluster_delay: Array
-    energy: Array
-    trained: Array
-    failed: FailedRounds | None = None
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "mobility": "collapipe_env.dynamics.mobility:Mobility",
         "fading": "collapipe_env.dynamics.fading:Fading",
         "load": "collapipe_env.dynamics.load:Load",
-        "migration": "collapipe_env.dynamics.previous_plan:PreviousPlan",
+        "migration": "collapipe_env.dynamics.migration:PreviousPlan",
         "tenants": "collapipe_env.dynamics.tenants:Tenants",
         "server": "collapipe_env.dynamics.server_queue:ServerQueue",
         "heat": "collapipe_env.dynamics.heat:Heat",

@@ -20,9 +20,8 @@ from collapipe_env.ground.arrays import (
 from collapipe_env.kernels.queues import hold_rows, queue_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.learner import Arrivals, LearningReport
-from collapipe_env.simulator.process import Interruption
+from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 LOSS_SMOOTHING = 0.8

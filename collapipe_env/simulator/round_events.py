@@ -13,10 +13,9 @@ from collapipe_env.ground.backends import Backend
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.physics.migration import LOST, STAY
 from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
-from collapipe_env.simulator.costs import RoundCosts
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem
-from collapipe_env.simulator.process import Interruption
+from collapipe_env.simulator.round import Interruption, RoundCosts
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 

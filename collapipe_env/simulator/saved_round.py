@@ -23,8 +23,8 @@ from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.failed_records import NOBODY, FailedRounds, unscathed
 from collapipe_env.simulator.learner import Arrivals, LearningReport
-from collapipe_env.simulator.process import Interruption
 from collapipe_env.simulator.record import RoundRecord
+from collapipe_env.simulator.round import Interruption
 from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
 

@@ -22,7 +22,7 @@ from collapipe_env.scenario.decisions import opens
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.idle_fields import warn_of_idle_fields
 from collapipe_env.simulator.learner import (
@@ -36,9 +36,9 @@ from collapipe_env.simulator.learner import (
 )
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.own_results import price_of_own
-from collapipe_env.simulator.process import Interruption
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
+from collapipe_env.simulator.round import Interruption, RoundCosts, priced
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
     SavedRound,
@@ -51,7 +51,6 @@ from collapipe_env.simulator.saved_round import (
 )
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
-from collapipe_env.simulator.surcharges import priced
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from collapipe_env.dynamics.migration_costs import _handed_over, change_of_plan, phase_times
-from collapipe_env.dynamics.previous_plan import holders_of
+from collapipe_env.dynamics.migration import _handed_over, change_of_plan, holders_of, phase_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.migration import LOST, STAY, TRAVEL, Handover, block_holders, handover

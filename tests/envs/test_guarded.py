@@ -10,7 +10,8 @@ import torch
 from env_support import make_actions, make_env
 
 from collapipe_env.envs.guarded import copied, guarded, guarded_on_use, read_only
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 

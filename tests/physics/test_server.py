@@ -115,7 +115,9 @@ def test_energy_is_linear_in_the_flops(seed, e_flop, pue, budget) -> None:
     double = encoder_energy(terms, twice, split(plan, kept))
     np.testing.assert_allclose(double, 2.0 * costs.server_energy, rtol=1e-12)
     # What is reported beside: the head, idling, and the base station's sender.
-    whole = server_energy(terms, c, p.bs_power_w, costs)
+    whole = server_energy(
+        terms, c, p.bs_power_w, costs.allocation, (costs.elements.downlink, costs.broadcast, costs.delay)
+    )
     head = 3.0 * c.local_steps * c.batch_size * c.decoder_forward_flops * e_flop * pue
     np.testing.assert_allclose(whole.head, np.full(kept.shape, head), rtol=1e-12)
     np.testing.assert_allclose(whole.idle, pue * 30.0 * costs.delay, rtol=1e-12)

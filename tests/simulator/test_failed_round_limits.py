@@ -72,7 +72,7 @@ def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
             least = held * system_parameters(scenario).costs.block_state_bytes
             assert (least <= record.state.memory_bytes[r, n]).all()
     assert went_on > 3
-    assert failures.terms.kind == kind
+    assert failures.prices.terms.kind == kind
 
 
 @pytest.mark.parametrize("name", ["pipar", "random"])

@@ -25,7 +25,8 @@ from collapipe_env.envs.graph_observation import GraphArrays
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.simulator.costs import RoundCosts, round_costs
+from collapipe_env.simulator.costs import round_costs
+from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
 from .cluster_comparison import compare_counts

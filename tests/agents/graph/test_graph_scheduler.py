@@ -13,7 +13,7 @@ from unpriced_support import unpriced
 from collapipe_env.agents.dssra import DSSRA, price_plan
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, packed_weights
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
-from collapipe_env.dynamics.migration_costs import change_of_plan, phase_times
+from collapipe_env.dynamics.migration import change_of_plan, phase_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.idle import IdleLearner

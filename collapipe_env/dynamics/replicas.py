@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from collapipe_env.dynamics.migration_costs import seconds_per_bit
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.physics import energy
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
@@ -17,12 +14,9 @@ from collapipe_env.physics.replication import (
     replica_times,
 )
 from collapipe_env.physics.schedules import split
-from collapipe_env.simulator.process import Price
+from collapipe_env.simulator.costs import seconds_per_bit
+from collapipe_env.simulator.round import Price, RoundCosts, priced
 from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.simulator.surcharges import priced
-
-if TYPE_CHECKING:
-    from collapipe_env.simulator.costs import RoundCosts
 
 
 def with_replicas(
