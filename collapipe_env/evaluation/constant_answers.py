@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.ground.errors import CollaPipeError
-from collapipe_env.scenario.task_registry import get_task
-from collapipe_env.tasks.base import task_spec
+from collapipe_env.tasks.base import get_task, task_spec
 
 
 def constant_answer_notes(plan: EvaluationPlan) -> list[str]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import Registry
-
-if TYPE_CHECKING:
-    from collapipe_env.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -85,16 +82,6 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     TASKS.register(name, entry_point, replace=replace)
 
 
-def get_task(name: str) -> Task:
-    """Return the task of that name.
-
-    Raises:
-        ScenarioError: If there is none (the message names the nearest), or it cannot be imported.
-    """
-    task: Task = TASKS.get(name)()
-    return task
-
-
 def task_traits(name: str) -> TaskTraits:
     """Return the traits of the task of that name; imports the module of a registered task.
 
@@ -103,7 +90,7 @@ def task_traits(name: str) -> TaskTraits:
     """
     if name in SHIPPED_TRAITS:
         return SHIPPED_TRAITS[name]
-    found = getattr(get_task(name), "traits", None)
+    found = getattr(TASKS.get(name)(), "traits", None)
     if not isinstance(found, TaskTraits):
         raise ScenarioError(
             f"task {name!r} ({TASKS.where(name)}) has no traits from which it can be priced: they are "

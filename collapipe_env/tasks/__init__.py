@@ -6,12 +6,11 @@
 from collapipe_env.scenario.task_registry import (
     SHIPPED_TRAITS,
     TaskTraits,
-    get_task,
     register_task,
     task_names,
     task_traits,
 )
-from collapipe_env.tasks.base import Split, Task, TaskData, TaskSpec
+from collapipe_env.tasks.base import Split, Task, TaskData, TaskSpec, get_task
 
 __all__ = [
     "SHIPPED_TRAITS",

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
+from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.scenario.style_fields import style_fields
-from collapipe_env.scenario.task_registry import TaskTraits, task_traits
+from collapipe_env.scenario.task_registry import TASKS, TaskTraits, task_traits
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Generator, Tensor, nn
-
-    from collapipe_env.scenario import Scenario
-    from collapipe_env.scenario.learning import LearningSpec
 
 BERT_TOKEN_TYPES = 2
 """Token types of BERT, one for each sentence of a pair: the default for a proxy in BERT's style."""
@@ -262,3 +261,13 @@ def require_writing(task: Task) -> Callable[..., Any]:
             "use task language-modelling"
         )
     return cast(Callable[..., Any], task.continuations)  # type: ignore[attr-defined]
+
+
+def get_task(name: str) -> Task:
+    """Return the task of that name.
+
+    Raises:
+        ScenarioError: If there is none (the message names the nearest), or it cannot be imported.
+    """
+    task: Task = TASKS.get(name)()
+    return task
