@@ -78,8 +78,6 @@ def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
     xp = namespace(allocation.micro_batches)
     none = xp.zeros_like(allocation.micro_batches)
     kind = none + terms.kind
-    if allocation.replication is not None:
-        kind = xp.where(allocation.replication < 0, kind, allocation.replication)
     if allocation.schedule is not None:
         stopped = (allocation.schedule == ASYNC) | (allocation.schedule == INTERLEAVED)
         kind = xp.where(stopped, none, kind)

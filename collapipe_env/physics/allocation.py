@@ -32,7 +32,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("server_blocks", "server_mode"),
 )
 """Optional fields that must be given together; each field in ``ALONE`` can be given by itself."""
-ALONE = ("recompute", "participates", "local_steps", "clock_cap", "replication")
+ALONE = ("recompute", "participates", "local_steps", "clock_cap")
 """Optional fields for decisions that a scenario may open, with a number for each cluster or device."""
 
 
@@ -80,8 +80,6 @@ class Allocation:
         clock_cap: Cap ``c`` on each device's clock, relative to its full clock (..., N, K), in (0, 1];
             ``None`` without caps. A cap does not speed up a device that background load or a governor slows
             down below it.
-        replication: Index in ``REPLICATION_KINDS`` of :mod:`collapipe_env.physics.replication` (..., N), int;
-            -1, or ``None`` for all clusters, leaves it to the scenario's process ``presence``.
     """
 
     blocks: Array
@@ -100,7 +98,6 @@ class Allocation:
     participates: Array | None = None
     local_steps: Array | None = None
     clock_cap: Array | None = None
-    replication: Array | None = None
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -200,8 +197,6 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_local_steps(a) for a in allocations]
     if any(a.clock_cap is not None for a in allocations):
         allocations = [with_explicit_clocks(a) for a in allocations]
-    if any(a.replication is not None for a in allocations):
-        allocations = [with_explicit_replication(a) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -260,13 +255,6 @@ def with_explicit_clocks(allocation: Allocation) -> Allocation:
     if allocation.clock_cap is not None:
         return allocation
     return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
-
-
-def with_explicit_replication(allocation: Allocation) -> Allocation:
-    """Fill in -1, which leaves replicas to the scenario, in a plan that does not set them."""
-    if allocation.replication is not None:
-        return allocation
-    return replace(allocation, replication=np.full(allocation.micro_batches.shape, -1))
 
 
 def with_schedule(

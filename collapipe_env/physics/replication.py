@@ -24,7 +24,7 @@ class Replication(NamedTuple):
     """Terms of a scenario on which replicas are kept.
 
     Attributes:
-        kind: Index in ``REPLICATION_KINDS`` for clusters whose plan does not set it.
+        kind: Index in ``REPLICATION_KINDS`` of who keeps replicas.
         block_bits: ``S``, a block's trained weights and moments [bit].
     """
 

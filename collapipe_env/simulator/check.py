@@ -22,7 +22,6 @@ from collapipe_env.simulator.check_opened import (
     check_local_steps,
     check_participation,
     check_recompute,
-    check_replication,
 )
 from collapipe_env.simulator.refusal import place_name, refuse, require_shape
 from collapipe_env.simulator.round import RoundCosts
@@ -60,8 +59,6 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     slack = SINGLE_SLACK if state.budget.dtype == np.float32 else SLACK
     if allocation.clock_cap is not None:
         check_clocks(parameters, allocation, devices, slack)
-    if allocation.replication is not None:
-        check_replication(parameters, allocation, clusters)
     # Comparing with the rounded counts also refuses NaN; infinity fails at the sum below.
     refuse(
         ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),

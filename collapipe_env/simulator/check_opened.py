@@ -7,7 +7,6 @@ import numpy as np
 from collapipe_env.ground.arrays import BoolArray
 from collapipe_env.physics.allocation import SEQUENTIAL, Allocation
 from collapipe_env.physics.participation import players, whole_steps
-from collapipe_env.physics.replication import REPLICATION_KINDS
 from collapipe_env.simulator.refusal import refuse, require_shape, require_whole
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_clusters
 
@@ -154,31 +153,4 @@ def check_clocks(
         given,
         "clock_cap",
         f"a share of the full clock in [{least:g}, 1]",
-    )
-
-
-def check_replication(
-    parameters: SystemParameters, allocation: Allocation, clusters: tuple[int, ...]
-) -> None:
-    """Replicas: a known kind for every cluster, where the scenario keeps any.
-
-    Args:
-        parameters: Scalars of the scenario.
-        allocation: A plan that says where replicas are kept.
-        clusters: Shape (E, N).
-
-    Raises:
-        AllocationError: If the scenario keeps no replicas, or a number stands for no kind.
-    """
-    require_shape("replication", allocation.replication, clusters)
-    given = np.asarray(allocation.replication)
-    require_whole("replication", given)
-    if parameters.replication is None:
-        refuse(given != -1, given, "replication", "-1: the process presence keeps no replicas")
-    refuse(
-        (given < -1) | (given >= len(REPLICATION_KINDS)),
-        given,
-        "replication",
-        ", ".join(f"{place} ({name})" for place, name in enumerate(REPLICATION_KINDS))
-        + ", or -1 for the scenario's",
     )

@@ -102,7 +102,10 @@ class ActionBox:
 def _check_opened(box: ActionBox, allocation: Allocation) -> None:
     """Refuse values that need a decision that is not open, or that the decision's entries cannot express."""
     if allocation.stage is not None:
-        raise _never("stages of several devices, and orders of devices")
+        raise AllocationError(
+            "the action box cannot express stages of several devices, and orders of devices: play this "
+            "allocation through env.unwrapped.step_allocation(allocation)"
+        )
     if allocation.schedule is not None and "schedule" not in box.opened:
         raise _not_open("schedules", "schedule")
     if allocation.server_mode is not None and "server_blocks" not in box.opened:
@@ -128,8 +131,6 @@ def _check_opened(box: ActionBox, allocation: Allocation) -> None:
         )
     if allocation.clock_cap is not None:
         _check_clocks(box, np.asarray(allocation.clock_cap))
-    if np.any(_or(allocation.replication, -1) != -1):
-        raise _never("replicas of clusters")
     if allocation.schedule is not None:
         _check_schedule(allocation)
     if allocation.server_mode is not None:
@@ -140,13 +141,6 @@ def _not_open(what: str, decision: Decision) -> AllocationError:
     return AllocationError(
         f"the action box cannot express {what} where the scenario's decisions do not list {decision}: play "
         "this allocation through env.unwrapped.step_allocation(allocation)"
-    )
-
-
-def _never(what: str) -> AllocationError:
-    return AllocationError(
-        f"the action box cannot express {what}: play this allocation through "
-        "env.unwrapped.step_allocation(allocation)"
     )
 
 

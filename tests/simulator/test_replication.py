@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import AllocationError, ScenarioError
-from collapipe_env.physics.allocation import ASYNC, Allocation, own_arrays, with_schedule
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
-from collapipe_env.physics.replication import AT_CU, NEXT_STAGE, NO_REPLICAS
+from collapipe_env.physics.replication import AT_CU, NEXT_STAGE
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.failed_rounds import Failures
 
 KINDS = {"next_stage": NEXT_STAGE, "cu": AT_CU}
@@ -284,47 +284,6 @@ def test_energy_of_a_failed_round_has_the_replicas_until_the_failure():
     np.testing.assert_allclose(with_replicas - without_them, 1.5 * replicas - a_step + more, rtol=1e-9)
 
 
-def test_plans_may_say_otherwise_where_the_scenario_keeps_replicas():
-    parameters, state, plan, _, without = a_round("next_stage")
-    chosen = np.array([[NO_REPLICAS, AT_CU], [NEXT_STAGE, -1]])
-    decided = dataclasses.replace(plan, replication=chosen)
-    check_allocation(parameters, state, decided)
-    costs = round_costs(parameters, state, decided)
-    np.testing.assert_array_equal(costs.replication > 0.0, [[False, True], [True, True]])
-    assert costs.replica_hosts[0, 1, :, 0].any()
-    assert costs.replica_hosts[1, 0, :, 1:].any()
-    np.testing.assert_array_equal(costs.cluster_delay[0, 0], without.cluster_delay[0, 0])
-    bare = dataclasses.replace(plan, replication=np.full((2, 2), NO_REPLICAS))
-    assert round_costs(parameters, state, bare).replication is None
-    everything = general_round_costs(parameters, state, bare)
-    np.testing.assert_allclose(everything.delay, without.delay, rtol=1e-12)
-
-
-def test_no_action_says_who_keeps_replicas():
-    scenario = scenario_of("cu")
-    plan = SCHEDULERS.get("pipeline")(scenario).act(None, a_state(scenario))
-    decided = own_arrays(dataclasses.replace(plan, replication=np.array([[0, 1], [2, 0]])))
-    with pytest.raises(AllocationError, match="cannot express replicas of clusters"):
-        action_codec(scenario).encode(decided)
-
-
-@pytest.mark.parametrize(
-    ("replication", "values", "message"),
-    [
-        ("none", 1, "the process presence keeps no replicas"),
-        ("cu", 3, r"0 \(none\), 1 \(next_stage\), 2 \(cu\)"),
-        ("cu", -2, r"or -1 for the scenario's"),
-    ],
-)
-def test_bad_replication_is_refused(replication, values, message):
-    scenario = scenario_of(replication)
-    state = a_state(scenario)
-    plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
-    wrong: Allocation = dataclasses.replace(plan, replication=np.full((2, 2), values))
-    with pytest.raises(AllocationError, match=message):
-        check_allocation(system_parameters(scenario), state, wrong)
-
-
 def test_unknown_replicas_are_refused():
     with pytest.raises(ScenarioError, match="replication"):
         load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "all"}}}})
@@ -367,13 +326,3 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
 
 def env_memory(record):
     return np.asarray(record.state.memory_bytes)
-
-
-@pytest.mark.parametrize("value", ["cu", None, 1j])
-def test_replicas_that_are_no_numbers_are_refused_by_their_type(value):
-    scenario = scenario_of("cu")
-    state, parameters = a_state(scenario), system_parameters(scenario)
-    plan = SCHEDULERS.get("pipeline")(scenario).act(None, state)
-    wrong = np.full(plan.micro_batches.shape, value)
-    with pytest.raises(AllocationError, match=f"replication has type {wrong.dtype}, expected integers"):
-        check_allocation(parameters, state, dataclasses.replace(plan, replication=wrong))
