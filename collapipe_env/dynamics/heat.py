@@ -23,8 +23,10 @@ from collapipe_env.physics.thermal import (
     temperature_after_round,
 )
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.process import Carried, Limits, Observed, Process
 from collapipe_env.simulator.randomness import normal
+from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.system import System
 
 MOST_HEADROOM = 1.5
@@ -93,11 +95,7 @@ class Heat(Process):
         if self._steps:
             last, names = float(self._last), "level of the governor, 0 the full clock"
             self.observed += (Observed("level", devices, "levels", 0.0, last, names),)
-        # Imported here: the simulator is built on processes.
-        from collapipe_env.simulator.build import system_parameters, usual_round
-        from collapipe_env.simulator.running import running_state
-
-        self._parameters, self._running = system_parameters(scenario), running_state
+        self._parameters = system_parameters(scenario)
         # Plans do not affect the surroundings, so these have the clock of exogenous processes.
         steady = self._drifts and scenario.dynamics.time_base != "real"
         self._reference_s = usual_round(scenario) if steady else None
@@ -160,7 +158,7 @@ class Heat(Process):
             delta_s: Seconds that passed for the devices (R,).
         """
         own, plan = self.own, costs.allocation
-        running = self._running(state, plan)
+        running = running_state(state, plan)
         computing = computing_seconds(self._parameters, plan, running.speed, running.clock)
         energy = costs.energy[..., 1:]
         busy = busy_phase(self._parameters, plan, energy, computing, running.compute_power, delta_s)

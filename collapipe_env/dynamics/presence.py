@@ -15,6 +15,7 @@ from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, require_wit
 from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.process import NEUTRAL, Carried, Limits, Observed, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
@@ -127,9 +128,6 @@ class Presence(Process):
         self._off = LognormalStay(spec.off_mean_s, spec.off_deviation)
         there = np.arange(K) < np.asarray(scenario.cluster.devices_per_cluster)[:, None]
         self._there = Constant(there)
-        # Imported here: the simulator is built on processes.
-        from collapipe_env.simulator.build import usual_round
-
         self._horizon_s = usual_round(scenario)
         since = "time since the device came or left, or since the episode began"
         self.observed = (

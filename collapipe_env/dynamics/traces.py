@@ -12,6 +12,7 @@ from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.trace_gains import rate_gain, resource_element_power_dbm, rsrp_gain
 from collapipe_env.scenario import Scenario
+from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.process import Carried, Process
 from collapipe_env.simulator.system import System
 
@@ -62,9 +63,6 @@ class Traces(Process):
         return {**idle, **dict.fromkeys(other, f"it is used only with mode: {'rsrp' if rates else 'rate'}")}
 
     def __init__(self, scenario: Scenario, spec: TracesSpec) -> None:
-        # Imported here: the simulator is built on processes.
-        from collapipe_env.simulator.build import usual_round
-
         super().__init__(scenario, spec)
         self._clusters, self._round_s = scenario.clusters, usual_round(scenario)
         self.bank = bank_of(spec, scenario.clusters)

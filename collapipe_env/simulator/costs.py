@@ -42,9 +42,9 @@ from collapipe_env.simulator.round import RoundCosts, without_absent
 from collapipe_env.simulator.running import running_state
 from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
 
-Price: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], RoundCosts]
+Addition: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], RoundCosts]
 
-PRICES: Registry[Price] = Registry(
+PRICES: Registry[Addition] = Registry(
     "price",
     {
         "replicas": "collapipe_env.dynamics.replicas:with_replicas",
