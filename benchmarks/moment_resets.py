@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.factory import make_learner
-from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.physics.moves import LOST, STAY
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
 

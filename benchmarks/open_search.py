@@ -22,7 +22,7 @@ from tqdm import tqdm
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE, Decision
+from collapipe_env.scenario.decision_names import COLLAPIPE, Decision
 from collapipe_env.simulator.world import World
 
 WHAT = "processor time of a decision over that with CollaPipe's own decisions; range: 5 to 95 % of rounds"

@@ -15,7 +15,7 @@ from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import judged_by_target
+from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.unable_clusters import sitting_out, with_room_everywhere

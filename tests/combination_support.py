@@ -9,7 +9,7 @@ from typing import Any
 
 from covering_support import Case
 
-from collapipe_env.scenario.decisions import COLLAPIPE, OPENED
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED
 
 ON = ("off", "on")
 FACTORS: Mapping[str, tuple[str, ...]] = {

@@ -18,7 +18,7 @@ from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.rendering.style import node_colours
-from collapipe_env.scenario.decisions import OPENED
+from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation

@@ -30,7 +30,7 @@ from collapipe_env.physics.allocation import (
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs

@@ -17,7 +17,7 @@ from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, with_explicit_server
 from collapipe_env.physics.memory import memory_caps
-from collapipe_env.scenario.decisions import DECISIONS, OPENED
+from collapipe_env.scenario.decision_names import DECISIONS, OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import OPENED
+from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs

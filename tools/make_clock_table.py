@@ -17,7 +17,7 @@ from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 PAGE = Path(__file__).parents[1] / "docs" / "heat.md"
 PRICES = ((0.0, 0.5), (0.3566, 0.9204), (0.1, 0.9), (0.02, 0.5))

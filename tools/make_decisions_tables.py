@@ -20,7 +20,7 @@ from tqdm import tqdm
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
 
 PAGE = Path(__file__).parents[1] / "docs" / "decisions.md"

@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
 MEMORIES: tuple[tuple[float, ...], ...] = (

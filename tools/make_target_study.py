@@ -32,7 +32,7 @@ from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, n
 from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 DOCS = Path(__file__).parents[1] / "docs"
 MOST_ROUNDS = 1000

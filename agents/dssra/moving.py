@@ -1,7 +1,7 @@
 """Moments of moved blocks in DSSRA's costs: the price of a change from the previous round's plan ([X]).
 
 ``inputs.held`` says which device held which block; it has no blocks where a change of plan costs nothing. The
-formulas are those of ``collapipe_env.physics.migration`` for one plan of one cluster, in loops that allocate
+formulas are those of ``collapipe_env.physics.moves`` for one plan of one cluster, in loops that allocate
 no arrays; the tests compare the two.
 """
 

@@ -26,7 +26,7 @@ from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit_clocks
 from collapipe_env.physics.server import most_server_blocks
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split

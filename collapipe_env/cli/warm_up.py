@@ -18,7 +18,7 @@ from collapipe_env.ground.compiled import cache_folder, own_module
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError, reason
 from collapipe_env.ground.progress import progress_bar
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.scenario.names import SHIPPED
 from collapipe_env.schedulers import scheduler_names
 from collapipe_env.zoo.shipped_agents import PREFIX, shipped_agents

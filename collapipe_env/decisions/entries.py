@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.physics.allocation import GPIPE, ONE_F_ONE_B, SCHEDULES, ZERO_BUBBLE
-from collapipe_env.scenario.decisions import Decision
+from collapipe_env.scenario.decision_names import Decision
 
 SCHEDULE_CHOICES = (GPIPE, ONE_F_ONE_B, ZERO_BUBBLE)
 """Schedules that an action can name, in the order in which their entry names them."""

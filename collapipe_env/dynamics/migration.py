@@ -15,7 +15,7 @@ from collapipe_env.kernels.handovers import handover_rows, holder_rows
 from collapipe_env.kernels.moments_phase import phase_rows
 from collapipe_env.physics import energy, radio
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.migration import (
+from collapipe_env.physics.moves import (
     Handover,
     Migration,
     MovingTimes,
@@ -26,7 +26,7 @@ from collapipe_env.physics.migration import (
 from collapipe_env.physics.parameters import SystemParameters
 from collapipe_env.physics.participation import players
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.costs import seconds_per_bit
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
@@ -55,7 +55,7 @@ class PreviousPlan(Process):
     """The plan of the previous round, which decides the cost of a change of plan ([X]).
 
     It carries the holders of every block and the blocks of every device; the costs of a round read them
-    (:mod:`collapipe_env.physics.migration`). Before the first round no device holds a block.
+    (:mod:`collapipe_env.physics.moves`). Before the first round no device holds a block.
     """
 
     name = "migration"

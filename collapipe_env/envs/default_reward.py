@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.learners.surrogate_fits import fit_for, has_fit
-from collapipe_env.scenario.decisions import judged_by_target
+from collapipe_env.scenario.decision_names import judged_by_target
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario

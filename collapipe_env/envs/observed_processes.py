@@ -9,7 +9,7 @@ from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
 from collapipe_env.envs.opened_features import opened_features
 from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.process import Observed, Process
 from collapipe_env.simulator.process_registry import active_processes

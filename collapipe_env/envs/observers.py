@@ -19,7 +19,7 @@ from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shown
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import SystemState, other_memory_caps

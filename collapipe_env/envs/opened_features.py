@@ -8,7 +8,7 @@ from collapipe_env.envs.observation import FeatureSource
 from collapipe_env.ground.arrays import Array, at_most, namespace
 from collapipe_env.physics.memory import memory_cap_blocks
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.state import SystemParameters, SystemState
 

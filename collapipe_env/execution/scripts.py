@@ -104,7 +104,7 @@ class ClusterScript:
             none.
         arrived: Whether the gradient of each micro-batch arrives, for each local step (H, M).
         moments: Fate of each block's moments before the round (L,): ``STAY``, ``TRAVEL`` or ``LOST``
-            of :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
+            of :mod:`collapipe_env.physics.moves`; ``None`` where a change of plan costs nothing.
     """
 
     cluster: int

@@ -18,7 +18,7 @@ from collapipe_env.models.blocks import build_block
 from collapipe_env.models.lora import adapt_block
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.beginning import Beginning, begin_training

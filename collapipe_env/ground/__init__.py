@@ -1,1 +1,1 @@
-"""What everything stands on: errors, arrays, files, registries, compilation, signals."""
+"""Ground of the package: errors, arrays, files, registries, compilation, signals."""

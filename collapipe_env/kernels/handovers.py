@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled
-from collapipe_env.physics.migration import LOST, STAY, TRAVEL
+from collapipe_env.physics.moves import LOST, STAY, TRAVEL
 
 
 @compiled
@@ -43,7 +43,7 @@ def handover_rows(
     moments: IntArray,
     involved: BoolArray,
 ) -> None:
-    """Find the blocks that change hands; see :func:`collapipe_env.physics.migration.handover`.
+    """Find the blocks that change hands; see :func:`collapipe_env.physics.moves.handover`.
 
     Args:
         before: Holders in the round before (E, N, L, K+1).

@@ -25,7 +25,7 @@ def phase_rows(
     sent: FloatArray,
     received: FloatArray,
 ) -> None:
-    """Price the phase; see :func:`collapipe_env.physics.migration.moving_times`.
+    """Price the phase; see :func:`collapipe_env.physics.moves.moving_times`.
 
     Args:
         radio: Noise density [W/Hz], bandwidth of a hop [Hz], largest usable SNR and waterfall threshold.

@@ -12,7 +12,7 @@ from collapipe_env.learners.surrogate import heterogeneity_of
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fit_for, has_fit
 from collapipe_env.learners.surrogate_progress import SurrogateOutcome, mean_loss_of_packets, progress
 from collapipe_env.physics.loss_curve import loss_at
-from collapipe_env.scenario.decisions import judged_by_target
+from collapipe_env.scenario.decision_names import judged_by_target
 
 if TYPE_CHECKING:
     from collapipe_env.scenario import Scenario

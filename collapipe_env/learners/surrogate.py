@@ -18,7 +18,7 @@ from collapipe_env.learners.surrogate_progress import SurrogateOutcome as Surrog
 from collapipe_env.learners.surrogate_progress import mean_loss_of_packets, plan_terms, step_terms, steps_of
 from collapipe_env.learners.surrogate_progress import progress as progress
 from collapipe_env.physics.loss_curve import CurveTerms, StepTerms, loss_at
-from collapipe_env.scenario.decisions import judged_by_target
+from collapipe_env.scenario.decision_names import judged_by_target
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
-from collapipe_env.physics.migration import Migration
+from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import NO_OVERHEADS, Overheads
 from collapipe_env.physics.replication import Replication
 from collapipe_env.physics.server import FREE_SERVER, ServerTerms, shared_speed

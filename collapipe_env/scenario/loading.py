@@ -20,7 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.ground.files import json_digest, read_regular
-from collapipe_env.scenario.decisions import without_neutral_decisions
+from collapipe_env.scenario.decision_names import without_neutral_decisions
 from collapipe_env.scenario.dssra_plus_section import without_neutral_scalars
 from collapipe_env.scenario.inheritance import MODEL, layered
 from collapipe_env.scenario.memory_fields import without_neutral_memory

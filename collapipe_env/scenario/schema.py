@@ -10,7 +10,7 @@ from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
-from collapipe_env.scenario.decisions import (
+from collapipe_env.scenario.decision_names import (
     COLLAPIPE,
     Decision,
     ordered_decisions,

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from collapipe_env.ground.errors import shown
 from collapipe_env.physics.radio import db_to_linear
-from collapipe_env.scenario.decisions import CLOCK_CAP_MIN, PARTICIPATION_MIN
+from collapipe_env.scenario.decision_names import CLOCK_CAP_MIN, PARTICIPATION_MIN
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Name,

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.ground.errors import nearest_name, shown
-from collapipe_env.scenario.decisions import STEP_CHOICES
+from collapipe_env.scenario.decision_names import STEP_CHOICES
 from collapipe_env.scenario.fields import (
     SPEC_CONFIG,
     Count,

@@ -12,7 +12,7 @@ import numpy as np
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.energy import RadioPower, compute_power
 from collapipe_env.physics.memory import memory_caps
-from collapipe_env.physics.migration import Migration
+from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.replication import REPLICATION_KINDS, Replication
@@ -25,7 +25,7 @@ from collapipe_env.physics.workload import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
-from collapipe_env.scenario.decisions import OPENED, opens
+from collapipe_env.scenario.decision_names import OPENED, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.scenario.server_section import term_values

@@ -51,7 +51,7 @@ PRICES: Registry[Addition] = Registry(
         "migration": "collapipe_env.dynamics.migration:with_migration",
     },
 )
-"""What a scenario may add to the physics of a round, by name, in the order in which it is added; functions of
+"""Prices beyond the physics of a round by name, in the order in which they are added: functions of
 the round so far, the scalars, the system and the plan."""
 
 

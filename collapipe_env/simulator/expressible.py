@@ -12,7 +12,7 @@ from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, SCHEDULES, Allocation
 from collapipe_env.physics.workload import WorkloadCosts
-from collapipe_env.scenario.decisions import Decision
+from collapipe_env.scenario.decision_names import Decision
 
 
 @dataclass(frozen=True)

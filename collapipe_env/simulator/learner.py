@@ -107,7 +107,7 @@ class RoundOutcome:
             read in slots without blocks. A gap matters only within a round, so only with H > 1. None for 0
             everywhere.
         moments: Fate of the optimiser's moments of every encoder block before the round, shape (E, N, L):
-            ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.migration`; None where all stay.
+            ``STAY``, ``TRAVEL`` or ``LOST`` of :mod:`collapipe_env.physics.moves`; None where all stay.
         recompute: Clusters whose devices recompute activations, shape (E, N), bool; None for the setting of
             the workload.
         participates: Clusters that take part, shape (E, N), bool; None if all do. The others do not train,

@@ -17,7 +17,7 @@ from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.physics.workload import WorkloadCosts
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import usual_round
 from collapipe_env.simulator.own_results import (
     interruption_of_own,

@@ -12,7 +12,7 @@ import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
-from collapipe_env.physics.migration import block_holders
+from collapipe_env.physics.moves import block_holders
 from collapipe_env.physics.participation import steps_or
 from collapipe_env.physics.recovery import (
     RecoveryTerms,

@@ -41,7 +41,7 @@ class RoundCosts:
         migration: ``T_mig`` (..., N) [s], the time to move the moments of moved blocks before the first local
             step; ``None`` where a change of plan costs nothing.
         moments: Fate of every block's moments (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-            :mod:`collapipe_env.physics.migration`; ``None`` where a change of plan costs nothing.
+            :mod:`collapipe_env.physics.moves`; ``None`` where a change of plan costs nothing.
         budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
         server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J],
             which counts against the server's budget; ``None`` where it has no budget.

@@ -11,7 +11,7 @@ import numpy as np
 from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.ground.backends import Backend
 from collapipe_env.ground.errors import ScenarioError, shown
-from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.physics.moves import LOST, STAY
 from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
 from collapipe_env.simulator.failed_rounds import Failures
 from collapipe_env.simulator.moving_system import MovingSystem

@@ -13,7 +13,7 @@ from collapipe_env.ground.backends import NUMPY
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import Scenario, draw_layout, fixed_layout
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import energy_budgets, workload_costs
 from collapipe_env.simulator.process import Process
 from collapipe_env.simulator.state import SystemState

@@ -18,7 +18,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
 from collapipe_env.physics.schedules.segments import pipeline_blocks, version_gaps
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decisions import opens
+from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs

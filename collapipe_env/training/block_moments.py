@@ -9,7 +9,7 @@ import torch
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.physics.migration import LOST, TRAVEL
+from collapipe_env.physics.moves import LOST, TRAVEL
 from collapipe_env.training.flat_parameters import FlatParameters
 
 

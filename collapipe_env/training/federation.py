@@ -18,7 +18,7 @@ from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.dropout import private_randomness
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
-from collapipe_env.physics.migration import LOST
+from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
 from collapipe_env.training.block_moments import BlockMoments
 from collapipe_env.training.cluster_samples import ClusterSamples

@@ -21,7 +21,7 @@ from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
-from collapipe_env.scenario.decisions import judged_by_target, opens
+from collapipe_env.scenario.decision_names import judged_by_target, opens
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 from collapipe_env.tasks import TaskSpec, get_task

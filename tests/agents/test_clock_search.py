@@ -14,7 +14,7 @@ from collapipe_env.agents.dssra.clock_search import caps_of_clocks, clock_proble
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE, OPENED
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation

@@ -20,7 +20,7 @@ from collapipe_env.agents.learned.validation import Validator
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 SCENARIO = load_scenario({"base": "medium", "dynamics": {"rounds": 6, "processes": {"migration": {}}}})
 N, K = 4, 5

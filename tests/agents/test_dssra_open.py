@@ -17,7 +17,7 @@ from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, GPIPE, ONE_F_ONE_B, ZERO_BUBBLE, Allocation
 from collapipe_env.physics.overheads import NO_OVERHEADS
-from collapipe_env.scenario.decisions import DECISIONS
+from collapipe_env.scenario.decision_names import DECISIONS
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation

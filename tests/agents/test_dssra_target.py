@@ -18,7 +18,7 @@ from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import lyapunov
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.unable_clusters import sitting_out

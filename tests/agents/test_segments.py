@@ -14,7 +14,7 @@ from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.cluster_times import ClusterTimes
 from collapipe_env.physics.energy import RadioPower
-from collapipe_env.physics.migration import Migration
+from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import d2d_noise
 from collapipe_env.physics.workload import WorkloadCosts

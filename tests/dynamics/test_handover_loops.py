@@ -7,7 +7,7 @@ import torch
 from collapipe_env.dynamics.migration import _handed_over, change_of_plan, holders_of, phase_times
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.migration import LOST, STAY, TRAVEL, Handover, block_holders, handover
+from collapipe_env.physics.moves import LOST, STAY, TRAVEL, Handover, block_holders, handover
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 

@@ -16,8 +16,8 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import StateError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.memory import memory_caps
-from collapipe_env.physics.migration import LOST
 from collapipe_env.physics.motion import seconds_inside
+from collapipe_env.physics.moves import LOST
 from collapipe_env.rendering import draw_round
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.system import reach_of, walking_side

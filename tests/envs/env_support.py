@@ -3,7 +3,7 @@
 import numpy as np
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 VARIANTS = {
     "small": "small",

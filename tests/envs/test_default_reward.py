@@ -7,7 +7,7 @@ from collapipe_env.envs import default_reward
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE, OPENED
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED
 
 SMALL = load_scenario("small")
 

@@ -21,7 +21,7 @@ from collapipe_env.ground.errors import (
     NotResetError,
     ScenarioError,
 )
-from collapipe_env.scenario.decisions import COLLAPIPE, OPENED
+from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED
 
 pettingzoo = pytest.importorskip("pettingzoo", reason="PettingZoo is not installed")
 with warnings.catch_warnings():

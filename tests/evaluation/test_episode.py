@@ -22,7 +22,7 @@ from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.ground.files import without_nan
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import scheduler_names
 
 ROUNDS = 5

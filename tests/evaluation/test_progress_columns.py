@@ -22,7 +22,7 @@ from collapipe_env.ground.files import without_nan
 from collapipe_env.learners import expected_progress
 from collapipe_env.learners.expected_progress import ExpectedProgress, progress_law
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 SMALL = load_scenario("small")
 OPEN = SMALL.with_overrides({"decisions": [*COLLAPIPE, "participation", "local_steps"]})

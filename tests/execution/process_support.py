@@ -13,7 +13,7 @@ from executed_support import Changed
 
 from collapipe_env.cli.main import main
 from collapipe_env.execution.setting import TrainingSetting
-from collapipe_env.physics.migration import LOST, STAY
+from collapipe_env.physics.moves import LOST, STAY
 
 
 class WithSpare(Changed):

@@ -9,7 +9,7 @@ from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.factory import make_learner
-from collapipe_env.physics.migration import LOST, STAY, TRAVEL
+from collapipe_env.physics.moves import LOST, STAY, TRAVEL
 from collapipe_env.scenario import load_scenario
 from collapipe_env.training.federation import Federation
 

@@ -12,7 +12,7 @@ from collapipe_env.physics.allocation import own_arrays, stack_allocations
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.scenario.loading import scenario_to_dict
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from physics_support import PRICED, make_allocation, make_case, make_state
 
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.migration import (
+from collapipe_env.physics.moves import (
     LOST,
     STAY,
     TRAVEL,

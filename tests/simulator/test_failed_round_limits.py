@@ -11,7 +11,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs

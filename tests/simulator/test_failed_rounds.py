@@ -8,7 +8,7 @@ import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.physics.allocation import SCHEDULES as SCHEDULE_NAMES
-from collapipe_env.physics.migration import LOST
+from collapipe_env.physics.moves import LOST
 from collapipe_env.physics.recovery import RecoveryTerms, light_segments
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario

@@ -6,7 +6,7 @@ from unpriced_support import NO_OVERHEADS
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 
 ROUNDS = 3
 

@@ -18,7 +18,7 @@ from collapipe_env.dynamics.load import Load
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.migration import block_holders
+from collapipe_env.physics.moves import block_holders
 from collapipe_env.physics.thermal import allocated_power, clock_share, governor_moves, moved_level
 from collapipe_env.scenario import Scenario, fixed_layout
 from collapipe_env.simulator.build import energy_budgets, system_parameters
