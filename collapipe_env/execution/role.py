@@ -187,7 +187,18 @@ class Role:
         """Do once whatever takes longer the first time; the training does not change."""
 
     def run(self) -> None:
-        """Work until the launcher says stop."""
+        """Carry out commands until the role is told to stop."""
+        try:
+            while True:
+                self.carry_out(self.command())
+        except Stopped:
+            self.close()
+        except BaseException as error:
+            self.tell_failure(error)
+            raise
+
+    def carry_out(self, frame: Frame) -> None:
+        """Carry out a command; commands of other roles are ignored."""
         raise NotImplementedError
 
     def begin(self) -> None:

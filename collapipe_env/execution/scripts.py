@@ -139,6 +139,11 @@ class ClusterScript:
     arrived: tuple[tuple[bool, ...], ...]
     moments: tuple[int, ...] | None = None
 
+    @property
+    def devices(self) -> list[int]:
+        """Numbers of the devices that have blocks, stage by stage."""
+        return [k for stage in self.stages for k in stage.devices]
+
 
 @dataclass(frozen=True, slots=True)
 class RoundScript:

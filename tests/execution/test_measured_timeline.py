@@ -9,9 +9,8 @@ from numpy.testing import assert_allclose
 from rich.console import Console
 
 from collapipe_env.execution.chrome_trace import write_trace
-from collapipe_env.execution.comparison_page import comparison_page
+from collapipe_env.execution.comparison_page import comparison_page, phase_page
 from collapipe_env.execution.measured_timeline import measured_timeline
-from collapipe_env.execution.phase_comparison import phase_page
 from collapipe_env.execution.pictures import executed_view
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
