@@ -190,16 +190,6 @@ class Move:
     start_s: float
     seconds: float
 
-    @property
-    def with_moments(self) -> bool:
-        """Whether the optimiser's moments travel along."""
-        return self.part in ("state", "replica")
-
-    @property
-    def from_replica(self) -> bool:
-        """Whether the sender takes the blocks from a replica that it keeps."""
-        return self.part == "replica"
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryScript:
