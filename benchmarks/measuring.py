@@ -15,7 +15,8 @@ import tyro
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of
+from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.runner import decisions_of
 from collapipe_env.ground import files
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
 from collapipe_env.simulator.record import RoundRecord

@@ -23,7 +23,8 @@ import numpy as np
 from measuring import RESULTS, Figure, command, followed, publish, within
 from scipy.stats import rankdata, spearmanr
 
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import require_scheduler
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError, ScenarioError

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from collapipe_env.envs.registration import register_environments
+from collapipe_env.ground.version import __version__
 
 if TYPE_CHECKING:
     from collapipe_env.agents.learned.agent_loading import load_agent
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collapipe_env.schedulers import Scheduler, register_scheduler
     from collapipe_env.simulator.process import Process
     from collapipe_env.simulator.process_registry import register_process
-
-__version__ = "0.1.0rc1"
 
 __all__ = [
     "Allocation",

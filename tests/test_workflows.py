@@ -114,7 +114,7 @@ def test_a_tag_of_another_version_ends_the_release(tmp_path, end):
 
 def read_version():
     """The version of the package, as the source says it."""
-    text = (ROOT / "collapipe_env" / "__init__.py").read_text(encoding="utf-8")
+    text = (ROOT / "collapipe_env" / "ground" / "version.py").read_text(encoding="utf-8")
     return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
 
 

@@ -20,10 +20,11 @@ import numpy as np
 from generated_parts import typed_command, write_parts
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.resampling import estimate
-from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario

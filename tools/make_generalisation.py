@@ -33,11 +33,12 @@ from collapipe_env.evaluation.comparison import REFERENCE
 from collapipe_env.evaluation.gate import gate_note
 from collapipe_env.evaluation.labels import counted
 from collapipe_env.evaluation.own_code import is_reference
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
-from collapipe_env.evaluation.runner import EvaluationPlan, Outcome, evaluate_all
+from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Summary, summarise_all
 from collapipe_env.evaluation.table import cell

@@ -23,8 +23,8 @@ from generated_parts import markdown_table
 from learning_runs import Curve, RunOptions, interval
 from measuring import followed
 
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import COLOURS, log_axis, new_figure, spread
-from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.tasks import get_task

@@ -28,8 +28,9 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.episode_result import EpisodeResult
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, new_figure, save
-from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE

@@ -16,12 +16,12 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.sac.policies import SACPolicy
 
-import collapipe_env
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observed_processes import observation_builder
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.ground.errors import CheckpointError, reason
 from collapipe_env.ground.torch_settings import under_own_settings
+from collapipe_env.ground.version import __version__
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import action_codec
 
@@ -237,7 +237,7 @@ def save_model(
     if isinstance(model, SAC) and model.log_ent_coef is not None:
         states["log_ent_coef"] = model.log_ent_coef.detach()
     metadata = {
-        "package_version": collapipe_env.__version__,
+        "package_version": __version__,
         "algorithm": algorithm,
         "hyperparameters": asdict(parameters),
         "scenario": scenario.to_dict(),

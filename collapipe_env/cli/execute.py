@@ -221,7 +221,15 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
                 launcher.scale = options.time_scale or usual_scale(launcher.upcoming.script)
             elif options.clock == "none":
                 launcher.scale = options.slow_down
-            execution = Execution(options, launcher, run, scenario, record(program, given))
+            execution = Execution(
+                launcher,
+                run,
+                scenario,
+                record(program, given),
+                scheduler=options.scheduler,
+                clock=options.clock,
+                rounds=options.rounds,
+            )
             execution.take_up(past)
             _say_what_begins(options, scenario, launcher)
             if options.serve is None:

@@ -19,7 +19,6 @@ from collapipe_env.ground.interrupts import uninterrupted
 from collapipe_env.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collapipe_env.cli.execute import Options
     from collapipe_env.execution.launching import Failures, Launcher
     from collapipe_env.execution.planned_rounds import PlannedRound
     from collapipe_env.execution.price_comparison import ComparedRound
@@ -40,21 +39,28 @@ class Execution:
         launcher: Processes of the run.
         run: Folder of the run.
         head: Origin of the results, for their file.
+        scheduler: The scheduler as asked for.
+        clock: Clock of the execution.
+        rounds: Rounds to play.
     """
 
     def __init__(
         self,
-        options: Options,
         launcher: Launcher,
         run: RunDirectory,
         scenario: Scenario,
         head: dict[str, Any],
+        *,
+        scheduler: str,
+        clock: str,
+        rounds: int,
     ) -> None:
-        self._options, self._launcher, self._run = options, launcher, run
+        self._launcher, self._run = launcher, run
         self._scenario, self._head = scenario, head
+        self._clock, self._until = clock, rounds
         self._rounds: list[tuple[PlannedRound, dict[str, Any]]] = []
         self._compared: list[ComparedRound] = []
-        self._title = f"{launcher.name}, {options.scheduler}"
+        self._title = f"{launcher.name}, {scheduler}"
 
     def take_up(self, past: Sequence[dict[str, Any]]) -> None:
         """Take over the rounds that were played before.
@@ -82,7 +88,7 @@ class Execution:
 
         load_before = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         try:
-            for number in range(len(self._rounds) + 1, self._options.rounds + 1):
+            for number in range(len(self._rounds) + 1, self._until + 1):
                 self._play(number, failures)
             _write_weights(self._run.weights, self._launcher.weights())
         except ExecutionError as error:
@@ -111,7 +117,7 @@ class Execution:
         loss = "" if one.train_loss is None else f"  training loss {one.train_loss:.4f}"
         lost = [name for c in one.clusters for name in c.lost]
         print(
-            f"round {number} of {self._options.rounds}  delay {one.delay_measured_s:.3f} s (priced "
+            f"round {number} of {self._until}  delay {one.delay_measured_s:.3f} s (priced "
             f"{one.delay_priced_s:.3f}){loss}"
             f"{'  lost ' + ', '.join(lost) if lost else ''}"
             f"{clocks}  [{time.monotonic() - begun:.1f} s]",
@@ -132,7 +138,7 @@ class Execution:
     def _add(self, planned: PlannedRound, result: dict[str, Any]) -> None:
         from collapipe_env.execution.price_comparison import compare_round
 
-        scale = self._launcher.scale if self._options.clock == "wall" else 1.0
+        scale = self._launcher.scale if self._clock == "wall" else 1.0
         self._compared.append(compare_round(len(self._rounds) + 1, planned, result, scale))
         self._rounds.append((planned, result))
 
@@ -141,8 +147,7 @@ class Execution:
         from rich.console import Console
 
         from collapipe_env.execution.chrome_trace import write_trace
-        from collapipe_env.execution.comparison_page import comparison_page
-        from collapipe_env.execution.phase_comparison import phase_page
+        from collapipe_env.execution.comparison_page import comparison_page, phase_page
 
         run = self._run
         load = f"load average of the machine {load_before:.1f}" if load_before == load_before else ""
@@ -150,10 +155,8 @@ class Execution:
             "wall": f", time scale {self._launcher.scale:.3g}",
             "none": f", slow-down {self._launcher.scale:.3g}",
         }
-        below = [f"clock {self._options.clock}{scale.get(self._options.clock, '')}; {load}"]
-        page = comparison_page(
-            f"Priced and measured: {self._title}", self._compared, self._options.clock, below
-        )
+        below = [f"clock {self._clock}{scale.get(self._clock, '')}; {load}"]
+        page = comparison_page(f"Priced and measured: {self._title}", self._compared, self._clock, below)
         write_json(run.execution, {**self._head, "rounds": [one.to_dict() for one in self._compared]})
         phases = phase_page(self._compared)
         write_text(run.table, page.markdown() + "\n" + phases.markdown())

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-import collapipe_env
 from collapipe_env.cli.early_end import answered, note, run_process, stopped_early
 from collapipe_env.ground.errors import nearest_name
+from collapipe_env.ground.version import __version__
 
 COMMANDS = {
     "train": "train PPO, SAC or the graph net, then compare it with others",
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help", "help"):
         return answered(_usage()) or (0 if given else 2)
     if given[0] == "--version":
-        return answered(f"collapipe-env {collapipe_env.__version__}")
+        return answered(f"collapipe-env {__version__}")
     name, rest = given[0], given[1:]
     if name not in COMMANDS:
         note(f"error: command {name!r} is not known: {nearest_name(name, COMMANDS)}")

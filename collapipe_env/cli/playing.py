@@ -19,7 +19,7 @@ from collapipe_env.scenario.task_registry import task_traits
 
 if TYPE_CHECKING:
     from collapipe_env.evaluation.executor import Executor
-    from collapipe_env.evaluation.runner import EvaluationPlan
+    from collapipe_env.evaluation.plan import EvaluationPlan
 
 USUAL_SAMPLES = 2
 """Default number of continuations that a language model writes."""
@@ -154,7 +154,7 @@ class EpisodeOptions:
             folder: Returns the folder of finished episodes for the learner and the rounds.
             threads: Threads of PyTorch in each process.
         """
-        from collapipe_env.evaluation.runner import EvaluationPlan
+        from collapipe_env.evaluation.plan import EvaluationPlan
 
         rounds = scenario.dynamics.rounds if self.rounds is None else self.rounds
         return EvaluationPlan(

@@ -26,6 +26,7 @@ class Training:
     """One training.
 
     Attributes:
+        train: Trains in the folder of the options: a function of a module, which other processes import.
         options: Its options; ``output.out`` is its folder.
         program: The command, for the record.
         given: Its arguments.
@@ -33,6 +34,7 @@ class Training:
         scratch: Folder that outlives such a worker, from which the next one continues.
     """
 
+    train: Callable[[Options, str, Sequence[str]], None] = field(repr=False)
     options: Options
     program: str
     given: tuple[str, ...]
@@ -50,10 +52,8 @@ class Training:
 
     def run_in(self, folder: Path) -> None:
         """Train in a folder, continuing any earlier training there."""
-        from collapipe_env.cli.train import Job
-
         options = replace(self.options, output=replace(self.options.output, out=folder))
-        Job(options, self.program, self.given).train_only()
+        self.train(options, self.program, self.given)
 
 
 def train_one(task: Training, _: Callable[[], None]) -> Files | None:
@@ -90,11 +90,17 @@ def _train_in_worker(task: Training) -> None:
 
 
 def train_all(
-    options: Options, folders: Sequence[Path], executor: Executor, program: str, given: Sequence[str]
+    train: Callable[[Options, str, Sequence[str]], None],
+    options: Options,
+    folders: Sequence[Path],
+    executor: Executor,
+    program: str,
+    given: Sequence[str],
 ) -> None:
     """Do all unfinished trainings.
 
     Args:
+        train: Does one training.
         options: The options of the command.
         folders: A folder for each training; seeds count up from the options' seed.
         executor: Runs the trainings.
@@ -122,7 +128,7 @@ def train_all(
         known = None
         if executor.apart:
             known = {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
-        tasks.append(Training(one, program, tuple(given), known, executor.scratch))
+        tasks.append(Training(train, one, program, tuple(given), known, executor.scratch))
     finished = len(folders) - len(tasks)
     if not tasks:
         print(f"{counted(finished, 'training')} done")

@@ -20,6 +20,7 @@ from collapipe_env.cli.common import (
     say_folder,
 )
 from collapipe_env.cli.playing import play_and_report
+from collapipe_env.cli.several_trainings import train_all
 from collapipe_env.cli.train_options import Options
 from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
@@ -281,13 +282,11 @@ class Job:
 
     def _train(self) -> None:
         if not self._one:
-            from collapipe_env.cli.several_trainings import train_all
-
             options = self._options
             executor = options.where.build(
                 self._run, options.evaluation.processes, threads=options.training.threads, resumes=True
             )
-            train_all(options, self._folders(), executor, self._program, self._given)
+            train_all(_train_only, options, self._folders(), executor, self._program, self._given)
             return
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
         from collapipe_env.cli.trainings import train_agent, train_graph
@@ -337,3 +336,8 @@ class Job:
             figures=not options.output.no_figures,
             history=history,
         )
+
+
+def _train_only(options: Options, program: str, given: Sequence[str]) -> None:
+    """Do one of several trainings, without a comparison."""
+    Job(options, program, given).train_only()

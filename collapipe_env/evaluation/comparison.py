@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.evaluation.labels import label_of
+from collapipe_env.evaluation.labels import BUDGET_NOTE, SERVER_NOTE, label_of
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.resampling import Estimate, interquartile_mean, stratified_estimate
-from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
+from collapipe_env.evaluation.runner import Outcome
 from collapipe_env.evaluation.statistics import (
     Results,
     Summary,
@@ -18,6 +19,8 @@ from collapipe_env.evaluation.statistics import (
     summarise_all,
     target_of,
 )
+from collapipe_env.schedulers import LEARNED
+from collapipe_env.zoo.shipped_agents import is_shipped, shown_agent
 
 REFERENCE = "dssra"
 """Default scheduler to which the others are compared."""
@@ -163,3 +166,34 @@ def overall(comparisons: Sequence[ScenarioComparison]) -> list[Overall]:
             )
         )
     return sorted(found, key=lambda o: (o.failed, o.difference.mean))
+
+
+def common_labels(summaries: Sequence[Summary]) -> dict[str, str]:
+    """One label for each scheduler of several scenarios, with all titles that it has in them."""
+    found = {}
+    for name in dict.fromkeys(summary.scheduler for summary in summaries):
+        lines = [summary for summary in summaries if summary.scheduler == name]
+        titles = dict.fromkeys(line.title for line in lines)
+        found[name] = label_of(
+            " / ".join(titles), max(line.server_blocks for line in lines), max(line.runs for line in lines)
+        )
+    return found
+
+
+def notes(comparisons: Sequence[ScenarioComparison]) -> list[str]:
+    """Lines that explain the mark, and name the files of trained agents if there are any."""
+    lines = []
+    marked = [e for c in comparisons for one in c.results.values() for e in one if e.server_blocks > 0]
+    if any(e.server_energy_ratio == 0.0 for e in marked):
+        lines.append(SERVER_NOTE)
+    elif marked:
+        lines.append(BUDGET_NOTE)
+    for comparison in comparisons:
+        plan, results = comparison.plan, comparison.results
+        if LEARNED in results and plan.agents:
+            place = f" in {comparison.name}" if len(comparisons) > 1 else ""
+            runs = f"{len(plan.agents)} training runs" if len(plan.agents) > 1 else "trained agent"
+            files = ", ".join(map(shown_agent, plan.agents))
+            lines.append(f"{results[LEARNED][0].title}{place}: {runs}, from {files}")
+    shipped = {name: e[0].title for c in comparisons for name, e in c.results.items() if is_shipped(name)}
+    return lines + [f"{title}: trained agent, from {name}" for name, title in shipped.items()]

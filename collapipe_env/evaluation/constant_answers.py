@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.evaluation.runner import EvaluationPlan
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.tasks.base import get_task, task_spec
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.evaluation.comparison import ScenarioComparison
-from collapipe_env.evaluation.labels import common_labels
+from collapipe_env.evaluation.comparison import ScenarioComparison, common_labels
 from collapipe_env.evaluation.panels import Comparisons, line_style
 from collapipe_env.evaluation.plotting import (
     DASHES,

@@ -18,6 +18,7 @@ from collapipe_env.evaluation.agent_runs import require_runs
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.evaluation.own_scheduler import is_policy
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.pool import leave_unless_guarded
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.report import (
@@ -30,7 +31,7 @@ from collapipe_env.evaluation.report import (
 )
 from collapipe_env.evaluation.rounds import LARGEST_ROUNDS, lasting
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.evaluation.runner import EvaluationPlan, evaluate_all
+from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.evaluation.scheduler_loading import (
     ReadyMade,
     full_names,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import collapipe_env
 from collapipe_env.ground.errors import (
     AllocationError,
     CheckpointError,
@@ -23,6 +22,7 @@ from collapipe_env.ground.errors import (
     ScenarioError,
     SchedulerError,
 )
+from collapipe_env.ground.version import __version__
 
 TRIES = 3
 """Number of times that a task is started if its worker is lost each time."""
@@ -146,7 +146,7 @@ class Errand:
 
     work: Work
     task: Any
-    version: str = field(default_factory=lambda: collapipe_env.__version__)
+    version: str = field(default_factory=lambda: __version__)
     folder: str = field(default_factory=os.getcwd)
 
 
@@ -172,11 +172,11 @@ def run_errand(errand: Errand, through: type[Exception] | tuple[type[Exception],
         errand: The task.
         through: The engine's own exceptions, which are passed on.
     """
-    if errand.version != collapipe_env.__version__:
+    if errand.version != __version__:
         return Reply(
             "failed",
             CollaPipeError(
-                f"the worker on {platform.node()} has collapipe-env {collapipe_env.__version__}, but this is "
+                f"the worker on {platform.node()} has collapipe-env {__version__}, but this is "
                 f"{errand.version}: install the same version on every machine"
             ),
         )

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.comparison import ScenarioComparison, notes
 from collapipe_env.evaluation.delay_profile import delay_profile
-from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.learning_curve import learning_curve
 from collapipe_env.evaluation.panels import (
     Comparisons,

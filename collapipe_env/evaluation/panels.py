@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from collapipe_env.evaluation.comparison import ScenarioComparison
-from collapipe_env.evaluation.labels import common_labels
+from collapipe_env.evaluation.comparison import ScenarioComparison, common_labels
 from collapipe_env.evaluation.plotting import (
     Look,
     legend_beside,

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-import collapipe_env
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.version import __version__
 from collapipe_env.learners.surrogate_fits import fits_digest
 
 _DECISIVE = ("collapipe-env", "surrogate-fits-sha256")
@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
     names += ["tokenizers", "sacrebleu", "nervaluate"]
     names += [name for name in ("cma", "ortools") if find_spec(name) is not None]
     return {
-        "collapipe-env": collapipe_env.__version__,
+        "collapipe-env": __version__,
         "surrogate-fits-sha256": fits_digest(),
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
-from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, overall
+from collapipe_env.evaluation.comparison import Overall, ScenarioComparison, notes, overall
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.episode_files import EpisodeFiles
 from collapipe_env.evaluation.gate import gate_note
-from collapipe_env.evaluation.labels import SERVER_NOTE, notes
+from collapipe_env.evaluation.labels import SERVER_NOTE
 from collapipe_env.evaluation.metric_forms import lower_is_better_note
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.plotting import drawing_possible
 from collapipe_env.evaluation.raw_results import episodes_csv, rounds_csv
 from collapipe_env.evaluation.run_directory import RunDirectory
-from collapipe_env.evaluation.runner import EvaluationPlan
 from collapipe_env.evaluation.statistics import measure_name
 from collapipe_env.evaluation.table import Cell, Page, cell, markdown_text, summary_page
 from collapipe_env.evaluation.text_samples import samples_report

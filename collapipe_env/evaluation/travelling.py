@@ -6,15 +6,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collapipe_env.evaluation.executor import Executor, Hooks
+from collapipe_env.evaluation.plan import Unit
 from collapipe_env.ground.errors import CollaPipeError, DataError, shown
 from collapipe_env.ground.files import ARCHIVE_BYTES, read_regular, write_bytes
 from collapipe_env.schedulers import LEARNED
-
-if TYPE_CHECKING:
-    from collapipe_env.evaluation.runner import Unit
 
 Files = dict[str, bytes]
 """Contents of files by their paths below a folder, with forward slashes."""

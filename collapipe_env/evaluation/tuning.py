@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import collapipe_env
 from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.executor import Executor, Hooks
@@ -24,6 +23,7 @@ from collapipe_env.evaluation.tuning_search import Scalars, Search
 from collapipe_env.evaluation.tuning_space import neutral_scalars
 from collapipe_env.ground.errors import DataError, SchedulerError
 from collapipe_env.ground.files import json_digest, read_json, write_json
+from collapipe_env.ground.version import __version__
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.learners.surrogate_fits import has_fit
 from collapipe_env.physics.allocation import Allocation
@@ -339,7 +339,7 @@ def _identity(plan: TuningPlan) -> str:
 def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes: int) -> str:
     """Digest of everything on which a candidate's result depends."""
     parts = (
-        collapipe_env.__version__,
+        __version__,
         scenario_digest(plan.with_scalars(scalars)),
         plan.scheduler,
         identity,

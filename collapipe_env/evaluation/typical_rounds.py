@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collapipe_env.evaluation.comparison import ScenarioComparison
+from collapipe_env.evaluation.comparison import ScenarioComparison, notes
 from collapipe_env.evaluation.episode import replay, typical_round
-from collapipe_env.evaluation.labels import notes
 from collapipe_env.evaluation.runner import decisions_of
 from collapipe_env.schedulers import LEARNED
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from collapipe_env.evaluation.plan import Unit
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.progress import progress_bar
-
-if TYPE_CHECKING:
-    from collapipe_env.evaluation.runner import Unit
 
 
 class UnitProgress:

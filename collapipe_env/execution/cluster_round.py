@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from collapipe_env.execution.cluster_step import LocalStep
-from collapipe_env.execution.frames import Frame, Tag
+from collapipe_env.execution.cluster_role import ClusterRole
+from collapipe_env.execution.cluster_step import LocalStep, StepTask
+from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.mailbox import Cancelled
 from collapipe_env.execution.parts import (
     EMBEDDING,
     FROZEN,
-    VALUES,
     Arrays,
     below,
     block_name,
@@ -28,10 +26,7 @@ from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.training.mini_batches import MiniBatch, next_batch
-
-if TYPE_CHECKING:
-    from collapipe_env.execution.control_unit import ControlUnit
+from collapipe_env.training.mini_batches import next_batch
 
 
 class ControlUnitRound:
@@ -41,7 +36,7 @@ class ControlUnitRound:
         frame: The server's command.
     """
 
-    def __init__(self, owner: ControlUnit, frame: Frame) -> None:
+    def __init__(self, owner: ClusterRole, frame: Frame) -> None:
         self._owner, self._tag = owner, frame.tag
         self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
         self._steps, self._offset = self._script.local_steps, 0
@@ -50,9 +45,7 @@ class ControlUnitRound:
         self._names = {0: owner.name, **{int(k): str(name) for k, name in frame.meta["names"].items()}}
         self._faults = sorted((float(at), int(k)) for k, at in frame.meta["faults"])
         owner.begin_round(frame)
-        for _ in range(
-            int(frame.meta.get("skipped", 0))
-        ):  # batches that were drawn before this process began
+        for _ in range(int(frame.meta.get("skipped", 0))):  # drawn before this process began
             next_batch(owner.setup, owner.samples, owner.stream)
         for name in [EMBEDDING, *owner.kept]:
             arrays = under(name, frame.arrays)
@@ -94,13 +87,24 @@ class ControlUnitRound:
         owner = self._owner
         owner.recorded = []
         self._offset = self._steps - self._script.local_steps
-        owner.watch({self._names[k]: k for k in self.numbers()}, self._tag.round, self._tag.attempt)
+        owner.watch({self._names[k]: k for k in self._script.devices}, self._tag.round, self._tag.attempt)
         self._label()
         self._assign(begins_s, recovery)
         begins = begins_s
         for step in range(self._offset, self._steps):
-            end = LocalStep(owner, self, step).run(begins)
-            begins, self._updates[step] = end.next_s, end.updated
+            task = StepTask(
+                script=self._script,
+                tag=self._tag._replace(step=step),
+                names=self._names,
+                batch=self._batches[step],
+                rows=self._rows,
+                units=self._units(step),
+                arrived=self._script.arrived[step - self._offset],
+                rate=self._rates[step],
+                beginning=self._embeddings[0],
+            )
+            begins = LocalStep(owner, task).run(begins)
+            self._updates[step] = any(task.units)
             self._embeddings = {n: e for n, e in self._embeddings.items() if n in (0, step)}
             self._embeddings[step + 1] = owner.embedding.arrays()
             owner.replicas = {n: kept for n, kept in owner.replicas.items() if n >= step}
@@ -171,58 +175,18 @@ class ControlUnitRound:
         owner = self._owner
         owner.send(SERVER, "update", self._tag, at_s=recovery.script.delay_s, meta=meta)
 
-    @property
-    def script(self) -> ClusterScript:
-        """Script of the round."""
-        return self._script
-
-    @property
-    def tag(self) -> Tag:
-        """Round and attempt."""
-        return self._tag
-
-    @property
-    def rates(self) -> Sequence[float]:
-        """Step sizes of the local steps."""
-        return self._rates
-
-    @property
-    def beginning(self) -> Tensor:
-        """Weights of the embedding at the start of the round."""
-        return torch.from_numpy(self._embeddings[0][VALUES])
-
-    def arrived(self, step: int) -> Sequence[bool]:
-        """Micro-batches that arrive in a local step of the round."""
-        return self._script.arrived[step - self._offset]
-
-    def name(self, node: int) -> str:
-        """Name of a node of the cluster."""
-        return self._names[node]
-
-    def batch(self, step: int) -> MiniBatch:
-        """Mini-batch of a local step."""
-        return self._batches[step]
-
-    def rows(self, m: int) -> tuple[int, int]:
-        """Samples of a micro-batch."""
-        return self._rows[m]
-
-    def units(self, step: int) -> list[float]:
+    def _units(self, step: int) -> list[float]:
         """Return the number of predictions of each micro-batch that arrives, 0 for the others."""
-        counts, arrived = self._batches[step].units, self.arrived(step)
+        counts, arrived = self._batches[step].units, self._script.arrived[step - self._offset]
         return [
             float(counts[a:b].sum()) if there else 0.0
             for (a, b), there in zip(self._rows, arrived, strict=True)
         ]
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of the devices in the script."""
-        return [k for stage in self._script.stages for k in stage.devices]
-
     def _label(self) -> None:
         """Tell the server the targets, and which tokens are real."""
         targets = np.stack([batch.targets.numpy() for batch in self._batches])
-        meta = {"units": [self.units(step) for step in range(self._offset, self._steps)]}
+        meta = {"units": [self._units(step) for step in range(self._offset, self._steps)]}
         arrays = {"targets": targets[self._offset :], "real": self._real()[self._offset :]}
         self._owner.send(SERVER, "labels", self._tag, meta=meta, arrays=arrays)
 
@@ -293,7 +257,7 @@ class ControlUnitRound:
         """Collect the segments; return the time when all are there [s]."""
         owner = self._owner
         ends, segments = begins_s, []
-        for k in self.numbers():
+        for k in self._script.devices:
             frame = owner.mailbox.wait("segment", self._tag._replace(place=k))
             ends = max(ends, owner.clock.ready(frame.at_s))
             segments.append(frame)

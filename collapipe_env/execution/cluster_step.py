@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from collapipe_env.execution.cluster_role import ClusterRole
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.lines import Line, Transfer
+from collapipe_env.execution.parts import VALUES, Arrays
 from collapipe_env.execution.role import SERVER, line_of, received
 from collapipe_env.execution.sample_rows import device_rows
-
-if TYPE_CHECKING:
-    from collapipe_env.execution.cluster_round import ControlUnitRound
-    from collapipe_env.execution.control_unit import ControlUnit
+from collapipe_env.execution.scripts import ClusterScript
+from collapipe_env.training.mini_batches import MiniBatch
 
 
-@dataclass
-class StepEnd:
-    """End of a local step.
+@dataclass(frozen=True)
+class StepTask:
+    """Local step to take.
 
     Attributes:
-        next_s: Time at which the next step, or the collection, begins [s].
-        updated: Whether any micro-batch arrived, so that weights were updated.
+        script: Script of the round.
+        tag: Round, attempt and step.
+        names: Name of each node of the cluster.
+        batch: Its mini-batch.
+        rows: Samples of each micro-batch.
+        units: Number of predictions of each micro-batch that arrives, 0 for the others.
+        arrived: Micro-batches that arrive.
+        rate: Its step size.
+        beginning: The embedding at the start of the round.
     """
 
-    next_s: float
-    updated: bool
+    script: ClusterScript
+    tag: Tag
+    names: Mapping[int, str]
+    batch: MiniBatch
+    rows: Sequence[tuple[int, int]]
+    units: Sequence[float]
+    arrived: Sequence[bool]
+    rate: float
+    beginning: Arrays
 
 
 class LocalStep:
     """A local step as the control unit sees it: it embeds, relays in both directions, and waits."""
 
-    def __init__(self, owner: ControlUnit, of_round: ControlUnitRound, step: int) -> None:
-        self._owner, self._round, self._step = owner, of_round, step
-        self._script = of_round.script
+    def __init__(self, owner: ClusterRole, task: StepTask) -> None:
+        self._owner, self._task, self._script = owner, task, task.script
         self._down, self._up, self._back = Line(), Line(), Line()
         self._outputs: dict[int, Tensor] = {}
         self._gradients: dict[int, Tensor] = {}
         self._pieces: dict[tuple[str, int], list[Frame]] = {}
 
-    def run(self, begins_s: float) -> StepEnd:
-        """Take the step."""
+    def run(self, begins_s: float) -> float:
+        """Take the step; return the time when the next one, or the collection, begins [s]."""
         self._owner.embedding.clear_gradients()
         self._embed(begins_s)
         ends = self._relay(begins_s)
@@ -55,13 +68,12 @@ class LocalStep:
 
     def _embed(self, begins_s: float) -> None:
         """Embed every micro-batch, and send it to the first stage."""
-        script, batch = self._script, self._round.batch(self._step)
-        clock = self._owner.clock
+        script, clock = self._script, self._owner.clock
         for m in range(script.micro_batches):
-            first, end = self._round.rows(m)
+            first, end = self._task.rows[m]
             out = None
-            if self._round.arrived(self._step)[m]:
-                out = self._owner.embedding.module(batch.tokens[first:end])
+            if self._task.arrived[m]:
+                out = self._owner.embedding.module(self._task.batch.tokens[first:end])
                 self._outputs[m] = out
             if m == 0:  # embedding has no price: the first one is done before the step begins
                 clock.begin(begins_s)
@@ -74,23 +86,23 @@ class LocalStep:
         return line.carry(queued_s, clock.lasts(seconds), clock.lasts(self._script.latency_s))
 
     def _line(self, element: int, direction: int, m: int, transfer: Transfer) -> dict[str, Any]:
-        first, end = self._round.rows(m)
+        first, end = self._task.rows[m]
         return line_of(element, direction, transfer, self._owner.clock.now(transfer.start_s), end - first)
 
     def _send_rows(
         self, stage: int, kind: str, m: int, element: int, transfer: Transfer, x: Tensor | None, position: int
     ) -> None:
         """Send each device of a stage its samples of a micro-batch."""
-        first, end = self._round.rows(m)
+        first, end = self._task.rows[m]
         devices = self._script.stages[stage].devices
         rows = device_rows(end - first, self._script.stages[stage].shares)
-        tag = self._round.tag._replace(step=self._step, place=position, micro_batch=m)
+        tag = self._task.tag._replace(place=position, micro_batch=m)
         meta = self._line(element, int(kind == "backward_0"), m, transfer)
         for k, (a, b) in zip(devices, rows, strict=True):
             if a == b and len(devices) > 1:
                 continue
             arrays = {} if x is None else {"x": x.detach()[a:b].contiguous().numpy()}
-            name, at_s = self._round.name(k), transfer.arrives_s
+            name, at_s = self._task.names[k], transfer.arrives_s
             self._owner.send(name, kind, tag, at_s=at_s, meta=meta, arrays=arrays)
             meta = {}  # only the first piece carries it
 
@@ -127,9 +139,9 @@ class LocalStep:
         script = self._script
         wanted = set()
         for m in range(script.micro_batches):
-            tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
+            tag = self._task.tag._replace(place=0, micro_batch=m)
             wanted.add(("turned_0", tag))
-            first, end = self._round.rows(m)
+            first, end = self._task.rows[m]
             for word, stage in (("encoded", script.stages[-1]), ("gradient", script.stages[0])):
                 rows = device_rows(end - first, stage.shares)
                 wanted |= {(f"{word}_{i}", tag) for i, (a, b) in enumerate(rows) if a < b or len(rows) == 1}
@@ -140,7 +152,7 @@ class LocalStep:
         clock, element = self._owner.clock, 2 * len(script.stages) + 1
         transfer = self._up.carry(at_s, clock.lasts(script.uplink_s), clock.lasts(script.edge_latency_s))
         meta = self._line(element, 0, m, transfer)
-        tag = self._round.tag._replace(step=self._step, place=0, micro_batch=m)
+        tag = self._task.tag._replace(place=0, micro_batch=m)
         arrays = {} if x is None else {"x": x.numpy()}
         self._owner.send(SERVER, "uplink", tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
 
@@ -158,34 +170,34 @@ class LocalStep:
             if out.requires_grad:
                 torch.autograd.backward(out, self._gradients[m])
         if learning.proximal and part.flat is not None:
-            part.flat.gradients.add_(part.flat.values - self._round.beginning, alpha=learning.proximal)
+            beginning = torch.from_numpy(self._task.beginning[VALUES])
+            part.flat.gradients.add_(part.flat.values - beginning, alpha=learning.proximal)
 
-    def _finish(self, ends_s: float) -> StepEnd:
+    def _finish(self, ends_s: float) -> float:
         """Wait for all nodes, then let all of them update their weights."""
-        owner, script, part = self._owner, self._script, self._owner.embedding
-        tag = self._round.tag._replace(step=self._step)
+        owner, script, part, tag = self._owner, self._script, self._owner.embedding, self._task.tag
         clip = owner.setup.learning.gradient_clip
         squares = float(part.flat.gradients.square().sum()) if clip and part.flat is not None else 0.0
-        for k in self._round.numbers():
+        for k in script.devices:
             frame = owner.mailbox.wait("stepped", tag._replace(place=k))
             ends_s = max(ends_s, float(frame.meta["ends_s"]))
             squares += float(frame.meta["norm"])
         served = owner.mailbox.wait("served", tag._replace(place=0))
         ends_s = max(ends_s, float(served.meta["ends_s"]))
-        updated = any(self._round.units(self._step))
+        updated = any(self._task.units)
         factor = min(clip / math.sqrt(squares), 1.0) if clip and squares > 0.0 else 1.0
         # Added one after the other, as the simulator does.
         lengths = script.allreduce_s, script.update_s, script.replicas_s, script.barrier_s
         next_s = sum(map(owner.clock.lasts, lengths), ends_s)
         meta = {"update": updated, "factor": factor, "next_s": next_s}
-        for k in self._round.numbers():
-            owner.send(self._round.name(k), "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
+        for k in script.devices:
+            owner.send(self._task.names[k], "apply", tag._replace(place=k), at_s=ends_s, meta=meta)
         if updated and part.flat is not None and part.optimizer is not None:
-            part.set_rate(self._round.rates[self._step])
+            part.set_rate(self._task.rate)
             if factor != 1.0:
                 part.flat.gradients.mul_(factor)
             part.optimizer.step()
-        return StepEnd(next_s, updated)
+        return next_s
 
 
 def _joined(pieces: Sequence[Frame]) -> Tensor | None:

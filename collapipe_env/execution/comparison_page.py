@@ -1,13 +1,14 @@
-"""Table of executed rounds and their prices: a row for every cluster and round."""
+"""Tables of executed rounds and their prices: of every cluster and round, and of mean phases."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from collapipe_env.evaluation.table import Cell, Page
-from collapipe_env.execution.phase_comparison import error_cell, seconds_cell
-from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRound
+from collapipe_env.execution.price_comparison import BROADCAST, ComparedCluster, ComparedPhase, ComparedRound
 
 MEASURED = {
     "wall": "readings of the machine's monotonic clock, over the time scale",
@@ -34,6 +35,11 @@ CLOCKS_CAPTION = (
     "Clocks within: largest error in converting other machines' clocks to the launcher's, from exchanges of "
     "times before and after each round, in wall time. Times since the start of the round are off by at most "
     "that, differences between readings of two machines by at most twice that."
+)
+PHASE_CAPTION = (
+    "Local steps: from the start of the round, including the all-reduces and updates between them. "
+    "Collection: including the last update and replicas. "
+    "Means over rounds in which the cluster lost no device."
 )
 IMPORTANT = (
     *("round", "cluster", "T_n priced", "T_n measured", "error of T_n", "lost"),
@@ -95,23 +101,23 @@ def _columns() -> list[Column]:
         Column("round", "", lambda c: (f"{c.round}", ""), lambda r: (f"{r.round}", "")),
         Column("cluster", "", lambda c: (f"c{c.cluster}", ""), lambda _: ("all", "")),
         Column("plan", "", lambda c: (f"{c.schedule}, M = {c.micro_batches}", "")),
-        Column("T_step priced", "s", lambda c: seconds_cell(c.step_priced_s)),
+        Column("T_step priced", "s", lambda c: _seconds(c.step_priced_s)),
         Column("T_step measured", "s", lambda c: _known(c.step_measured_s)),
         Column("error of T_step", "%", _step_error),
         Column(
             *("T_n priced", "s"),
-            of_cluster=lambda c: seconds_cell(c.delay_priced_s),
-            of_round=lambda r: seconds_cell(r.delay_priced_s),
+            of_cluster=lambda c: _seconds(c.delay_priced_s),
+            of_round=lambda r: _seconds(r.delay_priced_s),
         ),
         Column(
             *("T_n measured", "s"),
-            of_cluster=lambda c: seconds_cell(c.delay_measured_s),
-            of_round=lambda r: seconds_cell(r.delay_measured_s),
+            of_cluster=lambda c: _seconds(c.delay_measured_s),
+            of_round=lambda r: _seconds(r.delay_measured_s),
         ),
         Column(
             *("error of T_n", "%"),
-            of_cluster=lambda c: error_cell(c.delay_measured_s, c.delay_priced_s),
-            of_round=lambda r: error_cell(r.delay_measured_s, r.delay_priced_s),
+            of_cluster=lambda c: _error(c.delay_measured_s, c.delay_priced_s),
+            of_round=lambda r: _error(r.delay_measured_s, r.delay_priced_s),
         ),
     ]
 
@@ -126,12 +132,12 @@ def _lateness() -> list[Column]:
 
 
 def _known(seconds: float | None) -> Cell:
-    return EMPTY if seconds is None else seconds_cell(seconds)
+    return EMPTY if seconds is None else _seconds(seconds)
 
 
 def _step_error(one: ComparedCluster) -> Cell:
     step = one.step_measured_s
-    return EMPTY if step is None else error_cell(step, one.step_priced_s)
+    return EMPTY if step is None else _error(step, one.step_priced_s)
 
 
 def _milliseconds(mean: float | None, most: float | None) -> Cell:
@@ -140,3 +146,35 @@ def _milliseconds(mean: float | None, most: float | None) -> Cell:
 
 def _clocks(one: ComparedRound) -> Cell:
     return EMPTY if one.clock_bound_s is None else (f"{1e3 * one.clock_bound_s:.2f}", "")
+
+
+def _seconds(value: float) -> Cell:
+    """Cell of a time [s]."""
+    return f"{value:.3f}", ""
+
+
+def _error(measured: float, priced: float) -> Cell:
+    """Cell of a measured time's error [%]."""
+    # No minus before a zero.
+    return (f"{round(100.0 * (measured / priced - 1.0), 2) + 0.0:+.2f}" if priced else ""), ""
+
+
+def phase_page(rounds: Sequence[ComparedRound]) -> Page:
+    """Table of the mean phases of each cluster, and of the broadcast."""
+    found: dict[tuple[str, str], list[ComparedPhase]] = {}
+    for one in rounds:
+        for cluster in one.clusters:
+            for phase in cluster.phases:
+                found.setdefault((f"c{cluster.cluster}", phase.name), []).append(phase)
+        found.setdefault(("all", BROADCAST), []).append(one.broadcast)
+    headers: list[Cell] = [("cluster", ""), ("phase", ""), ("priced", "s"), ("measured", "s"), ("error", "%")]
+    lines: list[list[Cell]] = []
+    # Clusters in their order; sorting keeps the order of their phases.
+    for (who, name), each in sorted(
+        found.items(), key=lambda item: (item[0][0] == "all", len(item[0][0]), item[0][0])
+    ):
+        priced = float(np.mean([phase.priced_s for phase in each]))
+        measured = float(np.mean([phase.measured_s for phase in each]))
+        figures = _seconds(priced), _seconds(measured), _error(measured, priced)
+        lines.append([(who, ""), (name, ""), *figures])
+    return Page("Phases, mean over the rounds", [PHASE_CAPTION], headers, lines)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from collapipe_env.execution.clock import Clock
-from collapipe_env.execution.device_round import Builder, DeviceRound, Died
+from collapipe_env.execution.device_round import Builder, DeviceRound, Died, Kept
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.parts import Arrays, Part, block_name, under
+from collapipe_env.execution.parts import Part, block_name, under
 from collapipe_env.execution.role import LAUNCHER, Role, Stopped, control_unit_name
 from collapipe_env.execution.segment import Segment
 from collapipe_env.execution.transport import Endpoint
@@ -25,9 +25,7 @@ class Device(Role):
     another device fails.
 
     Attributes:
-        states: Weights and moments of its blocks after local steps of the present round, by the number of
-            steps; 0 for the start of the round.
-        replicas: Replicas that it keeps for other devices, also by the number of steps.
+        kept: What it keeps within the present round.
 
     Args:
         endpoint: Connection to the other roles.
@@ -37,7 +35,6 @@ class Device(Role):
         build_block: Returns a block with any weights.
         width: Width ``d`` of the activations.
         learning: Optimiser and precision.
-        draws: Whether blocks draw random numbers.
         die: Called when the device is to fail; by default its thread ends.
     """
 
@@ -51,16 +48,13 @@ class Device(Role):
         build_block: Builder,
         width: int,
         learning: LearningSpec,
-        draws: bool = False,
         die: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(endpoint, clock)
-        self.cluster, self.number = cluster, number
-        self.states: dict[int, dict[int, Arrays]] = {}
-        self.replicas: dict[int, dict[int, Arrays]] = {}
+        self.cluster = cluster
+        self.kept = Kept(number)
         self._build, self._width, self._learning = build_block, width, learning
-        self._draws, self._die = draws, die
-        self._round = -1
+        self._die, self._round = die, -1
 
     def warm_up(self) -> None:
         """Train a block once."""
@@ -75,7 +69,7 @@ class Device(Role):
     def on_frame(self, sender: str, frame: Frame) -> None:
         """Take a frame; replicas are put aside."""
         if frame.kind == "replica":
-            kept = self.replicas.setdefault(frame.tag.step, {})
+            kept = self.kept.replicas.setdefault(frame.tag.step, {})
             for block in {int(name.partition("/")[0][1:]) for name in frame.arrays}:
                 kept[block] = under(block_name(block), frame.arrays)
             return
@@ -86,24 +80,17 @@ class Device(Role):
         if peer in (control_unit_name(self.cluster), LAUNCHER):
             self.cannot_go_on(peer, reason)
 
-    def run(self) -> None:
-        """Carry out the control unit's commands until it is told to stop."""
+    def carry_out(self, frame: Frame) -> None:
+        """Take part in an attempt at a round."""
+        if frame.kind != "assign":
+            return
+        if frame.tag.round != self._round:
+            self._round, self.kept = frame.tag.round, Kept(self.kept.number)
         try:
-            while True:
-                frame = self.command()
-                if frame.kind != "assign":
-                    continue
-                if frame.tag.round != self._round:
-                    self._round, self.states, self.replicas = frame.tag.round, {}, {}
-                try:
-                    DeviceRound(self, frame, self._build, self._learning, draws=self._draws).run()
-                except Cancelled:
-                    continue
-        except Stopped:
-            self.close()
+            DeviceRound(self, self.cluster, self.kept, frame, self._build, self._learning).run()
+        except Cancelled:
+            pass
         except Died:
             self.close()
             self._die()
-        except BaseException as error:
-            self.tell_failure(error)
-            raise
+            raise Stopped from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +16,12 @@ from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.lines import Line
 from collapipe_env.execution.mailbox import Wanted
 from collapipe_env.execution.parts import FROZEN, VALUES, Arrays, Part, below, block_name, is_weight, under
-from collapipe_env.execution.role import Recorded, line_of, received
+from collapipe_env.execution.role import Recorded, Role, line_of, received
 from collapipe_env.execution.sample_rows import Rows, device_rows, micro_batch_rows, overlap
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
 from collapipe_env.execution.segment import Segment
 from collapipe_env.scenario.learning import LearningSpec
-
-if TYPE_CHECKING:
-    from collapipe_env.execution.device import Device
 
 Builder = Callable[[], nn.Module]
 
@@ -32,20 +30,38 @@ class Died(Exception):  # noqa: N818 - asked for
     """Raised where the device is to fail, as its assignment says."""
 
 
+@dataclass
+class Kept:
+    """States of blocks that a device keeps within a round, by the number of local steps before them.
+
+    Attributes:
+        number: Number of the device, from 1.
+        states: Weights and moments of its own blocks; 0 steps are the start of the round.
+        replicas: Replicas that it keeps for other devices.
+    """
+
+    number: int
+    states: dict[int, dict[int, Arrays]] = field(default_factory=dict)
+    replicas: dict[int, dict[int, Arrays]] = field(default_factory=dict)
+
+
 class DeviceRound:
     """One attempt at a round, on one device.
 
     Args:
+        role: The device.
+        cluster: Its cluster, from 0.
+        kept: What it keeps between attempts.
         frame: Its assignment.
         build_block: Returns a block with any weights.
         learning: Optimiser and precision.
-        draws: Whether blocks draw random numbers.
     """
 
     def __init__(
-        self, device: Device, frame: Frame, build_block: Builder, learning: LearningSpec, *, draws: bool
+        self, role: Role, cluster: int, kept: Kept, frame: Frame, build_block: Builder, learning: LearningSpec
     ) -> None:
-        self._device, self._tag, self._learning = device, frame.tag, learning
+        self._role, self._cluster, self._kept = role, cluster, kept
+        self._tag, self._learning = frame.tag, learning
         self._script: ClusterScript = from_json(frame.meta["script"], ClusterScript)
         self._names = {int(node): str(name) for node, name in frame.meta["names"].items()}
         self._rates = [float(rate) for rate in frame.meta["rates"]]
@@ -53,14 +69,14 @@ class DeviceRound:
         self._offset = int(frame.meta["offset"])
         dies_at = frame.meta["dies_at"]
         self._dies_at = math.inf if dies_at is None else float(dies_at)
-        device.begin_round(frame)
-        device.recorded = []
+        role.begin_round(frame)
+        role.recorded = []
         states = self._states(frame)
         self._place = int(frame.meta["stage"])
         if self._place < 0:  # it only hands blocks over
             return
         self._stage: StageScript = self._script.stages[self._place]
-        self._mine = self._stage.devices.index(device.number)
+        self._mine = self._stage.devices.index(kept.number)
         self._real = torch.from_numpy(np.array(frame.arrays["real"], dtype=np.bool_))
         samples = self._real.shape[1]
         self._rows = micro_batch_rows(samples, self._script.micro_batches)
@@ -71,7 +87,7 @@ class DeviceRound:
         }
         for block, part in self._parts.items():
             part.set_arrays(states[block], f"block {block}")
-        begun = device.states.setdefault(0, {})
+        begun = kept.states.setdefault(0, {})
         self._beginning = {
             block: torch.from_numpy(begun[block][VALUES].copy())
             for block, part in self._parts.items()
@@ -81,37 +97,36 @@ class DeviceRound:
             [[self._parts[b].module for b in range(first, end)] for first, end in self._stage.chunks],
             learning.precision,
             recompute=self._script.recompute,
-            draws=draws,
         )
         self._forward: dict[int, Line] = {}
         self._backward: dict[int, Line] = {}
 
     def _states(self, frame: Frame) -> dict[int, Arrays]:
         """Return weights and moments of the blocks to continue with: sent, kept, or taken over."""
-        device, arrays = self._device, frame.arrays
+        own, arrays = self._kept, frame.arrays
         sent = {int(name.partition("/")[0][1:]) for name in arrays if name.startswith("b")}
-        begun = device.states.setdefault(0, {})
+        begun = own.states.setdefault(0, {})
         begun |= {block: under(block_name(block), arrays) for block in sent}
         if frame.tag.attempt == 0:
             return dict(begun)
         kept = int(frame.meta["credited"])
-        states = {block: dict(state) for block, state in device.states.get(kept, {}).items()}
+        states = {block: dict(state) for block, state in own.states.get(kept, {}).items()}
         for block in frame.meta["reset"]:
             for known in (begun, states):
                 if block in known:
                     known[block] = {n: a for n, a in known[block].items() if is_weight(n)}
         for block, target, part in frame.meta["gives"]:
-            given = device.replicas[kept][block] if part == "replica" else states[block]
+            given = own.replicas[kept][block] if part == "replica" else states[block]
             chosen = {n: a for n, a in given.items() if part != "weights" or is_weight(n)}
-            if target == device.number:
+            if target == own.number:
                 states[block] = {**states.get(block, {}), **chosen}
                 continue
             tag = frame.tag._replace(place=block)
-            device.send(self._names[target], f"move_{device.number}", tag, arrays=chosen)
+            self._role.send(self._names[target], f"move_{own.number}", tag, arrays=chosen)
         for block, source in frame.meta["takes"]:
-            moved = device.mailbox.wait(f"move_{source}", frame.tag._replace(place=block))
+            moved = self._role.mailbox.wait(f"move_{source}", frame.tag._replace(place=block))
             states[block] = {**states.get(block, {}), **{n: np.array(a) for n, a in moved.arrays.items()}}
-        device.states = {0: begun, kept: states}
+        own.states = {0: begun, kept: states}
         if kept == 0:
             begun |= states
         return states
@@ -128,11 +143,11 @@ class DeviceRound:
 
     def _keep(self, done: int) -> None:
         """Keep the device's states after and before the last local step, and at the start of the round."""
-        device = self._device
+        own = self._kept
         now = {block: part.arrays(frozen=True) for block, part in self._parts.items()}
-        device.states = {n: state for n, state in device.states.items() if n == 0 or n >= done - 1}
-        device.states[done] = now
-        device.replicas = {n: kept for n, kept in device.replicas.items() if n >= done - 1}
+        own.states = {n: state for n, state in own.states.items() if n == 0 or n >= done - 1}
+        own.states[done] = now
+        own.replicas = {n: held for n, held in own.replicas.items() if n >= done - 1}
         host = self._script.hosts[self._place] if self._script.replicas != "none" else None
         if host is not None:
             arrays: Arrays = {}
@@ -140,14 +155,14 @@ class DeviceRound:
                 arrays |= below(
                     block_name(block), {n: a for n, a in state.items() if not n.startswith(FROZEN)}
                 )
-            tag = self._tag._replace(step=done, place=self._device.number)
-            device.send(self._names[host], "replica", tag, arrays=arrays)
+            tag = self._tag._replace(step=done, place=self._kept.number)
+            self._role.send(self._names[host], "replica", tag, arrays=arrays)
 
     def _die_before(self, ends_s: float) -> None:
         """Fail if the device is to die before an operation ends."""
         if ends_s > self._dies_at:
-            tag = self._tag._replace(place=self._device.number)
-            self._device.send(self._names[0], "dying", tag, at_s=self._dies_at)
+            tag = self._tag._replace(place=self._kept.number)
+            self._role.send(self._names[0], "dying", tag, at_s=self._dies_at)
             raise Died
 
     def _step(self, step: int, begins_s: float) -> float:
@@ -172,7 +187,7 @@ class DeviceRound:
 
     def _operations(self, step: int, begins_s: float) -> float:
         """Run the stage's operations; return the time when the last one ends [s]."""
-        script, clock = self._stage, self._device.clock
+        script, clock = self._stage, self._role.clock
         free, stored, done_w = begins_s, 0, 0
         ready_w: list[tuple[int, int]] = []
         arrived = self._script.arrived[step - self._offset]
@@ -182,13 +197,13 @@ class DeviceRound:
                 # Weight gradients fill the time in which the next operation cannot start yet.
                 while done_w < len(ready_w) and (
                     (kind == FORWARD and stored >= script.weight_limit)
-                    or self._device.comes_later(keys, free, self._device.mailbox)
+                    or self._role.comes_later(keys, free, self._role.mailbox)
                 ):
                     free = self._work(WEIGHT, step, ready_w[done_w], free, arrived, [])
                     done_w, stored = done_w + 1, stored - 1
-            frames = [self._device.mailbox.wait(*key) for key in keys]
+            frames = [self._role.mailbox.wait(*key) for key in keys]
             for frame in frames:
-                self._device.recorded += received(self._device.cluster, frame, clock)
+                self._role.recorded += received(self._cluster, frame, clock)
             ready = max((clock.ready(frame.at_s) for frame in frames), default=free)
             free = self._work(kind, step, (m, chunk), max(free, ready), arrived, frames)
             if kind == FORWARD:
@@ -218,7 +233,7 @@ class DeviceRound:
             arrived: Micro-batches that arrive in this step.
             frames: Its input.
         """
-        (m, chunk), clock = which, self._device.clock
+        (m, chunk), clock = which, self._role.clock
         self._die_before(start_s + self._stage.seconds(kind, chunk))
         start_s = clock.begin(start_s)
         began, begun = clock.now(start_s), time.perf_counter()
@@ -230,9 +245,9 @@ class DeviceRound:
         end = clock.finish(start_s + self._stage.seconds(kind, chunk))
         if self._mine == 0:
             times = start_s, end, clock.now(end), worked, began, 0.0
-            place = self._device.cluster, step, 2 * self._place + 1, m, kind, chunk
+            place = self._cluster, step, 2 * self._place + 1, m, kind, chunk
             samples = self._rows[m][1] - self._rows[m][0]
-            self._device.recorded.append(Recorded(*place, *times, samples=samples))
+            self._role.recorded.append(Recorded(*place, *times, samples=samples))
         if kind != WEIGHT:
             self._output(kind, step, m, chunk, end, given)
         return end
@@ -298,7 +313,7 @@ class DeviceRound:
             hops = script.hop_forward_s if forward else script.hop_backward_s
             seconds = hops[element // 2]
         lines = self._forward if forward else self._backward
-        clock = self._device.clock
+        clock = self._role.clock
         times = clock.lasts(seconds), clock.lasts(script.latency_s)
         transfer = lines.setdefault(element, Line()).carry(ends_s, *times)
         mine, meta = self._own_rows(m), {}
@@ -320,7 +335,7 @@ class DeviceRound:
             if given is not None and common is not None:
                 arrays["x"] = given[common[0] - mine[0] : common[1] - mine[0]].contiguous().numpy()
             to = f"{word}_{self._mine}"
-            self._device.send(name, to, tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
+            self._role.send(name, to, tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
             meta = {}  # only the first piece carries it
 
     def _speaks(self, m: int) -> bool:
@@ -334,17 +349,17 @@ class DeviceRound:
         names = [self._names[k] for k in self._stage.devices]
         tag = self._tag._replace(step=step, place=self._place)
         if len(names) > 1 and self._mine > 0:
-            self._device.send(names[0], f"summand_{self._mine}", tag, arrays=self._gradients())
-            total = self._device.mailbox.wait("summed", tag).arrays
+            self._role.send(names[0], f"summand_{self._mine}", tag, arrays=self._gradients())
+            total = self._role.mailbox.wait("summed", tag).arrays
             for block, part in self._trained():
                 part.gradients.copy_(torch.from_numpy(np.array(total[f"b{block}"])))
         elif len(names) > 1:
             for index in range(1, len(names)):
-                frame = self._device.mailbox.wait(f"summand_{index}", tag)
+                frame = self._role.mailbox.wait(f"summand_{index}", tag)
                 for block, part in self._trained():
                     part.gradients.add_(torch.from_numpy(np.array(frame.arrays[f"b{block}"])))
             for name in names[1:]:
-                self._device.send(name, "summed", tag, arrays=self._gradients())
+                self._role.send(name, "summed", tag, arrays=self._gradients())
         if self._learning.proximal:
             for block, flat in self._trained():
                 flat.gradients.add_(flat.values - self._beginning[block], alpha=self._learning.proximal)
@@ -363,28 +378,28 @@ class DeviceRound:
 
     def _collect(self, begins_s: float) -> None:
         """Hand the segment over to the control unit; a stage's first device does so for all."""
-        device = self._device
-        self._die_before(begins_s + device.clock.lasts(self._script.collect_s))
-        ends = begins_s + device.clock.lasts(self._script.collect_each_s[device.number - 1])
+        role, number = self._role, self._kept.number
+        self._die_before(begins_s + role.clock.lasts(self._script.collect_s))
+        ends = begins_s + role.clock.lasts(self._script.collect_each_s[number - 1])
         arrays: Arrays = {}
         if self._mine == 0:
             for block, part in self._parts.items():
                 arrays |= below(block_name(block), part.arrays())
-        tag = self._tag._replace(place=device.number)
-        device.clock.begin(ends)
-        meta = {"events": [list(event) for event in device.recorded]}
-        device.send(
+        tag = self._tag._replace(place=number)
+        role.clock.begin(ends)
+        meta = {"events": [list(event) for event in role.recorded]}
+        role.send(
             self._names[0],
             "segment",
             tag,
-            at_s=device.clock.finish(ends),
+            at_s=role.clock.finish(ends),
             meta=meta,
             arrays=arrays,
         )
 
     def _send_control(self, kind: str, step: int, meta: dict[str, Any]) -> None:
-        tag = self._tag._replace(step=step, place=self._device.number)
-        self._device.send(self._names[0], kind, tag, meta=meta)
+        tag = self._tag._replace(step=step, place=self._kept.number)
+        self._role.send(self._names[0], kind, tag, meta=meta)
 
     def _wait(self, kind: str, step: int) -> Frame:
-        return self._device.mailbox.wait(kind, self._tag._replace(step=step, place=self._device.number))
+        return self._role.mailbox.wait(kind, self._tag._replace(step=step, place=self._kept.number))

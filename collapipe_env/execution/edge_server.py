@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import queue
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +16,27 @@ from collapipe_env.execution.clock import Clock
 from collapipe_env.execution.frames import Frame
 from collapipe_env.execution.head_work import HeadWork, shadow_of
 from collapipe_env.execution.mailbox import Mailbox
-from collapipe_env.execution.role import LAUNCHER, Role, Stopped
-from collapipe_env.execution.script_reading import from_json
-from collapipe_env.execution.scripts import RoundScript
-from collapipe_env.execution.served_round import ServedRound
+from collapipe_env.execution.parts import (
+    EMBEDDING,
+    VALUES,
+    Arrays,
+    below,
+    block_name,
+    memory_arrays,
+    set_memory,
+    under,
+)
+from collapipe_env.execution.role import LAUNCHER, Role, begin_terms, control_unit_name
+from collapipe_env.execution.script_reading import from_json, to_json
+from collapipe_env.execution.scripts import ClusterScript, RoundScript
+from collapipe_env.execution.served_cluster import ServedCluster
+from collapipe_env.execution.served_heads import ServedHeads
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
+from collapipe_env.physics.allocation import COMMON
 from collapipe_env.training.federation import Federation
+from collapipe_env.training.mini_batches import next_batch
+from collapipe_env.training.servers import Server
 from collapipe_env.training.training_setup import TrainingSetup
 
 _CONTROL_UNIT = re.compile(r"c[0-9]+")
@@ -93,22 +109,14 @@ class EdgeServer(Role):
         work.forward(0, x, tokens != PADDING, targets)
         work.backward(0)
 
-    def run(self) -> None:
-        """Carry out the launcher's commands until it says stop."""
-        try:
-            while True:
-                frame = self.command()
-                if frame.kind == "round":
-                    self._round(frame)
-                elif frame.kind == "weights":
-                    self._send_weights(frame)
-                elif frame.kind == "state":
-                    self._send_state(frame)
-        except Stopped:
-            self.close()
-        except BaseException as error:
-            self.tell_failure(error)
-            raise
+    def carry_out(self, frame: Frame) -> None:
+        """Play a round, or send the launcher the weights or the state."""
+        if frame.kind == "round":
+            self._round(frame)
+        elif frame.kind == "weights":
+            self._send_weights(frame)
+        elif frame.kind == "state":
+            self._send_state(frame)
 
     def _send_weights(self, frame: Frame) -> None:
         """Send the launcher the common model and the head."""
@@ -147,3 +155,122 @@ class EdgeServer(Role):
             return 0
         self._begun.add(cluster)
         return drawn
+
+
+class ServedRound:
+    """One round of the server.
+
+    Args:
+        frame: The launcher's command.
+        moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
+    """
+
+    def __init__(
+        self, owner: EdgeServer, frame: Frame, script: RoundScript, moments: np.ndarray[Any, Any] | None
+    ) -> None:
+        self._owner, self._frame, self._script = owner, frame, script
+        self._fed, self._tag = owner.federation, frame.tag
+        self._none = np.zeros(len(script.clusters), dtype=np.int64)
+        self._steps = [c.local_steps if c.plays else 0 for c in script.clusters]
+        most = max(self._steps, default=0)
+        self._server: Server = self._fed.open_round(self._none, script.server_mode, max(most, 1), moments)
+        self._factors = self._fed.begin_steps(most)
+        terms = owner.loss, owner.setup.learning.precision
+        self._heads = ServedHeads(self._server, self._steps, self._factors, *terms)
+        self._updates: dict[int, Frame] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Play the round; return its figures."""
+        for n, cluster in enumerate(self._script.clusters):
+            self._send_round(n, cluster)
+        playing = [n for n, cluster in enumerate(self._script.clusters) if cluster.plays]
+        threads = [threading.Thread(target=self._guarded, args=(n,), daemon=True) for n in playing]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._heads.failure is not None:
+            raise self._heads.failure
+        return self._merge(playing)
+
+    def _guarded(self, cluster: int) -> None:
+        """Serve a cluster; a failure of one thread ends the round."""
+        owner, script = self._owner, self._script.clusters[cluster]
+        mailbox, aborts = owner.mailboxes[cluster], owner.aborts[cluster]
+        try:
+            served = ServedCluster(owner, self._heads, script, self._tag, mailbox, aborts)
+            self._updates[cluster] = served.run()
+        except BaseException as error:  # handed on to the thread that waits
+            self._heads.fail(error)
+
+    def _send_round(self, n: int, cluster: ClusterScript) -> None:
+        """Send a cluster its script, the common model, and its moments."""
+        _, flat, optimizer = self._fed.replica(n)
+        samples, streams = self._fed.samples
+        rate = self._owner.setup.learning.learning_rate
+        meta = {
+            "script": to_json(cluster),
+            "rates": [rate * factor for factor in self._factors],
+            **begin_terms(self._frame),
+            "skipped": self._owner.skipped_batches(n, int(self._frame.meta["drawn"][n])),
+            "names": self._frame.meta["names"][n],
+            "faults": self._frame.meta["faults"][n],
+        }
+        arrays: Arrays = {}
+        for name, module in self._modules(n):
+            places = flat.slices([module])
+            if places:
+                values = torch.cat([flat.values[place] for place in places]).numpy().copy()
+                arrays |= below(name, {VALUES: values, **memory_arrays(flat, optimizer, module)})
+        for _ in range(self._steps[n]):  # the server's own copy of the order of samples keeps up
+            next_batch(self._owner.setup, samples, streams[n])
+        self._owner.send(control_unit_name(n), "round", self._tag, meta=meta, arrays=arrays)
+
+    def _modules(self, n: int) -> list[tuple[str, torch.nn.Module]]:
+        model, _, _ = self._fed.replica(n)
+        return [(EMBEDDING, model.embedding), *((block_name(b), m) for b, m in enumerate(model.blocks))]
+
+    def _merge(self, playing: Sequence[int]) -> dict[str, Any]:
+        """Take the updates, and make the next common model."""
+        updated = np.zeros(len(self._script.clusters), dtype=np.bool_)
+        ends, events, collected = {}, [], {}
+        recoveries, measured = {}, {}
+        for n in playing:
+            frame = self._updates[n]
+            ends[n] = self._owner.clock.ready(frame.at_s)
+            measured[n] = float(frame.meta["measured_s"])
+            updated[n] = frame.meta["updated"]
+            events += frame.meta["events"]
+            collected[n] = frame.meta["collected_s"]
+            recoveries[n] = frame.meta["recoveries"]
+            if not frame.meta["dropped"]:
+                self._take(n, frame)
+        idle = [c.delay_s for c in self._script.clusters if not c.plays]
+        begins = max([*ends.values(), *idle])
+        self._fed.close_round(self._server, updated, self._none, COMMON)
+        delay = self._owner.clock.finish(begins + self._owner.clock.lasts(self._script.broadcast_s))
+        losses = [loss for _, loss in sorted(self._heads.losses.items())]
+        mean = float(np.average([v for v, _ in losses], weights=[u for _, u in losses])) if losses else None
+        return {
+            "delay_s": self._owner.clock.now(delay),
+            "emulated": self._owner.clock.paced or self._owner.clock.ahead,
+            "cluster_s": [measured.get(n) for n in range(len(updated))],
+            "collected_s": [collected.get(n) for n in range(len(updated))],
+            "train_loss": mean,
+            "events": events,
+            "recoveries": [recoveries.get(n, []) for n in range(len(updated))],
+        }
+
+    @torch.no_grad()
+    def _take(self, n: int, frame: Frame) -> None:
+        """Write a cluster's weights and moments into the federation."""
+        _, flat, optimizer = self._fed.replica(n)
+        for name, module in self._modules(n):
+            arrays = under(name, frame.arrays)
+            start = 0
+            for place in flat.slices([module]):
+                size = place.stop - place.start
+                flat.values[place] = torch.from_numpy(np.array(arrays[VALUES][start : start + size]))
+                start += size
+            if start:
+                set_memory(flat, optimizer, module, arrays, f"update of cluster {n}, {name}")

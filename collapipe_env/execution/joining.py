@@ -28,7 +28,7 @@ from collapipe_env.execution.role import (
     node_of,
 )
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport import Channel, OnFrame, OnLost
+from collapipe_env.execution.transport import Channel, Endpoint, OnFrame, OnLost
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.ground.state_trees import generator_of
@@ -155,7 +155,7 @@ def end_process() -> None:
 
 def make_role(
     name: str,
-    endpoint: Any,
+    endpoint: Endpoint,
     spec: Mapping[str, Any],
     state: bytes | None = None,
     machine: Machine = monotonic,

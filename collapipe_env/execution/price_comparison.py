@@ -8,18 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.execution.phase_comparison import (
-    ComparedPhase,
-    compared_broadcast,
-    compared_phases,
-)
 from collapipe_env.execution.planned_rounds import PlannedRound
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.role import Recorded, node_name
 from collapipe_env.execution.scripts import ClusterScript
 
+TRAINING, COLLECTION, UPLOAD, BROADCAST = "local steps", "collection", "upload", "broadcast"
+"""Phases of a round."""
 OVERRUN_S = 1e-3
 """Lateness above which an event counts as an overrun [s]."""
+
+
+@dataclass(frozen=True)
+class ComparedPhase:
+    """A phase of a round, priced and measured.
+
+    Attributes:
+        name: Its name.
+        priced_s: Its length by the simulator [s].
+        measured_s: Its length measured [s].
+    """
+
+    name: str
+    priced_s: float
+    measured_s: float
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ def compare_round(
         float(result["delay_s"]),
         result["train_loss"],
         result["figures"],
-        compared_broadcast(planned, result),
+        _broadcast(planned, result),
         result.get("clock_bound_s"),
     )
 
@@ -163,7 +175,7 @@ def _compared(
         **_lateness(events, scale, due=bool(result["emulated"])),
         lost=tuple(node_name(n, int(one["device"])) for one in recoveries),
         recovery_s=float(sum(one["resume_s"] - one["at_s"] for one in recoveries)),
-        phases=compared_phases(planned, result, n, events, trained_s=steps[-1].end_s),
+        phases=_phases(planned, result, n, events, trained_s=steps[-1].end_s),
     )
 
 
@@ -176,6 +188,49 @@ def _lateness(events: Sequence[Recorded], scale: float, *, due: bool) -> dict[st
     begins = scale * np.array([e.began_s - e.start_s for e in events if e.there_s == 0.0] or [0.0])
     figures = float(ends.mean()), float(ends.max()), float(begins.mean()), float(begins.max())
     return dict(zip(names, (*figures, int((ends > OVERRUN_S).sum())), strict=True))
+
+
+def _phases(
+    planned: PlannedRound,
+    result: Mapping[str, Any],
+    cluster: int,
+    events: Sequence[Recorded],
+    trained_s: float,
+) -> tuple[ComparedPhase, ...]:
+    """Return the phases of a cluster's round up to the end of its upload.
+
+    Args:
+        result: The server's report.
+        trained_s: End of its last local step by the simulator [s].
+
+    Returns:
+        Local steps, collection and upload; nothing if the cluster has lost a device or recorded no events.
+    """
+    script = planned.script.clusters[cluster]
+    collected = result["collected_s"][cluster]
+    if result["recoveries"][cluster] or collected is None or not events:
+        return ()
+    delay = float(planned.record.costs.cluster_delay[0, cluster])
+    priced = (trained_s, delay - script.upload_s, delay)
+    measured = (
+        max(e.over_s for e in events),
+        float(collected),
+        float(result["cluster_s"][cluster]),
+    )
+    lengths = (np.diff(ends, prepend=0.0).tolist() for ends in (priced, measured))
+    names = TRAINING, COLLECTION, UPLOAD
+    return tuple(ComparedPhase(*one) for one in zip(names, *lengths, strict=True))
+
+
+def _broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> ComparedPhase:
+    """Return the broadcast at the end of a round.
+
+    Args:
+        result: The server's report.
+    """
+    idle = [script.delay_s for script in planned.script.clusters if not script.plays]
+    begins = max(float(end) for end in [*result["cluster_s"], *idle] if end is not None)
+    return ComparedPhase(BROADCAST, planned.script.broadcast_s, float(result["delay_s"]) - begins)
 
 
 def measured_step(script: ClusterScript, events: Sequence[Recorded]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -122,30 +122,14 @@ class PeerGoneError(CollaPipeError):
     """A role without which this one cannot continue is gone."""
 
 
-class Connects(Protocol):
-    """An endpoint that has to be told where its peers are."""
-
-    def connect(self, directory: Mapping[str, tuple[str, int]]) -> None:
-        """Learn the addresses of peers."""
-        ...
-
-    def send(self, to: str, frame: Frame) -> None:
-        """Send a frame to a peer."""
-        ...
-
-
-def learn_addresses(endpoint: Any, frame: Frame) -> None:
+def learn_addresses(endpoint: Endpoint, frame: Frame) -> None:
     """Learn the addresses of peers, and tell the launcher so.
 
     Args:
-        endpoint: An endpoint that connects.
         frame: The launcher's directory: host and port by name.
     """
-    connecting: Connects = endpoint
-    connecting.connect(
-        {name: (str(host), int(port)) for name, (host, port) in frame.meta["directory"].items()}
-    )
-    connecting.send(LAUNCHER, Frame("connected", frame.tag))
+    endpoint.connect({name: (str(host), int(port)) for name, (host, port) in frame.meta["directory"].items()})
+    endpoint.send(LAUNCHER, Frame("connected", frame.tag))
 
 
 def begin_terms(frame: Frame) -> dict[str, Any]:
@@ -187,7 +171,18 @@ class Role:
         """Do once whatever takes longer the first time; the training does not change."""
 
     def run(self) -> None:
-        """Work until the launcher says stop."""
+        """Carry out commands until the role is told to stop."""
+        try:
+            while True:
+                self.carry_out(self.command())
+        except Stopped:
+            self.close()
+        except BaseException as error:
+            self.tell_failure(error)
+            raise
+
+    def carry_out(self, frame: Frame) -> None:
+        """Carry out a command; commands of other roles are ignored."""
         raise NotImplementedError
 
     def begin(self) -> None:

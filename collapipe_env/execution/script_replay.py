@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, WEIGHT, ClusterScript, StageScript
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.schedules.timeline import Direction, Event, Phase, PhaseLabel
+from collapipe_env.physics.schedules.timeline import Direction, Event
 
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "weight")
 _Arrivals: TypeAlias = dict[tuple[int, int, int], float]
@@ -184,50 +184,3 @@ def replayed_step(script: ClusterScript) -> tuple[float, list[Event]]:
         )
     events.sort(key=lambda event: event.end_s)
     return max(events[-1].end_s, links.last_s), events
-
-
-def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
-    """Return all local steps of a cluster and the phases of its round up to the upload.
-
-    Args:
-        script: The cluster's script.
-
-    Returns:
-        Events and phases, from the start of the script; phases that take no time are left out.
-    """
-    events: list[Event] = []
-    phases: list[Phase] = []
-    now = 0.0
-
-    def add(label: PhaseLabel, length: float) -> None:
-        nonlocal now
-        if length > 0.0:
-            phases.append(Phase(label, now, now + length))
-            now += length
-
-    if not script.plays:
-        return events, phases
-    step_s, one_step = replayed_step(script)
-    add("migration", script.migration_s)
-    add("relay", script.relay_s)
-    for _ in range(script.local_steps):
-        events += [
-            Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s) for e in one_step
-        ]
-        add("step", step_s)
-        add("all-reduce", script.allreduce_s)
-        add("update", script.update_s)
-        add("replicas", script.replicas_s)
-        add("wait", script.barrier_s)
-    add("collect", script.collect_s)
-    add("upload", script.upload_s)
-    return events, phases
-
-
-def replayed_events(script: ClusterScript) -> list[Event]:
-    """Return the events of all local steps, from the start of the script, each step's by completion.
-
-    Args:
-        script: The cluster's script.
-    """
-    return replayed_round(script)[0]

@@ -139,6 +139,11 @@ class ClusterScript:
     arrived: tuple[tuple[bool, ...], ...]
     moments: tuple[int, ...] | None = None
 
+    @property
+    def devices(self) -> list[int]:
+        """Numbers of the devices that have blocks, stage by stage."""
+        return [k for stage in self.stages for k in stage.devices]
+
 
 @dataclass(frozen=True, slots=True)
 class RoundScript:
@@ -184,16 +189,6 @@ class Move:
     part: BlockPart
     start_s: float
     seconds: float
-
-    @property
-    def with_moments(self) -> bool:
-        """Whether the optimiser's moments travel along."""
-        return self.part in ("state", "replica")
-
-    @property
-    def from_replica(self) -> bool:
-        """Whether the sender takes the blocks from a replica that it keeps."""
-        return self.part == "replica"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ class Segment:
         chunks: Blocks of each chunk.
         precision: Precision of forward passes.
         recompute: Whether to keep only the input of each block, and run it once more in its backward pass.
-        draws: Whether blocks draw random numbers.
     """
 
     def __init__(
@@ -30,10 +29,8 @@ class Segment:
         precision: str = "float32",
         *,
         recompute: bool = False,
-        draws: bool = False,
     ) -> None:
-        self._chunks, self._precision = chunks, precision
-        self._recompute, self._draws = recompute, draws
+        self._chunks, self._precision, self._recompute = chunks, precision, recompute
         self._inputs: dict[tuple[int, int], Tensor] = {}
         self._outputs: dict[tuple[int, int], Tensor] = {}
         self._waiting: dict[tuple[int, int], Tensor] = {}
@@ -49,7 +46,7 @@ class Segment:
         x = x.requires_grad_()
         mask = torch.zeros(real.shape).masked_fill_(~real, -math.inf)[:, None, None, :].to(x.dtype)
         with mixed_precision(self._precision, x.device):
-            out = run_blocks(self._chunks[chunk], x, mask, recompute=self._recompute, draws=self._draws)
+            out = run_blocks(self._chunks[chunk], x, mask, recompute=self._recompute, draws=False)
         self._inputs[micro_batch, chunk], self._outputs[micro_batch, chunk] = x, out
         return out.detach()
 

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import queue
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from collapipe_env.execution.frames import Frame
+from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.head_work import HeadWork
 from collapipe_env.execution.lines import Line
-from collapipe_env.execution.mailbox import Cancelled
-from collapipe_env.execution.role import Recorded, control_unit_name, line_of, received
+from collapipe_env.execution.mailbox import Cancelled, Mailbox
+from collapipe_env.execution.role import Recorded, Role, control_unit_name, line_of, received
 from collapipe_env.execution.sample_rows import micro_batch_rows
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import BACKWARD, FORWARD, ClusterScript
-
-if TYPE_CHECKING:
-    from collapipe_env.execution.served_round import ServedRound
+from collapipe_env.execution.served_heads import ServedHeads
 
 
 class ServedCluster:
-    """The server's work for one cluster in a round, with as many attempts as it takes."""
+    """The server's work for one cluster in a round, with as many attempts as it takes.
 
-    def __init__(self, of_round: ServedRound, cluster: int) -> None:
-        self._round, self._n = of_round, cluster
-        self._owner, self._script = of_round.owner, of_round.cluster(cluster)
-        self._mailbox, self._tag = self._owner.mailboxes[cluster], of_round.tag
-        self._steps, self._offset = self._script.local_steps, 0
+    Args:
+        role: The server.
+        heads: Heads of all clusters in the round.
+        script: The cluster's script.
+        tag: Round and attempt.
+        mailbox: Frames of the cluster.
+        aborts: Ends of attempts that the cluster has told of.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        heads: ServedHeads,
+        script: ClusterScript,
+        tag: Tag,
+        mailbox: Mailbox,
+        aborts: queue.SimpleQueue[Frame],
+    ) -> None:
+        self._role, self._heads, self._script, self._tag = role, heads, script, tag
+        self._mailbox, self._aborts, self._n = mailbox, aborts, script.cluster
+        self._steps, self._offset = script.local_steps, 0
         self._recorded: list[Recorded] = []
 
     def run(self) -> Frame:
@@ -37,13 +51,13 @@ class ServedCluster:
             try:
                 self._attempt()
                 update = self._mailbox.wait("update", self._tag)
-                self._owner.recorded += self._recorded
+                self._role.recorded += self._recorded
                 return update
             except Cancelled:
-                abort = self._owner.aborts[self._n].get()
+                abort = self._aborts.get()
                 self._tag = abort.tag._replace(attempt=abort.tag.attempt + 1)
                 if abort.meta["dropped"]:
-                    self._round.give_up(self._n)
+                    self._heads.give_up(self._n)
                     return self._mailbox.wait("update", self._tag)
                 self._script = from_json(abort.meta["script"], ClusterScript)
 
@@ -58,16 +72,14 @@ class ServedCluster:
         self._rows = micro_batch_rows(self._real.shape[1], self._script.micro_batches)
         for local in range(self._script.local_steps):
             step = self._offset + local
-            module, gradients = self._round.head(self._n, step)
-            learning = self._owner.setup.learning
-            work = HeadWork(module, self._owner.loss, self._units[local], learning.precision)
+            work, gradients = self._heads.work(self._n, step, self._units[local])
             ends = self._operations(step, work)
-            self._round.end_step(self._n, step, work, gradients)
+            self._heads.end_step(self._n, step, work, gradients)
             tag = self._tag._replace(step=step)
-            self._owner.send(control_unit_name(self._n), "served", tag, meta={"ends_s": ends})
+            self._role.send(control_unit_name(self._n), "served", tag, meta={"ends_s": ends})
 
     def _operations(self, step: int, work: HeadWork) -> float:
-        script, clock, down = self._script.server, self._owner.clock, Line()
+        script, clock, down = self._script.server, self._role.clock, Line()
         split = script.weight_s > 0.0 or script.weight_limit is not None
         free, stored, done_w = 0.0, 0, 0
         ready_w: list[int] = []
@@ -83,7 +95,7 @@ class ServedCluster:
             if script.weight_limit is not None:
                 while done_w < len(ready_w) and (
                     (kind == FORWARD and stored >= script.weight_limit)
-                    or self._owner.comes_later(keys, free, self._mailbox)
+                    or self._role.comes_later(keys, free, self._mailbox)
                 ):
                     weigh()
             for key in keys:
@@ -101,7 +113,7 @@ class ServedCluster:
                 tag = self._tag._replace(step=step, micro_batch=m)
                 arrays = {} if gradient is None else {"x": gradient.numpy()}
                 to = control_unit_name(self._n)
-                self._owner.send(to, "turned_0", tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
+                self._role.send(to, "turned_0", tag, at_s=transfer.arrives_s, meta=meta, arrays=arrays)
                 if script.weight_limit is not None:
                     ready_w.append(m)
         while done_w < len(ready_w):
@@ -120,7 +132,7 @@ class ServedCluster:
         split: bool,
     ) -> tuple[float, torch.Tensor | None]:
         """Run an operation; return the time when it ends [s], and the gradient that it gives."""
-        clock, given = self._owner.clock, None
+        clock, given = self._role.clock, None
         start_s = clock.begin(start_s)
         began, begun = clock.now(start_s), time.perf_counter()
         local = step - self._offset

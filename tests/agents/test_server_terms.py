@@ -8,9 +8,10 @@ import pytest
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation.comparison import notes
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.labels import BUDGET_NOTE, SERVER_NOTE, notes
+from collapipe_env.evaluation.labels import BUDGET_NOTE, SERVER_NOTE
 from collapipe_env.physics.allocation import COPIES
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest

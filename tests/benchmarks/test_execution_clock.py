@@ -9,8 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import execution_clock
 
-from collapipe_env.execution.phase_comparison import ComparedPhase
-from collapipe_env.execution.price_comparison import ComparedCluster, ComparedRound
+from collapipe_env.execution.price_comparison import ComparedCluster, ComparedPhase, ComparedRound
 from collapipe_env.ground.errors import ScenarioError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from collapipe_env.evaluation.comparison import ScenarioComparison, summarise_scenario
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.runner import EvaluationPlan, Outcome
+from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.runner import Outcome
 from collapipe_env.scenario import load_scenario
 
 OFFERED = [[4e8, 2e8], [5e8, 0.0]]

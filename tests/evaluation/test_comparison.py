@@ -11,8 +11,7 @@ import pytest
 from comparison_support import comparison
 from rich.console import Console
 
-from collapipe_env.evaluation.comparison import overall
-from collapipe_env.evaluation.labels import notes
+from collapipe_env.evaluation.comparison import notes, overall
 from collapipe_env.evaluation.pareto import pareto_front
 from collapipe_env.evaluation.report import write_report
 from collapipe_env.evaluation.resampling import estimate, interquartile_mean, stratified_estimate

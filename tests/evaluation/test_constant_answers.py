@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collapipe_env.evaluation.constant_answers import constant_answer_notes
-from collapipe_env.evaluation.runner import EvaluationPlan
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.scenario import load_scenario
 
 

@@ -9,7 +9,8 @@ from executor_support import Pickling, Task, work
 
 import collapipe_env
 from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
 from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError

@@ -13,7 +13,8 @@ from even_support import IMPORT, Even
 from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import pack_allocations
 from collapipe_env.evaluation.episode_result import EpisodeResult
-from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
+from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.ground import files
 from collapipe_env.ground.errors import DataError
 from collapipe_env.physics.allocation import (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from collapipe_env.execution.script_orders import stage_orders
+from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, StageScript
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import with_schedule
+from collapipe_env.physics.schedules.timeline import Event, Phase, PhaseLabel
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
@@ -118,3 +120,41 @@ def sorted_events(events):
     kinds = {"forward": 0, "backward": 1, "weight": 2}
     rows = [(e.element, kinds[e.direction], e.start_s, e.micro_batch, e.end_s) for e in events]
     return np.array(sorted(rows))
+
+
+def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
+    """Return all local steps of a cluster and the phases of its round up to the upload.
+
+    Args:
+        script: The cluster's script.
+
+    Returns:
+        Events and phases, from the start of the script; phases that take no time are left out.
+    """
+    events: list[Event] = []
+    phases: list[Phase] = []
+    now = 0.0
+
+    def add(label: PhaseLabel, length: float) -> None:
+        nonlocal now
+        if length > 0.0:
+            phases.append(Phase(label, now, now + length))
+            now += length
+
+    if not script.plays:
+        return events, phases
+    step_s, one_step = replayed_step(script)
+    add("migration", script.migration_s)
+    add("relay", script.relay_s)
+    for _ in range(script.local_steps):
+        events += [
+            Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s) for e in one_step
+        ]
+        add("step", step_s)
+        add("all-reduce", script.allreduce_s)
+        add("update", script.update_s)
+        add("replicas", script.replicas_s)
+        add("wait", script.barrier_s)
+    add("collect", script.collect_s)
+    add("upload", script.upload_s)
+    return events, phases

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from executed_support import Changed, InProcess, quick, same_weights
+from threaded_execution import ThreadedExecution
 
 from collapipe_env.execution import clock as clocks
 from collapipe_env.execution.clock import MachineClock, WallClock, make_clock
@@ -14,7 +15,6 @@ from collapipe_env.execution.lines import Transfer
 from collapipe_env.execution.mailbox import Mailbox
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.role import Recorded, line_of, received
-from collapipe_env.execution.threads import ThreadedExecution
 
 PATIENCE_S = 30.0
 """Far above any wait that ends."""

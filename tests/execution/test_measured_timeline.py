@@ -7,17 +7,16 @@ import pytest
 from executed_support import Changed, failing, quick
 from numpy.testing import assert_allclose
 from rich.console import Console
+from threaded_execution import ThreadedExecution
 
 from collapipe_env.execution.chrome_trace import write_trace
-from collapipe_env.execution.comparison_page import comparison_page
+from collapipe_env.execution.comparison_page import comparison_page, phase_page
 from collapipe_env.execution.measured_timeline import measured_timeline
-from collapipe_env.execution.phase_comparison import phase_page
 from collapipe_env.execution.pictures import executed_view
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.script_reading import from_json
 from collapipe_env.execution.scripts import ClusterScript
-from collapipe_env.execution.threads import ThreadedExecution
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executed_support import quick
+from threaded_execution import ThreadedExecution
 
-from collapipe_env.execution.threads import ThreadedExecution
 from collapipe_env.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).parents[2]

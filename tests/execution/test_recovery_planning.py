@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from script_support import a_world, even_plan, scheduled
+from script_support import a_world, even_plan, replayed_round, scheduled
 
 from collapipe_env.execution.recovery_planning import RecoveryPlanner, _moves
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
-from collapipe_env.execution.script_replay import replayed_round, replayed_step
+from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import RecoveryScript
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.recovery import Message, RecoveryTerms, bits_of_block
@@ -124,7 +124,7 @@ def test_replicas_keep_local_steps(kind, replication):
         found = assert_as_simulated(world, record, script, terms, 0, stage.devices[0], at)
         assert found.credited == 2
         assert found.script.replicas == "none"
-        from_host = [move for move in found.moves if move.from_replica]
+        from_host = [move for move in found.moves if move.part == "replica"]
         if kind == "light":
             covered = [b for move in from_host for b in range(move.first_block, move.end_block)]
             assert sorted(covered) == list(range(*stage.chunks[0]))

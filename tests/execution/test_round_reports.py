@@ -8,12 +8,12 @@ import pytest
 from executed_support import Changed, quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threaded_execution import ThreadedExecution
 
 from collapipe_env.execution.chrome_trace import trace_events
 from collapipe_env.execution.comparison_page import comparison_page
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.execution.round_reports import FIELDS, require_report
-from collapipe_env.execution.threads import ThreadedExecution
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.files import parse_json
 

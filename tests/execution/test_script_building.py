@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from script_support import a_world, even_plan, scheduled, sorted_events
+from script_support import a_world, even_plan, replayed_round, scheduled, sorted_events
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
-from collapipe_env.execution.script_replay import replayed_round
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import with_explicit_server, with_schedule

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transport_support import PATIENCE_S, Notes, open_sockets, require_no_transport_threads, transport_threads
+from transport_support import PATIENCE_S, TOKEN, Notes, open_sockets, transport_threads
 
 from collapipe_env.execution import tokens
 from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, decode, encode, read_frame
@@ -23,26 +23,8 @@ from collapipe_env.execution.transport import TransportError, tcp
 from collapipe_env.execution.transport.handshake import WORDS, Hello, introduce, reader, receive, say
 from collapipe_env.execution.transport.tcp import TcpEndpoint
 
-TOKEN = "a token of the tests"
 PEER = Path(__file__).with_name("tcp_peer.py")
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="this system stops no processes")
-
-
-@pytest.fixture
-def endpoints():
-    """Makes endpoints, and sees that nothing is left of them."""
-    assert transport_threads() == []
-    before, made = open_sockets(), []
-
-    def make(name: str, **settings) -> TcpEndpoint:
-        made.append(TcpEndpoint(name, **{"token": TOKEN} | settings))
-        return made[-1]
-
-    yield make
-    for endpoint in made:
-        endpoint.close()
-    require_no_transport_threads()
-    assert open_sockets() <= before  # what an earlier test has left may go meanwhile
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from executed_support import (
 )
 from numpy.testing import assert_allclose
 from process_support import Twin
+from threaded_execution import ThreadedExecution
 
 from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.execution.price_comparison import compare_round
-from collapipe_env.execution.threads import ThreadedExecution
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.recovery import RecoveryTerms
 

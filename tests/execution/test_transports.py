@@ -1,56 +1,13 @@
-"""Transports: order, large arrays, losses, goodbyes and what is left after them; all of them behave alike."""
+"""Connections of TCP: order, large arrays, losses, goodbyes and what is left after them."""
 
 import threading
 
 import numpy as np
 import pytest
-from transport_support import PATIENCE_S, Notes, open_sockets, require_no_transport_threads, transport_threads
+from transport_support import PATIENCE_S, Notes
 
 from collapipe_env.execution.frames import Frame, FrameError, Tag
 from collapipe_env.execution.transport import TransportError
-from collapipe_env.execution.transport.in_process import InProcessHub
-from collapipe_env.execution.transport.tcp import TcpEndpoint
-
-
-class TcpNetwork:
-    """Endpoints of TCP in this process, by name."""
-
-    def __init__(self, *names: str) -> None:
-        self.endpoints = {name: TcpEndpoint(name, token="secret") for name in names}
-        for endpoint in self.endpoints.values():
-            endpoint.connect({name: other.address for name, other in self.endpoints.items()})
-
-    def close(self) -> None:
-        for endpoint in self.endpoints.values():
-            endpoint.close()
-
-
-class HubNetwork:
-    """Endpoints of a hub, by name."""
-
-    def __init__(self, *names: str) -> None:
-        self.hub = InProcessHub()
-        self.endpoints = {name: self.hub.endpoint(name) for name in names}
-
-    def close(self) -> None:
-        self.hub.close()
-
-
-@pytest.fixture(params=[TcpNetwork, HubNetwork], ids=["tcp", "in-process"])
-def network(request):
-    """Makes endpoints of the names given, and sees that nothing is left of them."""
-    assert transport_threads() == []
-    before, made = open_sockets(), []
-
-    def make(*names: str):
-        made.append(request.param(*names))
-        return made[-1].endpoints.values()
-
-    yield make
-    for one in made:
-        one.close()
-    require_no_transport_threads()
-    assert open_sockets() <= before  # what an earlier test has left may go meanwhile
 
 
 def numbered(kind: str, number: int) -> Frame:

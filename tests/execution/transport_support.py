@@ -7,6 +7,7 @@ from pathlib import Path
 
 from collapipe_env.execution.frames import Frame
 
+TOKEN = "a token of the tests"
 PATIENCE_S = 60.0
 """Far above any wait that ends."""
 

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from collapipe_env import __version__
 from collapipe_env.agents.learned.agent_file import Tensors, read_agent_file, write_agent_file
 from collapipe_env.agents.learned.curves import curves_logger
 from collapipe_env.agents.learned.validation import Score
 from collapipe_env.ground.errors import CheckpointError
 from collapipe_env.ground.progress import progress_bar
+from collapipe_env.ground.version import __version__
 
 from .expected_step import learn_for_the_expected_round
 from .graph_files import ADAM, LEARNING, first_weights, graph_record, net_shape, require_graph_net

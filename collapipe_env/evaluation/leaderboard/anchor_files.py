@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import collapipe_env
 from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.ground.files import json_digest, read_json, write_json
+from collapipe_env.ground.version import __version__
 
 FORMAT = "collapipe-env leaderboard anchors"
 FORMAT_VERSION = 1
@@ -41,7 +41,7 @@ class CellAnchors:
     zero: tuple[float, ...]
     hundred: tuple[float, ...]
     seeds: tuple[int, ...] | None = None
-    package_version: str = collapipe_env.__version__
+    package_version: str = __version__
 
 
 def anchors_path(season: Season, split: str) -> Path:

@@ -16,8 +16,9 @@ from collapipe_env.evaluation.leaderboard.anchor_files import HUNDRED, ZERO, Cel
 from collapipe_env.evaluation.leaderboard.board_results import CellResults, figures_of, machine_fingerprint
 from collapipe_env.evaluation.leaderboard.season import Cell, Season
 from collapipe_env.evaluation.leaderboard.submission import Player
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.run_directory import folder_name
-from collapipe_env.evaluation.runner import EvaluationPlan, Outcome, evaluate_all
+from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.statistics import mean_delay
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError

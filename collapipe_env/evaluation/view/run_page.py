@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import collapipe_env
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import is_whole, judge
 from collapipe_env.evaluation.plotting import looks_of
@@ -23,6 +22,7 @@ from collapipe_env.evaluation.view.episode_detail import PHASES, detail_length, 
 from collapipe_env.evaluation.view.packing import Packed, packed
 from collapipe_env.evaluation.view.stored_run import StoredRun, StoredScenario
 from collapipe_env.ground.files import without_nan
+from collapipe_env.ground.version import __version__
 from collapipe_env.rendering.colours import PHASE_COLOURS, PHASE_NAMES
 
 ROOM = 7_500_000
@@ -179,7 +179,7 @@ def _facts(run: StoredRun, stored: StoredScenario, choice: Choice) -> list[tuple
             f"{scenario.workload.blocks} encoder blocks, task {learned}",
         ),
         ("shown below", f"held-out episode {choice.episode}, {stored.rounds} rounds"),
-        ("page made by", f"collapipe-env {collapipe_env.__version__}"),
+        ("page made by", f"collapipe-env {__version__}"),
     ]
 
 

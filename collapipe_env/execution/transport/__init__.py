@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from collapipe_env.execution.frames import Frame
@@ -39,6 +39,16 @@ class Endpoint(Protocol):
     """
 
     name: str
+
+    def connect(self, directory: Mapping[str, tuple[str, int]]) -> None:
+        """Take note of peers' addresses; connections are made as frames are sent.
+
+        Args:
+            directory: Host and port of each peer by its name; added to those already known.
+
+        Raises:
+            TransportError: If a name or an address is invalid.
+        """
 
     def send(self, to: str, frame: Frame, channel: Channel | None = None) -> None:
         """Send a frame to a peer, without waiting until it arrives.

@@ -126,14 +126,7 @@ class TcpEndpoint:
         self._closing = False
 
     def connect(self, directory: Mapping[str, Address]) -> None:
-        """Take note of peers' addresses; connections are made as frames are sent.
-
-        Args:
-            directory: Host and port of each peer by its name; added to those already known.
-
-        Raises:
-            TransportError: If a name or an address is invalid.
-        """
+        """Take note of peers' addresses; see the protocol."""
         for name, (host, port) in directory.items():
             require_name(name)
             if not (isinstance(host, str) and host and isinstance(port, int) and 0 < port <= _LAST_PORT):

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import collapipe_env
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.version import __version__
 from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.surrogate import SurrogateOutcome, factor_table, skew, step_factors
 from collapipe_env.scenario import Scenario
@@ -207,7 +207,7 @@ def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) ->
     trained = prepared(scenario, condition, rounds)
     digest = hashlib.sha256()
     for part in (
-        collapipe_env.__version__,
+        __version__,
         trained.clusters,
         trained.workload,
         trained.learning,

@@ -1,4 +1,4 @@
-"""Execution with a thread for each role, in one process: the same roles and frames, without processes."""
+"""Execution with a thread for each role, in one process: the same roles and connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collapipe_env.execution.recoveries import Recoveries
 from collapipe_env.execution.role import LAUNCHER, SERVER, Role, control_unit_name, node_name
 from collapipe_env.execution.script_reading import to_json
 from collapipe_env.execution.setting import DeviceSetting, TrainingSetting, require_executable
-from collapipe_env.execution.transport.in_process import InProcessHub
+from collapipe_env.execution.transport.tcp import TcpEndpoint
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
@@ -46,21 +46,21 @@ class ThreadedExecution:
         self.rounds = PlannedRounds(scenario, scheduler, seed)
         setting = TrainingSetting.of(scenario, self.rounds.new_generator)
         of_devices = DeviceSetting.of(scenario)
-        hub = InProcessHub()
-        self._launcher = hub.endpoint(LAUNCHER)
+        self._endpoints: dict[str, TcpEndpoint] = {}
+        self._launcher = self._endpoint(LAUNCHER)
         self._results: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._recoveries = Recoveries(scenario)
         self._launcher.listen(self._on_frame, lambda *_: None)
         self.federation = setting.federation()
         self.server = EdgeServer(
-            hub.endpoint(SERVER),
+            self._endpoint(SERVER),
             make_clock(clock, scale),
             setup=setting.setup,
             federation=self.federation,
             evaluate=setting.evaluate,
             save=setting.save,
         )
-        self._hub, self._clock, self._of_devices = hub, (clock, scale), of_devices
+        self._clock, self._of_devices = (clock, scale), of_devices
         self._roles: list[Role] = []
         self._threads: list[threading.Thread] = []
         self._names: list[dict[int, str]] = []
@@ -70,7 +70,7 @@ class ThreadedExecution:
         for n, count in enumerate(scenario.cluster.devices_per_cluster):
             self._start(
                 ControlUnit(
-                    hub.endpoint(control_unit_name(n)),
+                    self._endpoint(control_unit_name(n)),
                     make_clock(clock, scale),
                     cluster=n,
                     setup=setting.setup,
@@ -81,6 +81,15 @@ class ThreadedExecution:
             for k in range(1, count + 1):
                 self._add_device(n, k, node_name(n, k))
         self._round = 0
+
+    def _endpoint(self, name: str) -> TcpEndpoint:
+        """A new endpoint, which knows all others and is known to them."""
+        endpoint = TcpEndpoint(name, token="secret")
+        for other in self._endpoints.values():
+            other.connect({name: endpoint.address})
+            endpoint.connect({other.name: other.address})
+        self._endpoints[name] = endpoint
+        return endpoint
 
     def _on_frame(self, sender: str, frame: Frame) -> None:
         if frame.kind == "lost":
@@ -136,7 +145,7 @@ class ThreadedExecution:
         self._names[n][k] = name
         self._start(
             Device(
-                self._hub.endpoint(name),
+                self._endpoint(name),
                 make_clock(*self._clock),
                 cluster=n,
                 number=k,
@@ -148,7 +157,7 @@ class ThreadedExecution:
 
     def _replace(self, n: int, k: int) -> None:
         """Bring back a device that has failed, under another name."""
-        self._hub.kill(self._names[n][k])
+        self._endpoints.pop(self._names[n][k]).close()
         self._add_device(n, k, f"{node_name(n, k)}.{self._round}")
 
     def close(self) -> None:
