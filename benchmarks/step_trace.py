@@ -30,6 +30,7 @@ def traced_step(scenario: str) -> list[tuple[str, str]]:
     """
     env = gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped
     env.reset(seed=0)
+    env.action_space.seed(0)
     action = env.action_space.sample()
     env.step(action)  # works out what all steps share
     calls: list[tuple[str, str]] = []
@@ -47,6 +48,18 @@ def traced_step(scenario: str) -> list[tuple[str, str]]:
     return calls
 
 
+def files_entered(calls: list[tuple[str, str]]) -> list[str]:
+    """File of every entry into another file, in order."""
+    return [file for i, (file, _) in enumerate(calls) if i == 0 or calls[i - 1][0] != file]
+
+
+def trace_size(calls: list[tuple[str, str]]) -> dict[str, int]:
+    """Numbers of different functions and files of a trace, and of its returns."""
+    entries = files_entered(calls)
+    files = len(set(entries))
+    return {"functions": len(set(calls)), "files": files, "returns": len(entries) - files}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the trace and its sums."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -54,14 +67,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--functions", action="store_true", help="list every function, not only the files")
     options = parser.parse_args(arguments)
     calls = traced_step(options.scenario)
-    entries = [file for i, (file, _) in enumerate(calls) if i == 0 or calls[i - 1][0] != file]
+    entries = files_entered(calls)
     for file in dict.fromkeys(entries):
         functions = list(dict.fromkeys(name for where, name in calls if where == file))
         print(f"{file:44s} {len(functions):2d} functions, entered {entries.count(file)} times")
         if options.functions:
             print(*(f"    {name}" for name in functions), sep="\n")
-    files = len(set(entries))
-    print(f"{len(set(calls))} functions in {files} files, {len(entries) - files} returns")
+    print("{functions} functions in {files} files, {returns} returns".format(**trace_size(calls)))
 
 
 if __name__ == "__main__":

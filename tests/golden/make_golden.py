@@ -1,4 +1,4 @@
-"""Golden trajectories: what every id did when its version was last raised.
+"""Golden trajectories: what every id did when its version was last raised, and what no id reaches.
 
 Run this file (or ``make golden``) after an intended change of what is shipped, and raise the ids' version.
 """
@@ -10,22 +10,67 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
+from collapipe_env.allocation import with_explicit_groups, with_schedule
 from collapipe_env.envs.registration import environment_ids
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE, DECISIONS
 
 FOLDER = Path(__file__).parent
 ROUNDS = 3
 SEED = 2024
 OBSERVATION_SAMPLE = 64
+_UNPRICED = [name for name in DECISIONS if name not in ("schedule", "server_blocks")]
+_OFTEN = {"on_mean_s": 60, "off_mean_s": 10, "graceful": 0.2}
+UNSHIPPED = {
+    "all-decisions": {"base": "small", "decisions": [*DECISIONS]},
+    "all-decisions-wild": {
+        "base": "small-wild",
+        "decisions": [*DECISIONS],
+        "budgets": {"per": "second"},
+        "dynamics": {"processes": {"presence": {**_OFTEN, "replication": "next_stage"}}},
+    },
+    "cluster-decisions": {"base": "small", "decisions": _UNPRICED, "workload": {"head": "common"}},
+    "relay": {
+        "base": "medium",
+        "workload": {"distribution": "relay", "head": "common", "local_steps": 3},
+        "radio": {"link_errors": "arq"},
+        "budgets": {"device_energy_j": 40},
+    },
+    "groups": {"base": "medium", "decisions": [*COLLAPIPE, "participation"]},
+    "groups-wild": {"base": "small-wild", "dynamics": {"processes": {"presence": _OFTEN}}},
+    "per-second": {"base": "medium", "budgets": {"per": "second"}, "server": {"terms": "metered"}},
+}
+"""Scenarios of what no id opens, by name; those called groups play plans that the box cannot say."""
+GROUP_SCHEDULES = ("gpipe", "1f1b", "zb-h1")
+"""Their schedule in each round."""
 
 
 def golden_ids():
-    """Ids with a file; their twins with the real learner share the system's part."""
-    return [name for name, _ in environment_ids() if "Surrogate" in name]
+    """Ids and scenarios with a file; the ids' twins with the real learner share the system's part."""
+    return [name for name, _ in environment_ids() if "Surrogate" in name] + [*UNSHIPPED]
+
+
+def grouped(env, action, schedule):
+    """The plan of an action with a second device in one stage of each cluster where one has the memory."""
+    codec, state = env.codec, env.state
+    parts = codec.split(action[None])
+    parts["segments"][..., -1] = -1.0
+    plan = codec.decode(codec.join(parts), state.memory_cap, state.memory_bytes)
+    plan = with_explicit_groups(plan)
+    for e, n in np.ndindex(plan.micro_batches.shape):
+        held, cap = plan.blocks[e, n], state.memory_cap[e, n]
+        room = (held[:, None] > 0) & (held == 0) & (cap >= held[:, None])
+        if room.any():
+            first, second = np.argwhere(room)[0]
+            plan.stage[e, n, second] = first
+            plan.sample_share[e, n, [first, second]] = 0.6, 0.4
+    return with_schedule(plan, schedule, 2)
 
 
 def play_golden(name):
     """Play a few rounds with fixed random actions; returns plain numbers."""
-    env = gym.make(name)
+    own = UNSHIPPED.get(name)
+    env = gym.make("CollaPipeSurrogate-v0", scenario=load_scenario(own)) if own else gym.make(name)
     rng = np.random.default_rng(SEED)
     observation, info = env.reset(seed=SEED)
     stride = -(-observation.size // OBSERVATION_SAMPLE)
@@ -33,7 +78,11 @@ def play_golden(name):
     played = []
     for _ in range(ROUNDS):
         action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
-        following, reward, terminated, truncated, info = env.step(action)
+        if name.startswith("groups"):
+            plan = grouped(env.unwrapped, action, GROUP_SCHEDULES[len(played)])
+            following, reward, terminated, truncated, info = env.unwrapped.step_allocation(plan)
+        else:
+            following, reward, terminated, truncated, info = env.step(action)
         record = env.unwrapped.last_round
         played.append(
             {
