@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from collapipe_env.arrays import Array, Constant, at_least, namespace
-from collapipe_env.dynamics.process import NEUTRAL, Carried, Limits, Observed, Process
+from collapipe_env.dynamics.process import Carried, Limits, Observed, Process
 from collapipe_env.dynamics.randomness import normal
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.dynamics.system import System
@@ -71,7 +71,7 @@ class PresenceSpec:
     recovery: RecoveryKind = "light"
     heartbeat_s: float = 0.5
     misses: int = 4
-    replication: ReplicationKind = field(default="none", metadata=NEUTRAL)
+    replication: ReplicationKind = "none"
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():

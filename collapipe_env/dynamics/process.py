@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
-NEUTRAL: Mapping[str, bool] = {"neutral": True}
-"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest at its default value."""
 
 
 class Limits(NamedTuple):
