@@ -87,7 +87,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
     if isinstance(source, Mapping):
         return _build(_plain(source, "scenario mapping"), "scenario mapping", "custom")
     if isinstance(source, os.PathLike) or (isinstance(source, str) and _looks_like_path(source)):
-        return _load_file(Path(source))
+        path = Path(source)
+        return scenario_from_text(scenario_text(path), f"scenario file {path}", path.stem)
     if isinstance(source, str):
         return _load_preset(source)
     raise ScenarioError(
@@ -215,7 +216,13 @@ def _preset_folder() -> Any:
     return resources.files("collapipe_env.scenario").joinpath("presets")
 
 
-def _load_file(path: Path) -> Scenario:
+def scenario_text(path: Path) -> str:
+    """Return the text of a scenario file.
+
+    Raises:
+        ScenarioError: If the file is not one of UTF-8 text that ends in ``.yaml`` or ``.yml``, or cannot be
+            read.
+    """
     source = f"scenario file {path}"
     if path.suffix not in YAML_SUFFIXES:
         raise ScenarioError(f"{source}: the name must end in .yaml or .yml, not in {path.suffix!r}")
@@ -224,11 +231,10 @@ def _load_file(path: Path) -> Scenario:
     except OSError as error:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror}") from None
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ScenarioError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-    return scenario_from_text(text, source, path.stem)
 
 
 def scenario_from_text(text: str, source: str, name: str) -> Scenario:
