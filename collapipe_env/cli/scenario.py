@@ -14,7 +14,7 @@ from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenar
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
-from collapipe_env.scenario.loading import every_field, scenario_to_yaml
+from collapipe_env.scenario.loading import scenario_to_dict, scenario_to_yaml
 from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show or check a scenario, or list the differences between two.
@@ -45,7 +45,7 @@ class Show:
     def run(self) -> int:
         """Print the scenario."""
         scenario = chosen_scenario(self.scenario, self.task, None)
-        print(scenario_to_yaml(scenario, every=True), end="")
+        print(scenario_to_yaml(scenario), end="")
         return 0
 
 
@@ -96,7 +96,7 @@ class Diff:
         first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
         lines = [
             (place, *(shortened(str(value), 60) for value in values))
-            for place, *values in differences(every_field(first), every_field(second))
+            for place, *values in differences(scenario_to_dict(first), scenario_to_dict(second))
         ]
         if not lines:
             print("no differences")

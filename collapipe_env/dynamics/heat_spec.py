@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal, NamedTuple
-
-from collapipe_env.simulator.process import NEUTRAL
 
 ROOM_C = 25.0
 """Temperature at which the thermal headroom is 0 [C]."""
@@ -141,8 +139,8 @@ class HeatSpec:
     governor: Literal["step", "pause", "ipa"] = "step"
     ambient_min_c: float = 18.0
     ambient_max_c: float = 35.0
-    ambient_sd_k: float = field(default=0.0, metadata=NEUTRAL)
-    ambient_tau_s: float = field(default=1800.0, metadata=NEUTRAL)
+    ambient_sd_k: float = 0.0
+    ambient_tau_s: float = 1800.0
     resistance_k_per_w: float | None = None
     capacity_j_per_k: float | None = None
     die_resistance_k_per_w: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from collapipe_env.physics.recovery import RecoveryKind, RecoveryTerms
 from collapipe_env.physics.replication import ReplicationKind
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import usual_round
-from collapipe_env.simulator.process import NEUTRAL, Carried, Limits, Observed, Process
+from collapipe_env.simulator.process import Carried, Limits, Observed, Process
 from collapipe_env.simulator.randomness import normal
 from collapipe_env.simulator.system import System
 
@@ -72,7 +72,7 @@ class PresenceSpec:
     recovery: RecoveryKind = "light"
     heartbeat_s: float = 0.5
     misses: int = 4
-    replication: ReplicationKind = field(default="none", metadata=NEUTRAL)
+    replication: ReplicationKind = "none"
 
     def __post_init__(self) -> None:
         for name, (low, high, unit) in _RANGES.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import Scenario
@@ -54,24 +54,6 @@ def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
             f"{', '.join(COLLAPIPE)}; {', '.join(OPENED)} can be added"
         )
     return tuple(name for name in DECISIONS if name in named)
-
-
-def without_neutral_decisions(sections: dict[str, Any]) -> None:
-    """Leave CollaPipe's own decisions out of a scenario's plain data, to keep its digest unchanged.
-
-    Fields that only opened decisions read are also left out if they have their default values.
-
-    Args:
-        sections: Plain data of a whole scenario, changed in place.
-    """
-    if tuple(sections["decisions"]) == COLLAPIPE:
-        del sections["decisions"]
-    if tuple(sections["workload"]["local_steps_choices"]) == STEP_CHOICES:
-        del sections["workload"]["local_steps_choices"]
-    if sections["budgets"]["participation_min"] == PARTICIPATION_MIN:
-        del sections["budgets"]["participation_min"]
-    if sections["devices"]["clock_cap_min"] == CLOCK_CAP_MIN:
-        del sections["devices"]["clock_cap_min"]
 
 
 def opens(scenario: Scenario, decision: Decision) -> bool:

@@ -63,18 +63,3 @@ class DSSRAPlusSpec:
 
 NEUTRAL: Mapping[str, float] = MappingProxyType(dataclasses.asdict(DSSRAPlusSpec()))
 """Values with which DSSRA+ equals DSSRA."""
-
-
-def without_neutral_scalars(sections: dict[str, Any]) -> None:
-    """Leave neutral scalars out of plain data, and the section if all are.
-
-    A scenario that was not tuned thus keeps the digest that it had before the section existed.
-
-    Args:
-        sections: The scenario's plain data; changed in place.
-    """
-    said = {name: value for name, value in sections["dssra_plus"].items() if value != NEUTRAL[name]}
-    if said:
-        sections["dssra_plus"] = said
-    else:
-        del sections["dssra_plus"]

@@ -20,17 +20,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from collapipe_env.ground.errors import LARGEST_BITS, ScenarioError, nearest_name, shortened, shown
 from collapipe_env.ground.files import json_digest, read_regular
-from collapipe_env.scenario.decision_names import without_neutral_decisions
-from collapipe_env.scenario.dssra_plus_section import without_neutral_scalars
 from collapipe_env.scenario.inheritance import MODEL, layered
-from collapipe_env.scenario.memory_fields import without_neutral_memory
 from collapipe_env.scenario.names import SCENARIOS, scenario_names
 from collapipe_env.scenario.overrides import MAX_DEPTH, assign
-from collapipe_env.scenario.process_fields import without_neutral_processes
 from collapipe_env.scenario.schema import Scenario
-from collapipe_env.scenario.sections import RadioSpec
-from collapipe_env.scenario.server_section import without_neutral_server
-from collapipe_env.scenario.style_fields import without_neutral_fields
 from collapipe_env.scenario.validation_errors import fault_text
 from collapipe_env.scenario.yaml_places import line_of, open_brackets
 
@@ -72,13 +65,6 @@ def register_scenario(
     return SCENARIOS.register(name, scenario, replace=replace)
 
 
-_DIGESTED: Mapping[str, Mapping[str, Any]] = {
-    "channel_knowledge": {"margin_db": 1.0, "rates": "ideal"},
-    "mobility": {"model": "pause_go", "velocity_sd_m_s": 0.3, "velocity_time_s": 30.0},
-}
-"""Fields that processes had when the boards' results were made; their digests also cover these constants."""
-
-
 def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario) -> Scenario:
     """Load and check a scenario.
 
@@ -101,7 +87,8 @@ def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario)
     if isinstance(source, Mapping):
         return _build(_plain(source, "scenario mapping"), "scenario mapping", "custom")
     if isinstance(source, os.PathLike) or (isinstance(source, str) and _looks_like_path(source)):
-        return _load_file(Path(source))
+        path = Path(source)
+        return scenario_from_text(scenario_text(path), f"scenario file {path}", path.stem)
     if isinstance(source, str):
         return _load_preset(source)
     raise ScenarioError(
@@ -116,35 +103,19 @@ def scenario_to_dict(scenario: Scenario) -> dict[str, Any]:
     Args:
         scenario: Any scenario.
     """
-    plain = every_field(scenario)
-    without_neutral_processes(plain, scenario.dynamics.processes)
-    if not plain["dynamics"]["processes"]:
-        # A scenario without processes keeps the data and digest that it had before processes existed.
-        del plain["dynamics"]["processes"]
-    if plain["dynamics"]["time_base"] == "mixed":
-        del plain["dynamics"]["time_base"]
-    if plain["dynamics"]["visibility"] == "full":
-        del plain["dynamics"]["visibility"]
-    if plain["budgets"]["per"] == "round":
-        del plain["budgets"]["per"]
-    if plain["radio"]["max_transmissions"] == RadioSpec.max_transmissions:
-        del plain["radio"]["max_transmissions"]
-    without_neutral_fields(plain)
-    without_neutral_memory(plain)
-    without_neutral_decisions(plain)
-    without_neutral_server(plain)
-    without_neutral_scalars(plain)
-    return plain
+    return _dumped(scenario)
 
 
-def every_field(scenario: Scenario) -> dict[str, Any]:
-    """Return all fields as plain data, even those that change nothing; ``load_scenario`` reads them back.
+def scenario_digest(scenario: Scenario) -> str:
+    """Return the SHA-256 of a scenario's contents other than defaults, in hexadecimal digits."""
+    return json_digest(_dumped(scenario, exclude_defaults=True))
 
-    Args:
-        scenario: Any scenario.
-    """
+
+def _dumped(scenario: Scenario, *, exclude_defaults: bool = False) -> dict[str, Any]:
     try:
-        plain: dict[str, Any] = _adapter().dump_python(scenario, mode="json")
+        plain: dict[str, Any] = _adapter().dump_python(
+            scenario, mode="json", exclude_defaults=exclude_defaults
+        )
     except PydanticSerializationError as error:
         # Pydantic wraps anything that the fields' serializers raise, even a Ctrl-C at that moment.
         if isinstance(error.__cause__, KeyboardInterrupt):
@@ -153,23 +124,9 @@ def every_field(scenario: Scenario) -> dict[str, Any]:
     return plain
 
 
-def scenario_digest(scenario: Scenario) -> str:
-    """Return the SHA-256 of a scenario's contents, in hexadecimal digits."""
-    content = scenario_to_dict(scenario)
-    processes = content["dynamics"].get("processes", {})
-    for name in processes.keys() & _DIGESTED.keys():
-        processes[name] |= _DIGESTED[name]
-    return json_digest(content)
-
-
-def scenario_to_yaml(scenario: Scenario, *, every: bool = False) -> str:
-    """Return a scenario as YAML text.
-
-    Args:
-        scenario: Any scenario.
-        every: Whether to write every field, even those that change nothing.
-    """
-    return plain_yaml(every_field(scenario) if every else scenario_to_dict(scenario))
+def scenario_to_yaml(scenario: Scenario) -> str:
+    """Return a scenario as YAML text with every field."""
+    return plain_yaml(scenario_to_dict(scenario))
 
 
 def plain_yaml(data: Mapping[str, Any]) -> str:
@@ -193,7 +150,7 @@ def override_scenario(scenario: Scenario, overrides: Mapping[str, object]) -> Sc
         ScenarioError: If a path does not exist or the result is not a valid scenario.
     """
     source = f"overrides of scenario {shown(scenario.name)}"
-    data = every_field(scenario)
+    data = scenario_to_dict(scenario)
     changes = _plain(overrides, "overrides")
     keys = ("task", MODEL, "vocabulary")  # the outputs of a language model follow the last one
     bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}
@@ -259,7 +216,13 @@ def _preset_folder() -> Any:
     return resources.files("collapipe_env.scenario").joinpath("presets")
 
 
-def _load_file(path: Path) -> Scenario:
+def scenario_text(path: Path) -> str:
+    """Return the text of a scenario file.
+
+    Raises:
+        ScenarioError: If the file is not one of UTF-8 text that ends in ``.yaml`` or ``.yml``, or cannot be
+            read.
+    """
     source = f"scenario file {path}"
     if path.suffix not in YAML_SUFFIXES:
         raise ScenarioError(f"{source}: the name must end in .yaml or .yml, not in {path.suffix!r}")
@@ -268,11 +231,10 @@ def _load_file(path: Path) -> Scenario:
     except OSError as error:
         raise ScenarioError(f"{source}: cannot be read: {error.strerror}") from None
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ScenarioError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-    return scenario_from_text(text, source, path.stem)
 
 
 def scenario_from_text(text: str, source: str, name: str) -> Scenario:

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collapipe_env.scenario.schema import Scenario
     from collapipe_env.scenario.workload_section import WorkloadSpec
 
-MEMORY_FIELDS: Mapping[str, object] = MappingProxyType(
-    {"train_bits": 32, "moment_bits": 32, "recompute": False}
-)
-"""These fields, with their neutral values."""
-
 _FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
 """Bits of the numbers that a model in bfloat16 produces."""
-
-
-def without_neutral_memory(sections: dict[str, Any]) -> None:
-    """Leave neutral fields out of a scenario's plain data, to keep its digest unchanged.
-
-    Args:
-        sections: Plain data of a whole scenario; ``workload`` is changed in place.
-    """
-    workload = sections["workload"]
-    for name, neutral in MEMORY_FIELDS.items():
-        if workload[name] == neutral:
-            del workload[name]
 
 
 def require_half_precision(workload: WorkloadSpec) -> None:

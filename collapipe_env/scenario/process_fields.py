@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PlainSerializer, SerializationInfo, TypeAdapter, ValidationError
 
 from collapipe_env.ground.errors import CollaPipeError, nearest_name, shown
 from collapipe_env.scenario.fields import described
@@ -96,21 +96,11 @@ def _fault(name: str, kind: type, error: ValidationError) -> InnerFieldError:
     return InnerFieldError(place, f"got {shown(first['input'])}, but {expected_text(first, last, hint)}")
 
 
-def _plain(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    return {name: dataclasses.asdict(spec) for name, spec in pairs}
-
-
-def without_neutral_processes(sections: dict[str, Any], pairs: tuple[tuple[str, Any], ...]) -> None:
-    """Leave out of a scenario's plain data the neutral fields that were added to processes later.
-
-    Args:
-        sections: Plain data of a whole scenario, changed in place.
-        pairs: Processes of the scenario and their fields.
-    """
-    for name, spec in pairs:
-        for field in dataclasses.fields(spec):
-            if field.metadata.get("neutral") and getattr(spec, field.name) == field.default:
-                del sections["dynamics"]["processes"][name][field.name]
+def _plain(pairs: tuple[tuple[str, Any], ...], info: SerializationInfo) -> dict[str, Any]:
+    return {
+        name: _adapter(type(spec)).dump_python(spec, mode="json", exclude_defaults=info.exclude_defaults)
+        for name, spec in pairs
+    }
 
 
 ProcessFields = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
@@ -114,18 +114,3 @@ def require_one_tenancy(scenario: Scenario) -> None:
             f"server.tenants = {scenario.server.tenants:g} is a constant share of other tenants, and "
             "dynamics.processes.tenants moves it: leave one of the two out"
         )
-
-
-def without_neutral_server(sections: dict[str, Any]) -> None:
-    """Leave unset fields out of plain data, and the section if all are unset.
-
-    A scenario without the section thus keeps the digest that it had before the section existed.
-
-    Args:
-        sections: The scenario's plain data; changed in place.
-    """
-    said = {name: value for name, value in sections["server"].items() if value is not None}
-    if said == {"terms": "free"}:
-        del sections["server"]
-    else:
-        sections["server"] = said

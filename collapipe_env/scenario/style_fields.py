@@ -43,22 +43,6 @@ def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
     }
 
 
-def without_neutral_fields(sections: dict[str, Any]) -> None:
-    """Leave out of a scenario's plain data the fields that its styles do not read.
-
-    Scenarios of other styles thus keep the data and digest that they had before language models were added.
-
-    Args:
-        sections: Plain data of a whole scenario; ``workload`` and ``learning.proxy`` are changed in place.
-    """
-    workload, proxy = sections["workload"], sections["learning"]["proxy"]
-    for name in LANGUAGE_FIELDS:
-        if workload["style"] not in _owners(name):
-            del workload[name]
-    if proxy is not None and not proxy["kv_heads"]:
-        del proxy["kv_heads"]
-
-
 def _owners(name: str) -> tuple[str, ...]:
     if name == "learned_positions":
         return ("bert", "gpt2")

@@ -24,8 +24,6 @@ from collapipe_env.simulator.system import System
 
 Carried: TypeAlias = Mapping[str, Array]
 """Carried state of a process from round to round: arrays (R, ...) by name."""
-NEUTRAL: Mapping[str, bool] = {"neutral": True}
-"""Metadata of a field of a ``Spec`` that is left out of a scenario's digest at its default value."""
 
 
 class Limits(NamedTuple):

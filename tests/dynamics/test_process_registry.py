@@ -48,7 +48,7 @@ def test_a_scenario_names_it_and_sets_its_fields(wind, tmp_path):
 
 def test_without_processes_nothing_of_a_scenario_changes(wind):
     plain = load_scenario("small")
-    assert "processes" not in plain.to_dict()["dynamics"]
+    assert plain.to_dict()["dynamics"]["processes"] == {}
     assert [p.name for p in active_processes(plain)] == ["shadowing", "fading"]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from collapipe_env.allocation import with_explicit_groups, with_schedule
 from collapipe_env.envs.registration import environment_ids
+from collapipe_env.physics.allocation import with_explicit_groups, with_schedule
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE, DECISIONS
+from collapipe_env.scenario.decision_names import COLLAPIPE, DECISIONS
 
 FOLDER = Path(__file__).parent
 ROUNDS = 3

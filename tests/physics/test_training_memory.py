@@ -193,12 +193,3 @@ def test_bits_that_contradict_each_other_are_refused():
             ScenarioError, match=rf"workload.{name} = {bits} needs learning.optimizer = 'adamw'"
         ):
             of_medium(**changes).with_overrides({"learning.optimizer": "sgd"})
-
-
-def test_neutral_fields_are_not_said():
-    said = load_scenario("medium").to_dict()["workload"]
-    assert not {"train_bits", "moment_bits", "recompute"} & set(said)
-    changed = of_medium(**HALF, moment_bits=8, recompute=True)
-    said = changed.to_dict()["workload"]
-    assert (said["train_bits"], said["moment_bits"], said["recompute"]) == (16, 8, True)
-    assert load_scenario(changed.to_dict()) == changed

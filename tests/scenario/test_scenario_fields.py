@@ -21,6 +21,7 @@ from collapipe_env.scenario import (
     ServerSpec,
     WorkloadSpec,
     load_scenario,
+    process_fields,
 )
 
 SECTIONS = (
@@ -91,6 +92,6 @@ def test_ctrl_c_while_a_scenario_becomes_plain_data_stays_one(kind: type[BaseExc
         raise kind
 
     scenario = load_scenario("small-thermal")
-    monkeypatch.setattr(dataclasses, "asdict", stop)
+    monkeypatch.setattr(process_fields, "_adapter", stop)
     with pytest.raises(kind):
         scenario.to_dict()
