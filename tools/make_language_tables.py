@@ -21,6 +21,7 @@ from collapipe_env.agents.dssra.policy import DSSRA
 from collapipe_env.allocation import ONE_F_ONE_B, Allocation
 from collapipe_env.baselines.even_split import PipeLine
 from collapipe_env.errors import CollaPipeError
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.memory import device_memory
 from collapipe_env.scenario import Scenario, load_scenario
@@ -28,7 +29,6 @@ from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.simulator.costs import RoundCosts
-from collapipe_env.simulator.feasibility import energy_feasibility
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World
 

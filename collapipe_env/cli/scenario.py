@@ -59,7 +59,7 @@ class Check:
     def run(self) -> int:
         """Print sizes and feasibility."""
         from collapipe_env.dynamics.idle_fields import idle_fields
-        from collapipe_env.simulator.feasibility import assumption, energy_feasibility, remedy
+        from collapipe_env.feasibility import assumption, energy_feasibility, remedy
 
         scenario = chosen_scenario(self.scenario, self.task, None)
         played = _play_own_processes(scenario)

@@ -34,7 +34,6 @@ from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import RoundCosts, round_costs
-from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.own_results import price_of_own
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
@@ -92,7 +91,6 @@ class World:
 
     Warns:
         IdleFieldWarning: Once for each scenario that sets process fields without effect.
-        EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met.
     """
 
     def __init__(
@@ -101,7 +99,6 @@ class World:
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
         warn_of_idle_fields(scenario)
-        warn_if_infeasible(scenario)
         self.num_envs = num_envs
         self.learner = learner
         # Checked once, because checking an object for a protocol is slow.

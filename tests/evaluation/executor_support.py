@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.evaluation.executor import Errand, Replies, run_errand
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+from collapipe_env.feasibility import EnergyBudgetWarning
 
 FOLDER = Path(__file__).parent
 

@@ -13,9 +13,9 @@ from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
 from collapipe_env.evaluation.runner import EvaluationPlan, decisions_of, evaluate_all
 from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import LEARNED
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 from collapipe_env.zoo.shipped_agents import agent_path
 
 

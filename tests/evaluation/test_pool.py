@@ -15,7 +15,7 @@ from collapipe_env.errors import CollaPipeError, ScenarioError
 from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.executor import Hooks, Losses
 from collapipe_env.evaluation.pool import run_tasks
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
+from collapipe_env.feasibility import EnergyBudgetWarning
 
 
 def _fail(task: int, on_progress) -> None:
