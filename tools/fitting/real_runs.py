@@ -16,9 +16,9 @@ from collapipe_env.arrays import FloatArray
 from collapipe_env.errors import DataError
 from collapipe_env.files import read_json, write_json
 from collapipe_env.learners.base import Arrivals, RoundOutcome
-from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.surrogate import SurrogateOutcome, factor_table, skew, step_factors
 from collapipe_env.scenario import Scenario
+from fitting.conditions import Condition
 
 EVALUATE_EVERY = 2
 """Rounds between the evaluations that the fit sees."""
