@@ -14,6 +14,7 @@ from stable_baselines3.common.env_checker import check_env as stable_baselines_c
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import (
     ASYNC,
@@ -35,7 +36,6 @@ from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 
 NAMES = ("recompute", "schedule", "server_blocks")
 OPENINGS = [chosen for count in range(1, 4) for chosen in combinations(NAMES, count)]

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.state import able_clusters
 from tests.test_opened_decisions import opened
 

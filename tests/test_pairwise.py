@@ -23,7 +23,7 @@ from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.simulator.process_registry import PROCESSES, active_processes
 
 # Where fading has no diversity, some uplinks hardly ever deliver, and no budget covers that.
-pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 
 PAIRS = covering_cases(FACTORS, plays)
 QUICK = range(35)

@@ -120,27 +120,27 @@ def figure_pixels(figure) -> np.ndarray:
 
 @pytest.mark.parametrize(("clusters", "devices", "steps"), [(2, 3, 1), (4, 5, 3), (5, 2, 1), (24, 16, 1)])
 def test_a_frame_is_the_figure_bit_for_bit_but_for_its_words(clusters, devices, steps, monkeypatch):
-    """Frames bypass Matplotlib's figure: what the figure draws is what they must show."""
-    from collapipe_env.rendering.sheet import PixelSheet
+    """Frames draw their words by themselves: all else is what the figure draws."""
+    from collapipe_env.rendering.sheet import Sheet
 
     view = make_view(clusters, devices, steps=steps, micro_batches=20, all_reduce_s=0.3)
     figure = round_figure(view)
     for text in figure.texts:
         text.set_visible(False)
-    monkeypatch.setattr(PixelSheet, "write", lambda *_, **__: None)
+    monkeypatch.setattr(Sheet, "write", lambda *_, **__: None)
     np.testing.assert_array_equal(draw_round(view), figure_pixels(figure))
 
 
 @pytest.mark.parametrize(("clusters", "devices"), [(2, 3), (5, 2), (24, 16)])
 def test_words_of_a_frame_lie_where_the_figure_has_them(clusters, devices, monkeypatch):
     """Words of a frame begin at whole pixels: none is more than a pixel from where Matplotlib puts it."""
-    from collapipe_env.rendering.sheet import PixelSheet
+    from collapipe_env.rendering.sheet import Sheet
 
     view = make_view(clusters, devices)
     figure = round_figure(view)
-    for artist in figure.axes[0].get_children():
+    for artist in figure.artists:
         artist.set_visible(False)
-    monkeypatch.setattr(PixelSheet, "add", lambda *_, **__: None)
+    monkeypatch.setattr(Sheet, "add", lambda *_, **__: None)
     frame, expected = draw_round(view).min(axis=-1), figure_pixels(figure).min(axis=-1)
     for one, other in ((frame, expected), (expected, frame)):
         near = np.pad(other < 235, 1)
@@ -155,15 +155,15 @@ def test_words_of_a_frame_lie_where_the_figure_has_them(clusters, devices, monke
 def test_words_that_leave_the_page_are_cut_off(place):
     import matplotlib
 
-    from collapipe_env.rendering.sheet import FigureSheet, PixelSheet
+    from collapipe_env.rendering.sheet import Sheet
     from collapipe_env.rendering.style import RC
 
     with matplotlib.rc_context(RC):
-        sheets = PixelSheet(1200, 800), FigureSheet(1200, 800)
+        sheets = Sheet(1200, 800), Sheet(1200, 800)
         for sheet in sheets:
             sheet.write(*place, "a word of some length", 12.0, bold=True)
             sheet.write(600.0, 400.0, "", 12.0)
-        frame, expected = sheets[0].pixels(), figure_pixels(sheets[1].figure)
+        frame, expected = sheets[0].pixels(), figure_pixels(sheets[1].figure())
     assert (frame < 160).any() == (expected < 160).any()
     assert frame.mean() == pytest.approx(expected.mean(), abs=0.02)
 
@@ -323,10 +323,12 @@ def test_hatching_is_in_the_legend_where_there_is_some():
         for c in view.clusters
     )
     assert name in words(dataclasses.replace(view, clusters=unknown))
-    hatched = [c for c in round_figure(view).axes[0].collections if c.get_hatch()]
+    from matplotlib.collections import Collection
+
+    hatched = [c for c in round_figure(view).findobj(Collection) if c.get_hatch()]
     assert hatched == []
     several = round_figure(make_view(2, 3, steps=2))
-    assert len([c for c in several.axes[0].collections if c.get_hatch()]) == 3  # two clusters and the legend
+    assert len([c for c in several.findobj(Collection) if c.get_hatch()]) == 3  # two clusters and the legend
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 4, 9, 40])

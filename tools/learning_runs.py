@@ -25,10 +25,10 @@ from collapipe_env.evaluation.plotting import RC, save
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.runner import evaluate_all
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import command, within

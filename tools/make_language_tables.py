@@ -19,6 +19,7 @@ from generated_parts import markdown_table, write_parts
 
 from collapipe_env.agents.dssra.policy import DSSRA
 from collapipe_env.baselines.even_split import PipeLine
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import ONE_F_ONE_B, Allocation
@@ -27,7 +28,6 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.overheads_section import OverheadSpec
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.build import workload_costs
-from collapipe_env.simulator.feasibility import energy_feasibility
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.world import World

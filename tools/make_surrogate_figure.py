@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 import tyro
-
-from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
-from collapipe_env.ground.errors import CollaPipeError
-from collapipe_env.learners.fitting.conditions import HELD_OUT, Condition
-from collapipe_env.learners.fitting.least_squares import (
+from fitting.conditions import HELD_OUT, Condition
+from fitting.least_squares import (
     agreement,
     by_condition,
     predicted_losses,
     seed_noise,
 )
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY
-from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out
+from fitting.real_runs import EVALUATE_EVERY
+from fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out
+
+from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
+from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, read_fits
 from collapipe_env.scenario import scenario_names
 from collapipe_env.tasks import task_names
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not both:
             print(
                 f"error: {held_out_file(source)} has no runs of the fits in {source}; make a fit "
-                "with `python -m collapipe_env.learners.fit_surrogate`",
+                "with `python tools/fit_surrogate.py`",
                 file=sys.stderr,
             )
             return 2

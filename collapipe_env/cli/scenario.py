@@ -58,7 +58,7 @@ class Check:
 
     def run(self) -> int:
         """Print sizes and feasibility."""
-        from collapipe_env.simulator.feasibility import assumption, energy_feasibility, remedy
+        from collapipe_env.feasibility import assumption, energy_feasibility, remedy
         from collapipe_env.simulator.idle_fields import idle_fields
 
         scenario = chosen_scenario(self.scenario, self.task, None)

@@ -17,6 +17,7 @@ from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import Layout, make_observer
 from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
+from collapipe_env.feasibility import warn_if_infeasible
 from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace, total
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError
@@ -66,6 +67,9 @@ class BatchMDP:
     Attributes:
         ended_summaries: Summaries of each row's last episode that ended, as from :meth:`summaries`; empty
             before the first ends.
+
+    Warns:
+        EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met, however plans are.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class BatchMDP:
         if reward is None:
             reward = default_reward(scenario)
         self.scenario = scenario = with_target(scenario, reward)
+        warn_if_infeasible(scenario)
         self.num_envs = num_envs
         self.backend = backend
         self.reference_delay = reference_delay(scenario)

@@ -71,7 +71,7 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
     from collapipe_env.rendering.gantt import draw_gantt
     from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
-    from collapipe_env.rendering.sheet import FigureSheet
+    from collapipe_env.rendering.sheet import Sheet
     from collapipe_env.rendering.style import FAINT, RC
 
     names = chosen(comparison, asked)
@@ -84,7 +84,7 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
         HEAD + sum(TOP + each + FOOT for each in heights) + NOTE * len(below),
     )
     with matplotlib.rc_context(RC):
-        page = FigureSheet(width, height)
+        page = Sheet(width, height)
         heading = f"{comparison.name}: slowest cluster in each scheduler's typical round (median delay)"
         page.write(16.0, 20.0, heading, 12.0, bold=True)
         timelines = [cluster.timeline for view in views for cluster in view.clusters]
@@ -101,7 +101,7 @@ def gantt_figure(comparison: ScenarioComparison, asked: Sequence[str]) -> Figure
         for line in below:
             page.write(16.0, top, line, 8.0, colour=FAINT)
             top += NOTE
-    return page.figure
+    return page.figure()
 
 
 def _height(view: RoundView) -> float:

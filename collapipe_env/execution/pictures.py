@@ -78,12 +78,12 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
     from collapipe_env.rendering.gantt import draw_gantt
     from collapipe_env.rendering.legend import draw_legend, legend_entries
     from collapipe_env.rendering.panel import Panel
-    from collapipe_env.rendering.sheet import FigureSheet
+    from collapipe_env.rendering.sheet import Sheet
     from collapipe_env.rendering.style import RC
 
     view = executed_view(planned, result, title)
     with matplotlib.rc_context(RC):
-        sheet = FigureSheet(WIDTH_PX, HEIGHT_PX)
+        sheet = Sheet(WIDTH_PX, HEIGHT_PX)
         facts = f"{view.title}   ·   round {view.round_index}   ·   delay {view.delay_s:.4g} s"
         plays = sum(script.plays for script in planned.script.clusters)
         if plays > MOST_CLUSTERS:
@@ -92,5 +92,5 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
         draw_legend(sheet, legend_entries([c.timeline for c in view.clusters]), 16.0, WIDTH_PX - 16.0, 42.0)
         draw_gantt(Panel(sheet, LEFT_PX, 62.0, WIDTH_PX - LEFT_PX - 14.0, HEIGHT_PX - 102.0), view)
         content = io.BytesIO()
-        sheet.figure.savefig(content, format="png")
+        sheet.figure().savefig(content, format="png")
     write_bytes(path, content.getvalue())

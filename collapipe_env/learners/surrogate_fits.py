@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SKEWED_PARTITIONS = ("dirichlet", "length", "quantity")
 """Partitions with a constant of their own."""
-REMEDY = "install the package again, or make a fit with `python -m collapipe_env.learners.fit_surrogate`"
+REMEDY = "install the package again, or make a fit with `python tools/fit_surrogate.py`"
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def fit_for(scenario: Scenario) -> SurrogateFit:
     if not suitable:
         raise ScenarioError(
             f"workload.task = {task!r} has no surrogate fit (fitted: {', '.join(sorted(fits))}); use "
-            "learner='real', or make a fit with `python -m collapipe_env.learners.fit_surrogate`"
+            "learner='real', or make a fit with `python tools/fit_surrogate.py`"
         )
     return min(
         suitable, key=lambda f: (f.distance(scenario.blocks, scenario.clusters), f.blocks * f.clusters)

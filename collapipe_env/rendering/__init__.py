@@ -1,7 +1,8 @@
 """Pictures of one round: pipelines, queues, allocation and history, on one page.
 
-Drawing and simulator do not depend on each other: a picture is drawn from a :class:`RoundView`. No display
-is needed, and Matplotlib is imported only when a picture is drawn (``pip install 'collapipe-env[plots]'``).
+A picture is drawn from a :class:`RoundView`, which :mod:`collapipe_env.rendering.round_view` alone reads from
+the simulator's records. No display is needed, and Matplotlib is imported only when a picture is drawn
+(``pip install 'collapipe-env[plots]'``).
 
 Example:
     >>> view = RoundView(title="small", clusters=clusters, ...)

@@ -15,7 +15,7 @@ from collapipe_env.rendering.gantt import draw_gantt
 from collapipe_env.rendering.legend import draw_legend, legend_entries
 from collapipe_env.rendering.panel import Panel
 from collapipe_env.rendering.round_numbers import RoundView
-from collapipe_env.rendering.sheet import FigureSheet, PixelSheet, Sheet
+from collapipe_env.rendering.sheet import Sheet
 from collapipe_env.rendering.style import RC, node_colours
 
 LEAST_WIDTH_PX, LEAST_HEIGHT_PX = 1100, 600
@@ -28,31 +28,23 @@ PIPELINE_SHARE, ENERGY_SHARE, HISTORY_SHARE = 0.60, 0.37, 0.15
 
 def compose(view: RoundView, width_px: int, height_px: int) -> Figure:
     """Lay out and fill a figure; see :func:`collapipe_env.rendering.round_figure`."""
-    _check_size(width_px, height_px)
     with matplotlib.rc_context(RC):
-        sheet = FigureSheet(width_px, height_px)
-        _fill(sheet, view)
-    return sheet.figure
+        return _filled(view, width_px, height_px).figure()
 
 
 def pixels(view: RoundView, width_px: int, height_px: int) -> npt.NDArray[np.uint8]:
     """Lay out, fill and draw a frame; see :func:`collapipe_env.rendering.draw_round`."""
-    _check_size(width_px, height_px)
     with matplotlib.rc_context(RC):
-        sheet = PixelSheet(width_px, height_px)
-        _fill(sheet, view)
-        return sheet.pixels()
+        return _filled(view, width_px, height_px).pixels()
 
 
-def _check_size(width_px: int, height_px: int) -> None:
+def _filled(view: RoundView, width_px: int, height_px: int) -> Sheet:
     if width_px < LEAST_WIDTH_PX or height_px < LEAST_HEIGHT_PX:
         raise CollaPipeError(
             f"a picture of {width_px} x {height_px} pixels is too small for its text; "
             f"ask for at least {LEAST_WIDTH_PX} x {LEAST_HEIGHT_PX}"
         )
-
-
-def _fill(page: Sheet, view: RoundView) -> None:
+    page = Sheet(width_px, height_px)
     width, bottom = page.width, page.height - BOTTOM_PX
     middle, right = PIPELINE_SHARE * width, width - RIGHT_PX
     usable = bottom - TOP_PX
@@ -78,6 +70,7 @@ def _fill(page: Sheet, view: RoundView) -> None:
     side_panels.draw_history(delay, view.delay_history, view.round_index, "round delay (s)", "#0072B2")
     loss = Panel(page, start + half + 46.0, history_top, half, history_px)
     side_panels.draw_history(loss, view.loss_history, view.round_index, "evaluation loss", "#D55E00")
+    return page
 
 
 def _heading(page: Sheet, view: RoundView) -> None:

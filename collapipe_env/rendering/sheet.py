@@ -1,42 +1,51 @@
-"""Sheets on which a page is drawn: a Matplotlib figure for any file format, or the pixels of a frame.
+"""The sheet on which a page is drawn: a Matplotlib figure for any file format, or the pixels of a frame.
 
-Both hold the same page in pixels, counted from the upper left corner, and are filled by the same calls.
-A frame skips the slowest parts of a figure: it has no figure and no axes of its own, and it keeps the words
-that it has drawn, since nearly all of them come back in the next frame.
+The page is counted in pixels from the upper left corner. The figure has no axes, since Matplotlib builds five
+objects a tick. A frame keeps the words that it has drawn, since nearly all of them come back in the next one.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.collections import Collection, LineCollection, PathCollection
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
-from matplotlib.text import Text
-from matplotlib.transforms import Affine2D, IdentityTransform, Transform
+from matplotlib.transforms import Affine2D, IdentityTransform
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.rendering.style import INK, RC
 
 DPI = 100
-STAMPS = 4096
+STAMPS = 1024
 """Number of drawn words that are kept. A frame has about 300, all but a few dozen from the frame before."""
+ACROSS = {"left": 0.0, "center": 0.5, "right": 1.0}
+"""Share of a word that lies to the left of its place."""
 
 
-class Sheet(ABC):
-    """A page to draw on.
+class _Word(NamedTuple):
+    """A word at a pixel of the page, vertically centred; ``size`` is in points."""
+
+    x_px: float
+    y_px: float
+    text: str
+    size: float
+    across: str
+    colour: str
+    bold: bool
+
+
+class Sheet:
+    """A page to draw on, which belongs to no window and no ``pyplot`` state.
 
     Attributes:
         width: In pixels.
@@ -44,14 +53,18 @@ class Sheet(ABC):
         transform: Transform from pixels of the page, y downwards, to those of Matplotlib.
     """
 
-    def __init__(self, width: float, height: float, transform: Transform) -> None:
-        self.width, self.height, self.transform = width, height, transform
+    def __init__(self, width_px: float, height_px: float) -> None:
+        self.width, self.height = width_px, height_px
+        self._figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+        self._canvas = FigureCanvasAgg(self._figure)
+        flip = Affine2D().scale(1.0 / width_px, -1.0 / height_px).translate(0.0, 1.0)
+        self.transform = flip + self._figure.transFigure
+        self._words: list[_Word] = []
 
-    @abstractmethod
     def add(self, artist: Artist) -> None:
         """Add a collection or a line; artists of a lower ``zorder`` lie below."""
+        self._figure.add_artist(artist)
 
-    @abstractmethod
     def write(
         self,
         x_px: float,
@@ -64,6 +77,30 @@ class Sheet(ABC):
         bold: bool = False,
     ) -> None:
         """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
+        self._words.append(_Word(x_px, y_px, text, float(size), across, colour, bold))
+
+    def figure(self) -> Figure:
+        """Return the page as a figure, with an Agg canvas; call once, when everything is on it."""
+        for word in self._words:
+            self._figure.text(
+                word.x_px, word.y_px, word.text, transform=self.transform, fontsize=word.size,
+                color=word.colour, ha=word.across, fontweight="bold" if word.bold else "normal",
+                va="center_baseline",
+            )  # fmt: skip
+        return self._figure
+
+    def pixels(self) -> npt.NDArray[np.uint8]:
+        """Return the page as (height, width, 3) uint8."""
+        self._canvas.draw()  # type: ignore[no-untyped-call]
+        renderer = self._canvas.get_renderer()  # type: ignore[no-untyped-call]
+        for word in self._words:
+            stamp, margin, advance = _stamp(word.text, word.size, word.bold, word.colour)
+            left = round(word.x_px - ACROSS[word.across] * advance) - margin
+            baseline = round(word.y_px + _half_ascent(word.size, word.bold))
+            foot = round(self.height) - baseline - len(stamp) // 2
+            renderer.draw_image(renderer.new_gc(), left, foot, stamp)
+        drawn = np.asarray(self._canvas.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
+        return drawn[..., :3].copy()
 
     def boxes(
         self,
@@ -134,115 +171,6 @@ class _Boxes(Collection):
         self._transforms = matrices
 
 
-class FigureSheet(Sheet):
-    """A page in a figure of its own, which belongs to no window and no ``pyplot`` state.
-
-    Attributes:
-        figure: The figure, with an Agg canvas.
-    """
-
-    def __init__(self, width_px: float, height_px: float) -> None:
-        self.figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
-        FigureCanvasAgg(self.figure)
-        # One axes for all: a dozen would take most of the time, as Matplotlib builds five objects a tick.
-        self._axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        self._axes.set_axis_off()
-        self._axes.set_xlim(0.0, width_px)
-        self._axes.set_ylim(height_px, 0.0)
-        self._axes.autoscale(False)
-        super().__init__(width_px, height_px, self._axes.transData)
-
-    def add(self, artist: Artist) -> None:
-        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
-        self._axes.add_artist(artist)
-
-    def write(
-        self,
-        x_px: float,
-        y_px: float,
-        text: str,
-        size: float,
-        *,
-        across: str = "left",
-        colour: str = INK,
-        bold: bool = False,
-    ) -> None:
-        """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
-        # The figure's text, not the axes': the axes compute a clipping path for every word.
-        self.figure.text(
-            x_px, y_px, text, transform=self.transform, fontsize=size, color=colour, ha=across,
-            fontweight="bold" if bold else "normal", va="center_baseline",
-        )  # fmt: skip
-
-
-class PixelSheet(Sheet):
-    """A page that gives only pixels; :meth:`pixels` draws what was added."""
-
-    def __init__(self, width_px: int, height_px: int) -> None:
-        flip = Affine2D().scale(1.0, -1.0).translate(0.0, height_px)
-        super().__init__(float(width_px), float(height_px), flip)
-        self._artists: list[Artist] = []
-        self._words: list[tuple[int, int, npt.NDArray[np.float32], str]] = []
-
-    def add(self, artist: Artist) -> None:
-        """Add a collection or a line; artists of a lower ``zorder`` lie below."""
-        artist.set_figure(_measure())
-        self._artists.append(artist)
-
-    def write(
-        self,
-        x_px: float,
-        y_px: float,
-        text: str,
-        size: float,
-        *,
-        across: str = "left",
-        colour: str = INK,
-        bold: bool = False,
-    ) -> None:
-        """Write on top of all artists at a pixel of the page, vertically centred; ``size`` is in points."""
-        stamp = _stamp(text, float(size), bold)
-        before = {"left": 0.0, "center": 0.5, "right": 1.0}[across] * stamp.advance
-        x = round(x_px - before) + stamp.left
-        y = round(y_px + _half_ascent(float(size), bold)) - stamp.rise
-        self._words.append((x, y, stamp.ink, colour))
-
-    def pixels(self) -> npt.NDArray[np.uint8]:
-        """Return the page as (height, width, 3) uint8."""
-        renderer = RendererAgg(self.width, self.height, DPI)  # type: ignore[no-untyped-call]
-        drawn = np.asarray(renderer.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
-        drawn[...] = 255
-        for artist in sorted(self._artists, key=lambda a: a.get_zorder()):
-            artist.draw(renderer)
-        image = drawn[..., :3].copy()
-        for x, y, ink, colour in self._words:
-            _press(image, x, y, ink, colour)
-        return image
-
-
-@dataclass(frozen=True, eq=False)
-class _Stamp:
-    """A text as it is pressed on a page.
-
-    Attributes:
-        ink: (h, w) coverage from 0 to 1.
-        left: Pixels from the start of the text to the first column of its ink.
-        rise: Pixels from the baseline up to the upper edge of its ink.
-        advance: Length of the text in pixels.
-    """
-
-    ink: npt.NDArray[np.float32]
-    left: int
-    rise: int
-    advance: float
-
-
-@cache
-def _measure() -> Figure:
-    """Return a figure that is never drawn, from which artists read the dots per inch."""
-    return Figure(dpi=DPI)
-
-
 @cache
 def _font(size: float, bold: bool) -> FontProperties:
     return FontProperties(family=RC["font.family"], size=size, weight="bold" if bold else "normal")
@@ -251,39 +179,33 @@ def _font(size: float, bold: bool) -> FontProperties:
 @cache
 def _half_ascent(size: float, bold: bool) -> float:
     """Return the pixels from the baseline up to the line of ``va="center_baseline"``."""
-    feet = []
-    for alignment in ("baseline", "center_baseline"):
-        word = Text(0.0, 0.0, "lp", fontproperties=_font(size, bold), va=alignment)
-        word.set_figure(_measure())
-        word.set_transform(IdentityTransform())
-        feet.append(word.get_window_extent(RendererAgg(1, 1, DPI)).y0)  # type: ignore[no-untyped-call]
-    return float(feet[0] - feet[1])
+    _, height, descent = _extent("lp", size, bold)
+    return 0.5 * (height - descent)
+
+
+def _extent(text: str, size: float, bold: bool) -> tuple[float, float, float]:
+    """Return width, height and descent of a text in pixels."""
+    renderer = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call]
+    found: tuple[float, float, float] = renderer.get_text_width_height_descent(  # type: ignore[no-untyped-call]
+        text, _font(size, bold), False
+    )
+    return found
 
 
 @lru_cache(maxsize=STAMPS)
-def _stamp(text: str, size: float, bold: bool) -> _Stamp:
-    """Draw a text by itself with Matplotlib."""
-    margin = math.ceil(0.5 * size)
-    baseline = math.ceil(2.0 * size)
-    # An em is size * DPI / 72 pixels, and no letter of the fonts used is wider than 1.5 of them.
-    width = math.ceil(1.5 * size * DPI / 72.0 * len(text)) + 2 * margin
-    renderer = RendererAgg(width, 2 * baseline, DPI)  # type: ignore[no-untyped-call]
-    font = _font(size, bold)
-    advance = renderer.get_text_width_height_descent(text, font, False)[0]  # type: ignore[no-untyped-call]
-    renderer.draw_text(renderer.new_gc(), margin, baseline, text, font, 0.0)  # type: ignore[no-untyped-call]
-    alpha = np.asarray(renderer.buffer_rgba(), dtype=np.uint8)[..., 3]  # type: ignore[no-untyped-call]
-    rows, columns = np.flatnonzero(alpha.any(axis=1)), np.flatnonzero(alpha.any(axis=0))
-    if rows.size == 0:
-        return _Stamp(np.zeros((0, 0), np.float32), 0, 0, advance)
-    top, left = int(rows[0]), int(columns[0])
-    inked = alpha[top : rows[-1] + 1, left : columns[-1] + 1]
-    return _Stamp(inked.astype(np.float32) / np.float32(255.0), left - margin, baseline - top, advance)
+def _stamp(text: str, size: float, bold: bool, colour: str) -> tuple[npt.NDArray[np.uint8], int, float]:
+    """Draw a text by itself.
 
-
-def _press(image: npt.NDArray[np.uint8], x: int, y: int, ink: npt.NDArray[np.float32], colour: str) -> None:
-    """Blend a stamp into the image with its upper left corner at (x, y), cut at the image's edges."""
-    top, left = max(y, 0), max(x, 0)
-    under = image[top : max(y + ink.shape[0], 0), left : max(x + ink.shape[1], 0)]
-    cover = ink[top - y : top - y + under.shape[0], left - x : left - x + under.shape[1], None]
-    wanted = np.array(to_rgb(colour), dtype=np.float32) * np.float32(255.0)
-    under[...] = under + cover * (wanted - under) + np.float32(0.5)
+    Returns:
+        Its picture (h, w, 4) from the foot upwards, as renderers take it, with the baseline half-way; the
+        pixels before its start; and its length in pixels.
+    """
+    margin, half = math.ceil(0.5 * size), math.ceil(2.0 * size)
+    advance = _extent(text, size, bold)[0]
+    width = math.ceil(advance) + 2 * margin
+    renderer = RendererAgg(width, 2 * half, DPI)  # type: ignore[no-untyped-call]
+    ink = renderer.new_gc()
+    ink.set_foreground(colour)
+    renderer.draw_text(ink, margin, half, text, _font(size, bold), 0.0)  # type: ignore[no-untyped-call]
+    drawn = np.asarray(renderer.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
+    return drawn[::-1].copy(), margin, advance

@@ -23,7 +23,6 @@ from collapipe_env.simulator.arrivals import MicroBatchArrivals
 from collapipe_env.simulator.build import energy_budgets, system_parameters
 from collapipe_env.simulator.check import check_allocation, check_costs
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.feasibility import warn_if_infeasible
 from collapipe_env.simulator.idle_fields import warn_of_idle_fields
 from collapipe_env.simulator.learner import (
     Arrivals,
@@ -91,7 +90,6 @@ class World:
 
     Warns:
         IdleFieldWarning: Once for each scenario that sets process fields without effect.
-        EnergyBudgetWarning: Once for each scenario whose energy budgets cannot be met.
     """
 
     def __init__(
@@ -100,7 +98,6 @@ class World:
         self.scenario = scenario
         self.parameters = system_parameters(scenario)
         warn_of_idle_fields(scenario)
-        warn_if_infeasible(scenario)
         self.num_envs = num_envs
         self.learner = learner
         # Checked once, because checking an object for a protocol is slow.

@@ -77,7 +77,7 @@ def test_other_words_are_refused():
         DSSRA(support.SMALL, drift="exakt")
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_shares_suit_the_queues_after_the_round():
     """Where the CUs' uplinks are dear, prices of before the shares are not those after them."""
     scenario = load_scenario(

@@ -15,9 +15,6 @@ from collapipe_env.evaluation import pool, provenance, runner
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import write_bytes
-from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.real_runs import RunsFile
-from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, write_held_out
 from collapipe_env.learners.surrogate_fits import fits_file
 from collapipe_env.scenario import load_scenario
 
@@ -99,21 +96,12 @@ def test_a_write_error_names_options_that_exist(capsys, tmp_path: Path) -> None:
         write_bytes(place, b"")
     with pytest.raises(DataError, match=r"choose another place with --video$"):
         write_bytes(place, b"", "--video")
-    with pytest.raises(DataError, match=r"choose another place with --output$"):
-        write_held_out(place, "small/ner", HeldOutRuns("small", "ner", 1, ()))
-    with pytest.raises(DataError, match=r"choose another place with --runs-file$"):
-        RunsFile(place).keep("key", Condition(), 0, [1.0])
-    from collapipe_env.learners import fit_surrogate
-
     for command in ("train", "evaluate", "compare"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         text = capsys.readouterr().out
         assert " --out FOLDER" in text
         assert "--run-dir" not in text
-    with pytest.raises(SystemExit):
-        fit_surrogate.main(["--help"])
-    assert " --output " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -179,7 +179,7 @@ def test_tensors_play_the_same_rounds():
     assert left > 0
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_queues_of_devices_that_are_away_stand_still():
     scenario = leaving(budgets={"device_energy_j": 2.0})
     world = world_of(scenario, 30)
@@ -291,7 +291,7 @@ def test_budgets_are_granted_to_those_who_are_there():
 
 
 @pytest.mark.parametrize("per", ["round", "second"])
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_summaries_divide_by_the_budgets_of_rounds_in_which_a_device_was_there(per):
     """Devices with next to no budget are the worst nodes, so what is counted for them decides."""
     scenario = leaving(budgets={"device_energy_j": 0.5, "cu_energy_j": 1e4, "per": per})

@@ -79,7 +79,7 @@ def test_queues_rewards_costs_and_totals_follow_their_definitions():
     assert env.summary()["energy_ratio_max"] == 0.0
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_physics_do_not_depend_on_what_budgets_are_for():
     second = CollaPipeEnv(TIGHT, "surrogate", reward="delay")
     actions = make_actions(second, 6)
@@ -149,7 +149,7 @@ def test_a_restored_state_goes_on_alike():
     assert env.summary() == other.summary()
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_evaluated_episodes_count_mean_power():
     scenario = load_scenario(TIGHT)
     played = play_episode("pipeline", make_scheduler("pipeline", scenario), scenario, 0, 6, "surrogate")

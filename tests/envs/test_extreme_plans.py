@@ -121,7 +121,7 @@ def test_a_round_without_end_is_refused_before_anything_changes():
         assert_refused(env, plan, "delay of the round of environment 0 is inf")
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 @pytest.mark.parametrize(("base", "shadowing_db"), [("small", 8.0), ("medium", 12.0)])
 def test_repeats_cost_at_most_as_many_rounds_as_they_are(base, shadowing_db):
     """Rayleigh fading and strong shadowing under random actions, beside links that never fail."""

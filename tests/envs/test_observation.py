@@ -143,7 +143,7 @@ def test_unpack_keeps_leading_axes():
     np.testing.assert_array_equal(parts["round"], batch[:, layout["round"].slice.start])
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_features_stay_within_bounds_in_deep_fades():
     from collapipe_env.envs.env import CollaPipeEnv
 

@@ -14,7 +14,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.even_split import even_split
 
-pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 
 OPENED = {
     "base": "medium",

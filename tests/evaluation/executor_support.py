@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collapipe_env.evaluation.executor import Errand, Replies, run_errand
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 FOLDER = Path(__file__).parent
 

@@ -13,10 +13,10 @@ from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import LEARNED
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 from collapipe_env.zoo.shipped_agents import agent_path
 
 

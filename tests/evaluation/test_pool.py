@@ -14,8 +14,8 @@ from variants_support import mostly_slow
 from collapipe_env.evaluation import pool
 from collapipe_env.evaluation.executor import Hooks, Losses
 from collapipe_env.evaluation.pool import run_tasks
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 
 def _fail(task: int, on_progress) -> None:

@@ -20,7 +20,7 @@ from collapipe_env.ground.errors import AllocationError, CollaPipeError
 
 pytestmark = [
     # Scenarios whose budgets nobody can meet, and fields that have no effect, are valid.
-    pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning"),
+    pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning"),
     pytest.mark.filterwarnings("ignore::collapipe_env.simulator.idle_fields.IdleFieldWarning"),
 ]
 

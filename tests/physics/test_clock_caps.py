@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collapipe_env.feasibility import energy_feasibility
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import own_arrays, stack_allocations
 from collapipe_env.physics.clock_caps import running_clocks
@@ -17,9 +19,7 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.feasibility import energy_feasibility
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 
 OPEN = load_scenario({"base": "small", "name": "open", "decisions": [*COLLAPIPE, "clock_cap"]})
 CLOSED = load_scenario("small")

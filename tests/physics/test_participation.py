@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICES, make_case, scalar_round
 
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import Allocation, own_arrays, stack_allocations, with_schedule
 from collapipe_env.physics.participation import somebody, waiting_steps
@@ -16,7 +17,6 @@ from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 
 DECISIONS = ["segments", "micro_batches", "bandwidth", "powers"]
 CLOSED = load_scenario("medium")

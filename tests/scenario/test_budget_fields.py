@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 
+from collapipe_env.feasibility import energy_feasibility, warn_if_infeasible
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import budget_period, reference_delay, system_parameters
-from collapipe_env.simulator.feasibility import energy_feasibility, warn_if_infeasible
 
 
 def test_budgets_per_round_say_what_they_did_before():

@@ -9,11 +9,11 @@ from collapipe_env import CollaPipeVectorEnv
 from collapipe_env.envs.registration import WHOLE_TIERS as REGISTERED
 from collapipe_env.evaluation.declared_sight import seen_by, sees_truth
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import LADDER, TIER_SIZES, TIERS, WHOLE_TIERS, is_tier, sizes_of
 from collapipe_env.schedulers import also_playing
-from collapipe_env.simulator.feasibility import energy_feasibility
 
 CHURN = [f"{size}-churn" for size in sizes_of("churn")]
 SCHEDULERS = ("dssra", "dssra-plus", "dssra-truth", "pipeline", "random", "zoo:graph")

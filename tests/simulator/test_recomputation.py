@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import stack_allocations, with_schedule
 from collapipe_env.physics.memory import memory_caps
@@ -18,7 +19,6 @@ from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.state import other_memory_caps
 from collapipe_env.training import pipeline_step
 

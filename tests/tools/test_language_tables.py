@@ -10,9 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_language_tables as tables
 
+from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.feasibility import energy_feasibility
 from collapipe_env.simulator.world import World
 
 BLOCK = 2 * 896**2 + 2 * 896 * 128 + 3 * 896 * 4864 + 2 * 896 + 896 + 2 * 128

@@ -10,11 +10,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_surrogate_figure as tool
+from fitting.conditions import HELD_OUT
+from fitting.least_squares import predicted_losses
+from fitting.real_runs import run_of
+from fitting.shipped_runs import HeldOutRuns, held_out_file, write_held_out
 
-from collapipe_env.learners.fitting.conditions import HELD_OUT
-from collapipe_env.learners.fitting.least_squares import predicted_losses
-from collapipe_env.learners.fitting.real_runs import run_of
-from collapipe_env.learners.fitting.shipped_runs import HeldOutRuns, held_out_file, write_held_out
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import load_scenario
 

@@ -97,7 +97,7 @@ VARIANTS = {
     },
 }
 
-HOPELESS = pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+HOPELESS = pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 """For tests of ``arq``: without diversity some uplinks hardly ever deliver, and no budget covers that."""
 NAMES = [pytest.param(name, marks=HOPELESS) if name == "arq" else name for name in VARIANTS]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Score
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.feasibility import EnergyBudgetWarning
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning
 
 from .compiled_net import NetWeights
 from .graph_parameters import GraphParameters

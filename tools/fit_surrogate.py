@@ -1,11 +1,11 @@
-"""Fit the surrogate's constants to runs of the real learner: the command that made the shipped fits.
+"""Fit the surrogate's constants to runs of the real learner, as the shipped fits were made.
 
 Trains the scenario's proxy under many conditions: shares of micro-batches that arrive, equal and unequal over
 the clusters, numbers of micro-batches, local steps, numbers of clusters and partitions of the data. Constants
 are fitted to one part of the conditions and tested on the others, which the fit has never seen. Finished runs
 are kept, so an interrupted call continues where it was. Run::
 
-    python -m collapipe_env.learners.fit_surrogate --scenario medium --task ner
+    python tools/fit_surrogate.py --scenario medium --task ner
 """
 
 from __future__ import annotations
@@ -18,19 +18,14 @@ from typing import Any
 
 import numpy as np
 import tyro
-from tqdm import tqdm
-
-from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
-from collapipe_env.ground.files import read_json, write_json
-from collapipe_env.ground.progress import progress_bar
-from collapipe_env.learners.fitting.conditions import (
+from fitting.conditions import (
     FITTED,
     FITTED_OPENED,
     HELD_OUT,
     HELD_OUT_OPENED,
     Condition,
 )
-from collapipe_env.learners.fitting.least_squares import (
+from fitting.least_squares import (
     Agreement,
     agreement,
     before_overfitting,
@@ -41,14 +36,19 @@ from collapipe_env.learners.fitting.least_squares import (
     ranking_of_times,
     seed_noise,
 )
-from collapipe_env.learners.fitting.matched_steps import APART, Matched, matched
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run, RunsFile, run_key, run_of, train
-from collapipe_env.learners.fitting.shipped_runs import (
+from fitting.matched_steps import APART, Matched, matched
+from fitting.real_runs import EVALUATE_EVERY, Run, RunsFile, run_key, run_of, train
+from fitting.shipped_runs import (
     HeldOutRuns,
     held_out_file,
     scenario_of,
     write_held_out,
 )
+from tqdm import tqdm
+
+from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.ground.files import read_json, write_json
+from collapipe_env.ground.progress import progress_bar
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import Scenario, load_scenario
 
@@ -217,7 +217,7 @@ def entry_of(
         "held_out_conditions": len(by_condition(held_out)),
         "seeds": options.seeds,
         "rounds": options.rounds,
-        "command": f"python -m collapipe_env.learners.fit_surrogate --scenario {options.scenario} "
+        "command": f"python tools/fit_surrogate.py --scenario {options.scenario} "
         f"--task {scenario.workload.task} --rounds {options.rounds} --seeds {options.seeds}"
         + (" --opened" if options.opened else "")
         + (f" --most-local-steps {options.most_local_steps}" if options.most_local_steps < 16 else ""),

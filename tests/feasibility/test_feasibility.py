@@ -15,14 +15,15 @@ from unpriced_support import NO_OVERHEADS
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.registration import environment_ids
+from collapipe_env.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
+from collapipe_env.feasibility import report as feasibility
+from collapipe_env.feasibility.energy_search import EnergySearch
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario, scenario_names
-from collapipe_env.simulator import feasibility
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import general_round_costs
-from collapipe_env.simulator.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.world import World
 
 README_EXAMPLE = {
@@ -252,7 +253,7 @@ def test_the_warning_says_what_it_takes_for_granted_of_devices_that_walk(area):
     if area is not None:
         scenario = scenario.with_overrides({"dynamics.processes.mobility": {"area": area}})
     with pytest.warns(EnergyBudgetWarning) as caught:
-        World(scenario, IdleLearner(1))
+        gym.make("CollaPipeSurrogate-v0", scenario=scenario)
     (text,) = (str(warning.message) for warning in caught)
     assert ("its queue grows under every policy" in text) == (area is None)
     assert ("where the layout puts them; here they walk" in text) == (area is not None)
@@ -292,6 +293,7 @@ def test_a_budget_that_is_missed_by_the_least_is_raised(budget, monkeypatch):
     ratio = np.full((1, scenario.clusters, scenario.max_devices + 1), 0.5)
     ratio[0, 0, :2] = np.nextafter(1.0, 2.0)
     monkeypatch.setattr(feasibility, "energy_feasibility", lambda _: FeasibilityReport(ratio))
+    monkeypatch.setattr(EnergySearch, "bound", lambda _: ratio.max(axis=-1))
     with pytest.warns(EnergyBudgetWarning) as caught:
         feasibility.warn_if_infeasible.__wrapped__(scenario)
     message = str(caught[0].message)
@@ -314,6 +316,8 @@ def look_at(seed):
     assert np.isfinite(report.energy_ratio).all(), scenario
     assert (report.energy_ratio >= 0.0).all(), scenario
     assert len(report.describe().splitlines()) == 2 + scenario.clusters
+    bound = EnergySearch(system_parameters(scenario), sample_rounds(scenario)).bound()
+    assert (bound <= report.least_use * (1.0 + 1e-9)).all(), scenario
     return report.share
 
 
@@ -359,7 +363,7 @@ def test_feasible_scenario_does_not_warn():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_budgets_are_broken_about_as_often_in_play(name):
     """DSSRA with next to no weight on delay, in 64 episodes of its own that have 100 rounds."""
     episodes, rounds = 64, 100

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from collapipe_env.feasibility.energy_search import EnergySearch
+from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.build import budget_period, system_parameters
-from collapipe_env.simulator.energy_search import EnergySearch
-from collapipe_env.simulator.sampled_rounds import sample_rounds
 from collapipe_env.simulator.system import MOBILITY
 
 HOPELESS = 1e6
@@ -124,21 +124,28 @@ def energy_feasibility(scenario: Scenario) -> FeasibilityReport:
     Raises:
         ScenarioError: If a layout of the sample cannot be placed.
     """
-    search = EnergySearch(system_parameters(scenario), sample_rounds(scenario))
-    return FeasibilityReport(search.least_use(), budget_period(scenario))
+    return FeasibilityReport(_search(scenario).least_use(), budget_period(scenario))
+
+
+def _search(scenario: Scenario) -> EnergySearch:
+    return EnergySearch(system_parameters(scenario), sample_rounds(scenario))
 
 
 @lru_cache(maxsize=64)
 def warn_if_infeasible(scenario: Scenario) -> None:
-    """Warn once for each scenario with episodes whose budgets the search could not meet.
+    """Warn once for each scenario with episodes whose budgets no plans meet, whatever links devices have.
+
+    Only a bound is worked out (:meth:`EnergySearch.bound`), unless it is above some budget: then the warning
+    takes its numbers from the search. :func:`energy_feasibility` also finds budgets that links between
+    devices use up.
 
     Warns:
         EnergyBudgetWarning: Names the node that is most often over budget, the share of the episodes, the
             field and a remedy. Where devices walk, it says that the estimate has them stand still.
     """
-    report = energy_feasibility(scenario)
-    if not report.feasible:
-        warnings.warn(_warning(scenario, report), EnergyBudgetWarning, stacklevel=4)
+    if budget_period(scenario) is None and (_search(scenario).bound() > 1.0).any():
+        text = _warning(scenario, energy_feasibility(scenario))
+        warnings.warn(text, EnergyBudgetWarning, stacklevel=4)
 
 
 def _warning(scenario: Scenario, report: FeasibilityReport) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
-from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.least_squares import before_overfitting
-from collapipe_env.learners.fitting.real_runs import Run, run_of
 from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
 from collapipe_env.scenario import Scenario, load_scenario
+from fitting.conditions import Condition
+from fitting.least_squares import before_overfitting
+from fitting.real_runs import Run, run_of
 
 ABOUT = (
     "Real losses of the runs that the surrogate's fits were tested with, in nats: of the untrained model, "

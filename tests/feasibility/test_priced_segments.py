@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
 
 
 def chain(blocks):

@@ -1,25 +1,30 @@
 """The surrogate's fit: it recovers known constants, can be interrupted, and ships what it states."""
 
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from collapipe_env.learners import fit_surrogate
-from collapipe_env.learners.fit_surrogate import conditions_of
-from collapipe_env.learners.fitting import real_runs as runs_module
-from collapipe_env.learners.fitting.conditions import (
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import fit_surrogate
+from fit_surrogate import conditions_of
+from fitting import real_runs as runs_module
+from fitting.conditions import (
     FITTED,
     FITTED_OPENED,
     HELD_OUT,
     HELD_OUT_OPENED,
     Condition,
 )
-from collapipe_env.learners.fitting.least_squares import agreement, fit, predicted_losses, ranking, seed_noise
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
-from collapipe_env.learners.fitting.shipped_runs import held_out_file, read_held_out, scenario_of
+from fitting.least_squares import agreement, fit, predicted_losses, ranking, seed_noise
+from fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
+from fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out, scenario_of, write_held_out
+
+from collapipe_env.ground.errors import DataError
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
 from collapipe_env.learners.surrogate_fits import SurrogateConstants, fits_file, load_fits, read_fits
 from collapipe_env.scenario import load_scenario
@@ -252,7 +257,7 @@ def test_shipped_fits_state_their_errors_and_commands():
             scenario.blocks,
             scenario.clusters,
         )
-        assert f"fit_surrogate --scenario {preset} --task {task} " in entry["command"]
+        assert f" --scenario {preset} --task {task} " in entry["command"]
         assert entry["r2_held_out"] > 0.0
 
 
@@ -292,6 +297,20 @@ def test_shipped_errors_can_be_computed_again(key):
     assert found.r2 == pytest.approx(entry["r2_held_out"], abs=2e-3)
 
 
+def test_write_errors_name_options_that_exist(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "x"
+    with pytest.raises(DataError, match=r"choose another place with --output$"):
+        write_held_out(place, "small/ner", HeldOutRuns("small", "ner", 1, ()))
+    with pytest.raises(DataError, match=r"choose another place with --runs-file$"):
+        runs_module.RunsFile(place).keep("key", Condition(), 0, [1.0])
+    with pytest.raises(SystemExit):
+        fit_surrogate.main(["--help"])
+    text = capsys.readouterr().out
+    assert " --output " in text
+    assert " --runs-file " in text
+
+
 @pytest.mark.parametrize("content", ["{", '{"fits": 3}'])
 def test_unusable_output_is_refused_before_training(tmp_path, trained, content, capsys):
     path = tmp_path / "fits.json"
@@ -309,6 +328,7 @@ def test_training_again_gives_the_shipped_losses(task):
     run = stored["runs"][0]
     condition = Condition.from_dict(run["condition"], "the shipped file")
     scenario = scenario_of(stored["scenario"], task)
+    torch.set_num_threads(1)  # as the tool does
     losses = runs_module.train(scenario, condition, run["seed"], stored["rounds"], lambda: None)
     shipped = [float(loss) for loss in run["losses"].split()]
     # Shipped with four digits; other processors round sums differently, and training magnifies it.

@@ -15,10 +15,10 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.ground.version import __version__
-from collapipe_env.learners.fitting.conditions import Condition
 from collapipe_env.learners.surrogate import SurrogateOutcome, factor_table, skew, step_factors
 from collapipe_env.scenario import Scenario
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
+from fitting.conditions import Condition
 
 EVALUATE_EVERY = 2
 """Rounds between the evaluations that the fit sees."""

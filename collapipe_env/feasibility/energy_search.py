@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from collapipe_env.feasibility.priced_segments import chain_neighbours, cheapest_segments
+from collapipe_env.feasibility.sampled_rounds import SampledRounds
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.energy import IDEAL_RADIO, compute_time, radio_power
 from collapipe_env.physics.overheads import launch_time, update_time
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.priced_segments import chain_neighbours, cheapest_segments
 from collapipe_env.simulator.running import slowest_state
-from collapipe_env.simulator.sampled_rounds import SampledRounds
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 POWER_LEVELS = 6
@@ -23,7 +23,6 @@ POWER_LEVELS = 6
 RARELY = 1e-3
 """Average number of blocks below which a device works too rarely to estimate its use per block."""
 
-BISECTIONS = 50
 BANDWIDTH_STEPS = 12
 REFINEMENTS = 2
 INTERFERENCE_STEPS = 2
@@ -91,10 +90,19 @@ class EnergySearch:
         self._uplink_of_system: FloatArray = np.median(per_system, axis=1)
         self._shares, _ = self._fill(sample.mean(self._block_use))
         # Lower bound: no plan needs less, even one that waits for the lowest loads.
-        _, computing = self._fill(
+        _, self._computing = self._fill(
             self._block_use.reshape(sample.systems, sample.rounds, *self._cap.shape[1:]).min(axis=1)
         )
-        self._needed = np.maximum(computing, self._uplink_of_system)
+        self._needed = np.maximum(self._computing, self._uplink_of_system)
+
+    def bound(self) -> FloatArray:
+        """Energy over budget of each cluster's worst node (E, N) that no plans of the search fall below.
+
+        It counts the uplinks and computing in the rounds of the lowest loads, and none of the links between
+        devices: no plan need be tried.
+        """
+        computing = np.repeat(self._computing, len(self._uplink_use) // self.sample.systems, axis=0)
+        return np.maximum(computing, self._uplink_use)
 
     def least_use(self) -> FloatArray:
         """Energy over budget of each node, averaged over each episode's rounds (E, N, K+1)."""
@@ -164,15 +172,15 @@ class EnergySearch:
         """
         L = self.parameters.costs.blocks
         cap = self._cap.astype(np.float64)
-        low = L / (1.0 / block_use).sum(axis=-1)
-        high = np.maximum((cap * block_use).max(axis=-1), low)
-        for _ in range(BISECTIONS):
-            level = np.sqrt(low * high)
-            enough = np.minimum(cap, level[..., None] / block_use).sum(axis=-1) >= L
-            low, high = np.where(enough, low, level), np.where(enough, level, high)
-        shares = np.minimum(cap, high[..., None] / block_use)
-        # Scale all shares down by the excess of the last step, so that the sum is exact.
-        return shares * (L / shares.sum(axis=-1, keepdims=True)), high
+        # Devices fill up in the order of their use when full; until the next does, the others rise together.
+        full_at = cap * block_use
+        order = np.argsort(full_at, axis=-1)
+        full_at, held, rate = (
+            np.take_along_axis(values, order, axis=-1) for values in (full_at, cap, 1.0 / block_use)
+        )
+        before = np.cumsum(held, axis=-1) - held
+        level = ((L - before) / np.cumsum(rate[..., ::-1], axis=-1)[..., ::-1]).max(axis=-1)
+        return np.minimum(cap, level[..., None] / block_use), level
 
     def _mixed(self) -> FloatArray:
         """Uses (S, N, K+1) when the plans of rounds are roundings of the devices' average blocks."""

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
-from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.least_squares import by_condition, predicted_losses
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
+from fitting.conditions import Condition
+from fitting.least_squares import by_condition, predicted_losses
+from fitting.real_runs import EVALUATE_EVERY, Run
 
 FLATTEST = 0.1
 """Least slope of a curve, as a share of its steepest: for flatter parts noise would decide."""

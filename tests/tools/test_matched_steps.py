@@ -4,19 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_surrogate_fit import ROUNDS, SMALL, TRUTH, true_run
-
-from collapipe_env.learners.fit_surrogate import fit_all
-from collapipe_env.learners.fitting.conditions import FITTED, FITTED_OPENED, HELD_OUT, Condition
-from collapipe_env.learners.fitting.least_squares import (
+from fit_surrogate import fit_all
+from fitting.conditions import FITTED, FITTED_OPENED, HELD_OUT, Condition
+from fitting.least_squares import (
     LEAST_EVALUATIONS,
     agreement,
     before_overfitting,
     predicted_losses,
     ranking_of_times,
 )
-from collapipe_env.learners.fitting.matched_steps import matched, twins
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, run_of
+from fitting.matched_steps import matched, twins
+from fitting.real_runs import EVALUATE_EVERY, run_of
+from test_surrogate_fit import ROUNDS, SMALL, TRUTH, true_run
 
 SOME = replace(TRUTH, sitting_out=0.7)
 ALL = (*FITTED, *FITTED_OPENED)

@@ -13,11 +13,11 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.learners.fitting.conditions import Condition
-from collapipe_env.learners.fitting.real_runs import EVALUATE_EVERY, Run
 from collapipe_env.learners.surrogate import SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import SKEWED_PARTITIONS, SurrogateConstants
 from collapipe_env.physics.loss_curve import loss_at
+from fitting.conditions import Condition
+from fitting.real_runs import EVALUATE_EVERY, Run
 
 LOGARITHMIC = ("shape", "head_speed", "rate", "noise")
 """Constants that must be above 0; they are searched on a logarithmic scale."""
