@@ -3,8 +3,8 @@
 A node has one power for up to three links (activations to the next node, gradients to the previous one,
 its segment to the CU; the CU: first hop, last hop, uplink) and perhaps for moments that it sends, so the
 closed form for a single link (``closed_forms.optimal_power``) is only the start. Node by node, a power moves
-by steps of its logarithm while the cost ``w T_n + C_n + interference price x mean active power`` falls; steps
-get shorter when a pass over all nodes brings little.
+by steps of its logarithm while the cost ``w T_n + C_n + interference price x mean active power`` falls: first
+by long steps, then, when a pass over all nodes brings little, by short ones.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .closed_forms import optimal_power
 from .cluster_costs import delay_and_cost, exact_difference, mean_active_power, summarise_cluster
 from .round_input import ClusterTerms, RoundInput
 
-_FIRST_STEP, _LAST_STEP, _SHORTER = 0.4, 0.03, 0.4  # of a power's logarithm
-_WORTHLESS = 1e-4  # relative gain of a pass after which steps get shorter
+_STEPS = (0.3, 0.075)  # of a power's logarithm
+_WORTHLESS = 1e-4  # relative gain of a pass over the nodes that is the last one with its step
 
 
 @compiled_leaf
@@ -144,12 +144,11 @@ def search_powers(
         The cost ``w T_n + C_n + interference price x mean active power``.
     """
     cost = cluster_cost(n, segments, power, terms, inputs, parameters, summary)
-    step = _FIRST_STEP
-    while step > _LAST_STEP:
-        before = cost
-        for node in range(power.shape[0]):
-            if node == 0 or segments[node - 1] > 0:
-                cost = _walk(n, node, step, cost, segments, power, terms, inputs, parameters, summary)
-        if before - cost <= _WORTHLESS * abs(cost):
-            step *= _SHORTER
+    for step in _STEPS:
+        before = math.inf
+        while before - cost > _WORTHLESS * abs(cost):
+            before = cost
+            for node in range(power.shape[0]):
+                if node == 0 or segments[node - 1] > 0:
+                    cost = _walk(n, node, step, cost, segments, power, terms, inputs, parameters, summary)
     return cost
