@@ -16,7 +16,6 @@ from collapipe_env.physics.parameters import Parameters
 from .closed_forms import minmax_upload
 from .cluster_costs import SUMMARY, delay_price, reprice_cluster, summarise_cluster
 from .link_noise import noise_of
-from .moving_powers import search_moving_powers
 from .options import ONE, fits_option, is_open, server_blocks_of, update_bits_of, with_server_blocks
 from .power_search import cluster_cost, search_powers, starting_power
 from .round_input import ClusterTerms, RoundInput
@@ -25,7 +24,6 @@ from .segment_dp import best_segments
 from .segment_plan import plan_cost
 from .segment_problem import segment_problem
 
-POWER_PASSES = 3  # coordinate passes over a cluster's powers
 LEAST_WEIGHT = 0.02  # of an equal part of V: a cluster with time to spare still prefers the faster plan
 
 
@@ -137,8 +135,7 @@ def improve_cluster(
     scratch = np.empty(SUMMARY + power.shape[0])
     before = cluster_cost(n, segments, power, terms, inputs, parameters, scratch)
     terms = best_option(n, segments, power, terms, inputs, parameters)
-    cost, exact, moves = np.inf, inputs.exact[0] > 0.0, inputs.held.shape[1] > 0
-    kept = terms
+    cost, kept = np.inf, terms
     planned, trial = segments, power.copy()
     for attempt in range(replans + 1):
         if attempt > 0:
@@ -160,14 +157,11 @@ def improve_cluster(
                 break
             for i in range(power.shape[0]):
                 trial[i] = power[i]
-        if exact:
+        if inputs.exact[0] > 0.0:
             M = terms.option
             summarise_cluster(n, planned, trial, M, terms.noise_w, inputs, parameters, scratch)
             reprice_cluster(n, terms.share, scratch, inputs, parameters)
-        found = search_powers(n, planned, trial, terms, inputs, parameters, POWER_PASSES)
-        if exact or moves:
-            found = cluster_cost(n, planned, trial, terms, inputs, parameters, scratch)
-        found = search_moving_powers(n, planned, trial, terms, found, inputs, parameters)
+        found = search_powers(n, planned, trial, terms, inputs, parameters, scratch)
         if found >= cost:
             if attempt > 0:
                 terms = kept

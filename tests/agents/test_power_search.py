@@ -39,7 +39,7 @@ def test_powers_are_the_best_of_their_cluster(scenario, loss_price):
             return cluster_cost(1, segments, power, *given, np.empty(SUMMARY + power.size))
 
         power = np.full(segments.size + 1, 0.01)
-        found = search_powers(1, segments, power, *given, 8)
+        found = search_powers(1, segments, power, *given, np.empty(SUMMARY + power.size))
         assert ((power >= constants.power_min_w) & (power <= constants.power_max_w)).all()
         assert found == pytest.approx(cost(np.log(power[used])), rel=1e-12)
         assert (power[np.setdiff1d(np.arange(power.size), used)] == 0.01).all()
