@@ -6,11 +6,10 @@ from torch import Generator
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.encoder_blocks import EncoderBlock
-from collapipe_env.models.gpt2_block import Gpt2Block
 from collapipe_env.models.llama_block import LlamaBlock
 
 Block = EncoderBlock | LlamaBlock
-"""A block that a device may hold; Gpt2Block is also an encoder block."""
+"""A block that a device may hold."""
 
 
 def build_block(architecture: Architecture, generator: Generator) -> Block:
@@ -23,8 +22,4 @@ def build_block(architecture: Architecture, generator: Generator) -> Block:
     Raises:
         ScenarioError: If style ``llama`` has heads of an odd width.
     """
-    if architecture.style == "llama":
-        return LlamaBlock(architecture, generator)
-    if architecture.style == "gpt2":
-        return Gpt2Block(architecture, generator)
-    return EncoderBlock(architecture, generator)
+    return (LlamaBlock if architecture.style == "llama" else EncoderBlock)(architecture, generator)

@@ -11,12 +11,12 @@ from torch.nn import functional
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.dropout import drop
-from collapipe_env.models.encoder_blocks import BERT_DEVIATION, BERT_EPSILON, GPT2_DEVIATION
+from collapipe_env.models.encoder_blocks import BERT_EPSILON, DEVIATION
 
 
 def build_embedding(
     architecture: Architecture, generator: Generator
-) -> SinusoidalEmbedding | BertEmbedding | PlainEmbedding:
+) -> SinusoidalEmbedding | LearnedEmbedding:
     """Return the embedding of an architecture's style.
 
     Args:
@@ -26,10 +26,8 @@ def build_embedding(
     Raises:
         ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens.
     """
-    if architecture.style == "bert":
-        return BertEmbedding(architecture, generator)
-    if architecture.style in CAUSAL_STYLES:
-        return PlainEmbedding(architecture, generator)
+    if architecture.style in ("bert", *CAUSAL_STYLES):
+        return LearnedEmbedding(architecture, generator)
     return SinusoidalEmbedding(architecture, generator)
 
 
@@ -68,15 +66,16 @@ class SinusoidalEmbedding(nn.Module):
         return drop(x + self.positions[: tokens.shape[-1]], self.dropout, self.training)
 
 
-class BertEmbedding(nn.Module):
-    """Token embedding, learned positions and token types under a layer norm (Devlin et al., 2019).
+class LearnedEmbedding(nn.Module):
+    """Token embedding with learned positions, or, in Llama, whose blocks encode positions, without any.
 
-    It has (vocabulary + positions + types + 2) d parameters. All tokens are of type 0: texts are single
-    sentences. The other types' rows are there for checkpoints that have them.
+    It has (vocabulary + positions + types) d parameters. BERT adds token types and a layer norm of 2 d more
+    (Devlin et al., 2019). All its tokens are of type 0: texts are single sentences. The other types' rows are
+    there for checkpoints that have them.
 
     Attributes:
         weight: Table of tokens, shape (vocabulary, d).
-        positions: Table of positions, shape (learned positions, d).
+        positions: Table of positions, shape (learned positions, d); None with style ``llama``.
         types: Table of token types, shape (types, d); None if there are no types.
     """
 
@@ -88,77 +87,37 @@ class BertEmbedding(nn.Module):
             generator: Only source of randomness.
 
         Raises:
-            ScenarioError: If there are fewer learned positions than tokens.
+            ScenarioError: If style ``bert`` or ``gpt2`` has fewer learned positions than tokens.
         """
         super().__init__()
-        _require_positions(architecture)
-        d = architecture.width
-        self.dropout = architecture.dropout
+        d, rows, style = architecture.width, architecture.learned_positions, architecture.style
+        if style != "llama" and rows < architecture.sequence_length:
+            raise ScenarioError(
+                f"learned_positions is {rows}, but style {style!r} needs one for each of the "
+                f"{architecture.sequence_length} tokens of sequence_length; set learned_positions: "
+                f"{architecture.sequence_length} or more"
+            )
+        self.dropout, self.normed = architecture.dropout, style == "bert"
 
         def table(rows: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(rows, d, generator=generator) * BERT_DEVIATION)
+            return nn.Parameter(torch.randn(rows, d, generator=generator) * DEVIATION)
 
         self.weight = table(architecture.vocabulary)
-        self.positions = table(architecture.learned_positions)
-        self.types = table(architecture.token_types) if architecture.token_types else None
-        self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map token ids (samples, up to q) to activations (samples, up to q, d)."""
-        x = functional.embedding(tokens, self.weight) + self.positions[: tokens.shape[-1]]
-        if self.types is not None:
-            x = x + self.types[0]
-        x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias, BERT_EPSILON)
-        return drop(x, self.dropout, self.training)
-
-
-class PlainEmbedding(nn.Module):
-    """Token embedding of GPT-2, with learned positions, or of Llama, whose blocks encode positions.
-
-    It has (vocabulary + positions) d parameters.
-
-    Attributes:
-        weight: Table of tokens, shape (vocabulary, d).
-        positions: Table of positions, shape (learned positions, d); None with style ``llama``.
-    """
-
-    def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        """Draw the tables.
-
-        Args:
-            architecture: Sizes, style and dropout.
-            generator: Only source of randomness.
-
-        Raises:
-            ScenarioError: If style ``gpt2`` has fewer learned positions than tokens.
-        """
-        super().__init__()
-        self.dropout = architecture.dropout
-
-        def table(rows: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(rows, architecture.width, generator=generator) * GPT2_DEVIATION)
-
-        self.weight = table(architecture.vocabulary)
-        self.positions: nn.Parameter | None = None
-        if architecture.style == "gpt2":
-            _require_positions(architecture)
-            self.positions = table(architecture.learned_positions)
+        self.positions = table(rows) if style != "llama" else None
+        self.types = table(architecture.token_types) if self.normed and architecture.token_types else None
+        if self.normed:
+            self.norm_gain, self.norm_bias = nn.Parameter(torch.ones(d)), nn.Parameter(torch.zeros(d))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map token ids (samples, up to q) to activations (samples, up to q, d)."""
         x = functional.embedding(tokens, self.weight)
         if self.positions is not None:
             x = x + self.positions[: tokens.shape[-1]]
+        if self.types is not None:
+            x = x + self.types[0]
+        if self.normed:
+            x = functional.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias, BERT_EPSILON)
         return drop(x, self.dropout, self.training)
-
-
-def _require_positions(architecture: Architecture) -> None:
-    if architecture.learned_positions < architecture.sequence_length:
-        raise ScenarioError(
-            f"learned_positions is {architecture.learned_positions}, but style {architecture.style!r} needs "
-            f"one for each of the {architecture.sequence_length} tokens of sequence_length; set "
-            f"learned_positions: {architecture.sequence_length} or more"
-        )
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -12,36 +11,20 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.models.adapted_maps import AdaptedMaps
-from collapipe_env.models.architecture import Architecture, Style
+from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture, Style
 from collapipe_env.models.dropout import drop
 
-BERT_DEVIATION = 0.02
-"""Standard deviation of BERT's initial weights (Devlin et al., 2019)."""
+DEVIATION = 0.02
+"""Standard deviation of the initial weights of BERT, GPT-2 and Llama, embeddings included."""
 
 BERT_EPSILON = 1e-12
-"""Number that BERT adds to the variance in its layer norms."""
+"""Number that BERT adds to the variance in its layer norms (Devlin et al., 2019)."""
 
-GPT2_DEVIATION = 0.02
-"""Standard deviation of the initial weights of GPT-2 and Llama, embeddings included."""
-
-GPT2_EPSILON = 1e-5
-"""Number that GPT-2 adds to the variance in its layer norms."""
-
-
-@dataclass(frozen=True)
-class _Traits:
-    """Differences between the styles: place of the norms, non-linearity, and the norms' epsilon."""
-
-    norm_first: bool
-    activation: Callable[[Tensor], Tensor]
-    epsilon: float
-
-
-_TRAITS: dict[Style, _Traits] = {
-    "pre-ln": _Traits(True, functional.gelu, 1e-5),
-    "transformer": _Traits(False, functional.relu, 1e-5),
-    "bert": _Traits(False, functional.gelu, BERT_EPSILON),
-    "gpt2": _Traits(True, partial(functional.gelu, approximate="tanh"), GPT2_EPSILON),
+_ACTIVATIONS: dict[Style, Callable[[Tensor], Tensor]] = {
+    "pre-ln": functional.gelu,
+    "transformer": functional.relu,
+    "bert": functional.gelu,
+    "gpt2": partial(functional.gelu, approximate="tanh"),
 }
 
 
@@ -67,9 +50,11 @@ class EncoderBlock(AdaptedMaps):
         """
         super().__init__()
         d, f = architecture.width, architecture.feedforward
-        traits = _TRAITS[architecture.style]
-        self.heads, self.dropout, self.causal = architecture.heads, architecture.dropout, architecture.causal
-        self.norm_first, self.activation, self.epsilon = traits.norm_first, traits.activation, traits.epsilon
+        style = architecture.style
+        self.heads, self.dropout = architecture.heads, architecture.dropout
+        self.causal = architecture.causal or style in CAUSAL_STYLES
+        self.norm_first, self.activation = style in ("pre-ln", "gpt2"), _ACTIVATIONS[style]
+        self.epsilon = {"bert": BERT_EPSILON, "gpt2": architecture.norm_epsilon}.get(style, 1e-5)
 
         def matrix(rows: int, columns: int, *, ends_branch: bool = False) -> nn.Parameter:
             return nn.Parameter(_initial(architecture, rows, columns, ends_branch, generator))
@@ -136,8 +121,8 @@ def _initial(
         bound = math.sqrt(6 / (rows + columns))
         return (2 * torch.rand(rows, columns, generator=generator) - 1) * bound
     if architecture.style == "bert":
-        return torch.randn(rows, columns, generator=generator) * BERT_DEVIATION
+        return torch.randn(rows, columns, generator=generator) * DEVIATION
     scale = 1 / math.sqrt(2 * architecture.blocks) if ends_branch else 1.0
     if architecture.style == "gpt2":
-        return torch.randn(rows, columns, generator=generator) * (scale * GPT2_DEVIATION)
+        return torch.randn(rows, columns, generator=generator) * (scale * DEVIATION)
     return torch.randn(rows, columns, generator=generator) * (scale / math.sqrt(columns))

@@ -12,27 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from collapipe_env.ground.errors import CheckpointError, DataError, shown
-from collapipe_env.ground.files import read_json, read_regular
+from collapipe_env.ground.errors import CheckpointError, shown
+from collapipe_env.ground.files import read_regular
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.cluster_model import ClusterModel
-from collapipe_env.models.hf_config import CONFIG, checkpoint_folder
-from collapipe_env.models.hf_language_places import HEAD, STEMS, head_places, model_places
+from collapipe_env.models.hf_config import CONFIG, ENTRIES, checkpoint_folder, read_settings
+from collapipe_env.models.hf_places import HEAD, STEMS, place_of
 from collapipe_env.models.hf_tokenizer import LARGEST
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.models.lora import Adapter
 from collapipe_env.models.rotary import HIGH_FREQUENCY, LOW_FREQUENCY
 
-WEIGHTS = (
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".onnx_data", ".ot",
-    ".npz", ".npy", ".pkl",
-)  # fmt: skip
-"""Endings of files of weights, which are not copied."""
+TEXTS = (".json", ".txt", ".md", ".jinja", ".model", "")
+"""Endings of files that are copied beside the weights: texts, and tokenisers of SentencePiece."""
 _TEMPLATES = "additional_chat_templates"
 """Folder of further chat templates, as transformers writes it."""
 
@@ -86,7 +83,7 @@ def save_checkpoint(
         if any(path.iterdir()):
             raise CheckpointError(f"{path} is not empty; name a new folder for the checkpoint")
         partial.mkdir()
-        _write_tensors(partial, dict(_tensors(model, head)), shard_bytes)
+        save_torch_state_dict(dict(_tensors(model, head)), partial, max_shard_size=shard_bytes)
         _write_json(partial / CONFIG, config)
         if origin is not None:
             _copy_texts(origin, partial)
@@ -110,8 +107,7 @@ def save_checkpoint(
 def _copy_texts(origin: Path, path: Path) -> None:
     """Copy what a checkpoint's folder holds beside weights and configuration.
 
-    These are texts in UTF-8, such as vocabularies and chat templates, and tokenisers of SentencePiece. Links
-    may lead to other files of the folder, or of the Hub's cache that the folder belongs to.
+    Links may lead to other files of the folder, or of the Hub's cache that the folder belongs to.
     """
     inside = origin.resolve()
     cached = inside.parent.name == "snapshots"
@@ -119,12 +115,7 @@ def _copy_texts(origin: Path, path: Path) -> None:
     outside = []
     for file in (*sorted(origin.iterdir()), *sorted((origin / _TEMPLATES).glob("*.jinja"))):
         name = file.name
-        if (
-            name == CONFIG
-            or name.startswith(".")
-            or name.endswith(".index.json")
-            or file.suffix.lower() in WEIGHTS
-        ):
+        if name == CONFIG or name.startswith(".") or name.endswith(".index.json") or file.suffix not in TEXTS:
             continue
         real = Path(os.path.realpath(file))  # resolve() fails at links that lead in a circle
         if not any(real.is_relative_to(folder) for folder in within):
@@ -132,9 +123,7 @@ def _copy_texts(origin: Path, path: Path) -> None:
             continue
         try:
             content = read_regular(real, LARGEST)
-            if file.suffix != ".model" and "\0" in content.decode("utf-8"):
-                continue
-        except (OSError, UnicodeDecodeError):  # no regular file, too large, or no text
+        except OSError:  # no regular file, or too large
             continue
         copy = path / file.relative_to(origin)
         copy.parent.mkdir(exist_ok=True)
@@ -164,16 +153,17 @@ def _write_tokenizer(path: Path, tokenizer: Tokenizer, end: int) -> None:
 
 def _tensors(model: ClusterModel, head: LanguageHead) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a checkpoint by their names."""
-    sizes = model.architecture
-    stem = STEMS[sizes.style][0]
-    for owner, places in ((model, model_places(sizes)), (head, head_places(sizes))):
-        for place in places:
-            value = _value(owner, place.ours)
-            if place.transposed:
-                value = value.T
-            rows = [own or len(value) for _, own in place.sources]
-            for (name, _), part in zip(place.sources, torch.split(value, rows), strict=True):
-                yield stem + name, part.contiguous().clone()
+    sizes, stem = model.architecture, STEMS[model.architecture.style][0]
+    owners: tuple[nn.Module, ...] = (model, head)
+    for owner in owners:
+        for name, parameter in owner.named_parameters():
+            if ".adapters." in name or name == "weight":  # of the head
+                continue
+            place, value = place_of(sizes, name, tuple(parameter.shape)), _value(owner, name)
+            rows = [shape[0] for shape in place.shapes]
+            parts = torch.split(value.T if place.transposed else value, rows)
+            for source, part in zip(place.sources, parts, strict=True):
+                yield stem + source, part.clone()
     if not head.tied:
         yield HEAD, _value(head, "weight").clone()
 
@@ -191,78 +181,36 @@ def _value(owner: nn.Module, name: str) -> Tensor:
     return value.to("cpu", torch.float32)
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor], shard_bytes: int) -> None:
-    """Write one file, or several with an index."""
-    shards: list[dict[str, Tensor]] = [{}]
-    held = 0
-    for name, tensor in tensors.items():
-        if shards[-1] and held + tensor.nbytes > shard_bytes:
-            shards.append({})
-            held = 0
-        shards[-1][name] = tensor
-        held += tensor.nbytes
-    if len(shards) == 1:
-        save_file(shards[0], path / "model.safetensors", {"format": "pt"})
-        return
-    index: dict[str, str] = {}
-    for number, shard in enumerate(shards, 1):
-        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, path / file, {"format": "pt"})
-        index |= dict.fromkeys(shard, file)
-    content = {
-        "metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())},
-        "weight_map": index,
-    }
-    _write_json(path / "model.safetensors.index.json", content)
-
-
 def _further(origin: Path | None) -> dict[str, Any]:
     """Return the source's configuration without rotations and number types, which are written anew."""
     if origin is None:
         return {}
-    try:
-        config = read_json(origin / CONFIG, "fetch the checkpoint again")
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
     told_anew = ("rope_scaling", "rope_parameters", "rope_theta", "torch_dtype", "quantization_config")
-    return {key: value for key, value in config.items() if key not in told_anew}
+    return {key: value for key, value in read_settings(origin / CONFIG).items() if key not in told_anew}
 
 
 def _config(sizes: Architecture) -> dict[str, Any]:
     """Return the configuration of a model's sizes."""
-    family = "gpt2" if sizes.style == "gpt2" else "qwen2" if sizes.qkv_bias else "llama"
-    common = {
+    family = "qwen2" if sizes.qkv_bias else sizes.style
+    config = {
         "model_type": family,
         "architectures": [_CLASSES[family]],
-        "vocab_size": sizes.vocabulary,
-        "tie_word_embeddings": sizes.tied_head,
+        **{entry.key: getattr(sizes, field) for field, entry in ENTRIES[sizes.style].items()},
         "dtype": "float32",
     }
-    if family == "gpt2":
-        return common | {
-            "n_layer": sizes.blocks,
-            "n_embd": sizes.width,
-            "n_inner": sizes.feedforward,
-            "n_head": sizes.heads,
-            "n_positions": sizes.learned_positions,
-            "layer_norm_epsilon": sizes.norm_epsilon,
-            "activation_function": "gelu_new",
+    if sizes.style == "gpt2":
+        return config | {"activation_function": "gelu_new"}
+    scaling = None
+    if sizes.rope_factor != 1.0:
+        scaling = {
+            "rope_type": "llama3",
+            "factor": sizes.rope_factor,
+            "low_freq_factor": LOW_FREQUENCY,
+            "high_freq_factor": HIGH_FREQUENCY,
+            "original_max_position_embeddings": sizes.rope_original_length,
         }
-    stretched = {
-        "rope_type": "llama3",
-        "factor": sizes.rope_factor,
-        "low_freq_factor": LOW_FREQUENCY,
-        "high_freq_factor": HIGH_FREQUENCY,
-        "original_max_position_embeddings": sizes.rope_original_length,
-    }
-    scaling = stretched if sizes.rope_factor != 1.0 else None
-    return common | {
-        "num_hidden_layers": sizes.blocks,
-        "hidden_size": sizes.width,
-        "intermediate_size": sizes.feedforward,
-        "num_attention_heads": sizes.heads,
+    return config | {
         "num_key_value_heads": sizes.kv_heads or sizes.heads,
-        "rms_norm_eps": sizes.norm_epsilon,
         "hidden_act": "silu",
         # Both spellings: transformers 5 reads the last entry, earlier versions the first two.
         "rope_theta": sizes.rope_theta,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer, processors
 
-from collapipe_env.ground.errors import CheckpointError, DataError, shortened, shown
-from collapipe_env.ground.files import read_json, read_regular
-from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_config
+from collapipe_env.ground.errors import CheckpointError, shortened, shown
+from collapipe_env.ground.files import read_regular
+from collapipe_env.models.hf_config import CONFIG, checkpoint_folder, read_config, read_settings
 from collapipe_env.models.tokenization import PADDING
 
 LARGEST = 64 * 1024**2
@@ -94,12 +94,7 @@ def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None)
         special_ids(tokenizer)
     except CheckpointError as error:
         raise CheckpointError(f"{file}: {error}") from None
-    highest, rows = max(tokenizer.get_vocab().values()), read_config(path)["vocabulary"]
-    if highest >= rows:
-        raise CheckpointError(
-            f"{file} has token ids up to {highest}, but vocab_size in {path / CONFIG} is {rows}; the files "
-            "belong to different checkpoints"
-        )
+    _require_rows(tokenizer, file, read_config(path)["vocabulary"])
     if sequence_length is not None:
         tokenizer.enable_truncation(sequence_length)
     return tokenizer
@@ -136,48 +131,40 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
     else:
         raise CheckpointError(f"{path} holds no tokenizer.json; copy the checkpoint's tokeniser there")
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # adds no token that opens a text
-    vocabulary = tokenizer.get_vocab()
-    highest = max(vocabulary.values(), default=-1)
-    if highest >= fields["vocabulary"]:
-        raise CheckpointError(
-            f"{file} has token ids up to {highest}, but vocab_size in {path / CONFIG} is "
-            f"{fields['vocabulary']}; the files belong to different checkpoints"
-        )
-    return tokenizer, _end(path, fields["vocabulary"])
-
-
-def _end(path: Path, vocabulary: int) -> int:
-    try:
-        end = read_json(path / CONFIG, "fetch it again").get("eos_token_id")
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
+    _require_rows(tokenizer, file, fields["vocabulary"])
+    end = read_settings(path / CONFIG).get("eos_token_id")
     if isinstance(end, list) and end:
         end = end[0]
-    if not isinstance(end, int) or isinstance(end, bool) or not 0 <= end < vocabulary:
+    if type(end) is not int or not 0 <= end < fields["vocabulary"]:
         raise CheckpointError(
-            f"{path / CONFIG}: eos_token_id is {shown(end)}, but a token from 0 to {vocabulary - 1} has to "
-            "end documents; choose another checkpoint"
+            f"{path / CONFIG}: eos_token_id is {shown(end)}, but a token from 0 to "
+            f"{fields['vocabulary'] - 1} has to end documents; choose another checkpoint"
         )
-    return end
+    return tokenizer, end
+
+
+def _require_rows(tokenizer: Tokenizer, file: Path, rows: int) -> None:
+    """Refuse ids that have no row in the checkpoint's table."""
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= rows:
+        raise CheckpointError(
+            f"{file} has token ids up to {highest}, but vocab_size in {file.with_name(CONFIG)} is {rows}; "
+            "the files belong to different checkpoints"
+        )
 
 
 def _from_merges(vocabulary: Path, merges: Path) -> Tokenizer:
     """Return the byte-level tokeniser of GPT-2 as it was released."""
+    ids = read_settings(vocabulary)
+    lines = _read(merges).decode("utf-8", errors="replace").splitlines()
     try:
-        ids = read_json(vocabulary, "fetch it again")
-        lines = _read(merges).decode("utf-8").splitlines()
         kept = (line.split(" ") for line in lines if line and not line.startswith("#version"))
-        pairs = [(left, right) for left, right in kept]
-        tokenizer = Tokenizer(models.BPE(ids, pairs))
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
+        made = ByteLevelBPETokenizer(ids, [(left, right) for left, right in kept])
     except Exception as error:  # the library raises nothing narrower
         raise CheckpointError(
             f"{vocabulary} or {merges} is damaged ({shortened(str(error))}); fetch both again"
         ) from None
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
+    return Tokenizer.from_str(made.to_str())
 
 
 def _from_json(file: Path) -> Tokenizer:
@@ -217,29 +204,20 @@ def _from_vocabulary(file: Path) -> Tokenizer:
     if lacking:
         raise CheckpointError(f"{file} lacks {', '.join(lacking)}; this is not a vocabulary of BERT")
     options = _options(file.with_name("tokenizer_config.json"))
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(
+    made = BertWordPieceTokenizer(
+        ids,
         lowercase=options.get("do_lower_case", True),
         strip_accents=options.get("strip_accents"),
         handle_chinese_chars=options.get("tokenize_chinese_chars", True),
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{START} $A {END}", special_tokens=[(START, ids[START]), (END, ids[END])]
-    )
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens([name for name in (PAD, UNK, START, END, MASK) if name in ids])
-    return tokenizer
+    return Tokenizer.from_str(made.to_str())
 
 
 def _options(file: Path) -> dict[str, Any]:
     """Return the switches of ``tokenizer_config.json``; none if there is no such file."""
     if not file.is_file():
         return {}
-    try:
-        options = read_json(file, "fetch it again, or delete it for BERT's defaults")
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
+    options = read_settings(file, "fetch it again, or delete it for BERT's defaults")
     for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         if options.get(key) is not None and not isinstance(options[key], bool):
             raise CheckpointError(f"{file}: {key} is {shown(options[key])}; it must be true or false")

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.encoder_blocks import GPT2_DEVIATION
+from collapipe_env.models.encoder_blocks import DEVIATION
 
 
 class LanguageHead(nn.Module):
@@ -49,7 +49,7 @@ class LanguageHead(nn.Module):
         self.epsilon, self.tied = architecture.norm_epsilon, architecture.tied_head
         self.norm_gain = nn.Parameter(torch.ones(d))
         self.norm_bias = nn.Parameter(torch.zeros(d)) if architecture.style == "gpt2" else None
-        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * GPT2_DEVIATION)
+        self.weight = nn.Parameter(torch.randn(outputs, d, generator=generator) * DEVIATION)
 
     def forward(self, hidden: Tensor, *_: Any) -> Tensor:
         """Map the last block's outputs (samples, n, d) to scores of the next token, (samples, n, V_out)."""

@@ -10,7 +10,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.adapted_maps import AdaptedMaps
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.dropout import drop
-from collapipe_env.models.encoder_blocks import GPT2_DEVIATION
+from collapipe_env.models.encoder_blocks import DEVIATION
 from collapipe_env.models.rms_norm import rms_norm
 from collapipe_env.models.rotary import rotary_tables, rotate
 from collapipe_env.scenario.style_fields import require_heads
@@ -50,7 +50,7 @@ class LlamaBlock(AdaptedMaps):
         self.parts = [d, kv, kv]
 
         def matrix(rows: int, columns: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(rows, columns, generator=generator) * GPT2_DEVIATION)
+            return nn.Parameter(torch.randn(rows, columns, generator=generator) * DEVIATION)
 
         self.norm1_gain = nn.Parameter(torch.ones(d))
         self.qkv_weight = matrix(d + 2 * kv, d)

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer, decoders
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import CheckpointError, shortened
-from collapipe_env.models.hf_checkpoint import FETCH_ANEW
-from collapipe_env.models.hf_config import read_config
+from collapipe_env.models.hf_config import FETCH_ANEW, read_config
 from collapipe_env.models.hf_tokenizer import language_tokenizer
 
 LEAST_KEPT = 0.5

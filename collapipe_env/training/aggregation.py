@@ -7,8 +7,6 @@ without participating clusters is no step and leaves the rule's memory alone.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import torch
 from torch import Tensor
 
@@ -20,8 +18,34 @@ ADAPTIVE_RATE = 0.01
 """Default step size of fedadam and fedyogi: a step of 1 in every entry would throw the model off."""
 
 
-class Aggregation(Protocol):
-    """A rule that moves the common model."""
+class Aggregation:
+    """A rule that moves the common model ``x`` by the mean update ``D``; ``eta`` is its step size.
+
+    - ``fedavg``: ``x + eta D`` (McMahan et al., 2017, arXiv 1602.05629); with ``eta = 1`` the mean of the
+      models.
+    - ``fedavgm``: ``m = beta_1 m + D``, ``x + eta m`` (Hsu et al., 2019, arXiv 1909.06335). As in that paper,
+      the new update enters at full weight, so a constant update is multiplied by ``1 / (1 - beta_1)``.
+    - ``fedadam`` and ``fedyogi``: ``m = beta_1 m + (1 - beta_1) D``, ``x + eta m / (sqrt(v) + tau)`` with
+      ``v = beta_2 v + (1 - beta_2) D^2`` and ``v = v - (1 - beta_2) D^2 sign(v - D^2)`` (Algorithm 2 of Reddi
+      et al.). As in that paper, and unlike in PyTorch's Adam, there is no bias correction, and ``v`` starts
+      at ``tau^2``, the least that the paper allows.
+
+    ``m`` starts at 0.
+    """
+
+    def __init__(self, learning: LearningSpec) -> None:
+        """Start with empty memory.
+
+        Args:
+            learning: The rule with its step size, ``beta_1`` and ``beta_2`` in [0, 1), and ``tau`` above 0.
+        """
+        self._rule, rate = learning.aggregation, learning.aggregation_rate
+        adaptive = self._rule in ("fedadam", "fedyogi")
+        self._rate = (ADAPTIVE_RATE if adaptive else 1.0) if rate is None else rate
+        self._beta1, self._beta2 = learning.aggregation_momentum, learning.aggregation_second_momentum
+        self._floor = learning.aggregation_floor
+        names = {"fedavg": (), "fedavgm": ("mean",)}.get(self._rule, ("mean", "square"))
+        self._memory: dict[str, Tensor | None] = dict.fromkeys(names)
 
     def step(self, update: Tensor) -> Tensor:
         """Return the change of the common model.
@@ -30,11 +54,28 @@ class Aggregation(Protocol):
             update: Weighted mean of (a cluster's model - common model) over the clusters that took part,
                 shape (P,).
         """
-        ...
+        if self._rule == "fedavg":
+            return self._rate * update
+        mean = self._memory["mean"]
+        if mean is None:
+            mean = torch.zeros_like(update)
+        if self._rule == "fedavgm":
+            self._memory["mean"] = mean = self._beta1 * mean + update
+            return self._rate * mean
+        square, now = self._memory["square"], update.square()
+        if square is None:
+            square = torch.full_like(update, self._floor**2)
+        mean = self._beta1 * mean + (1 - self._beta1) * update
+        if self._rule == "fedyogi":
+            square = square - (1 - self._beta2) * now * torch.sign(square - now)
+        else:
+            square = self._beta2 * square + (1 - self._beta2) * now
+        self._memory = {"mean": mean, "square": square}
+        return self._rate * mean / (square.sqrt() + self._floor)
 
     def get_state(self) -> Tree:
         """Return copies of the rule's memory; ``None`` for parts that are still empty."""
-        ...
+        return {name: None if value is None else array_of(value) for name, value in self._memory.items()}
 
     def set_state(self, tree: Tree, like: Tensor) -> None:
         """Continue from a state of :meth:`get_state`.
@@ -46,125 +87,11 @@ class Aggregation(Protocol):
         Raises:
             StateError: If the state does not fit.
         """
-        ...
-
-
-class FedAvg:
-    """``x + eta D`` (McMahan et al., 2017, arXiv 1602.05629); with ``eta = 1`` the mean of the models."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-
-    def step(self, update: Tensor) -> Tensor:
-        """Return ``eta D``."""
-        return self._rate * update
-
-    def get_state(self) -> Tree:
-        """Return nothing: the rule has no memory."""
-        return {}
-
-    def set_state(self, tree: Tree, like: Tensor) -> None:  # noqa: ARG002 - one for all
-        """Refuse any memory."""
-        require_alike(tree, {}, "aggregation")
-
-
-class FedAvgM:
-    """``m = beta_1 m + D``, ``x + eta m``: server momentum (Hsu et al., 2019, arXiv 1909.06335).
-
-    As in that paper, and unlike in the adaptive rules, the new update enters at full weight, so a constant
-    update is multiplied by ``1 / (1 - beta_1)``. Memory starts at zero.
-    """
-
-    def __init__(self, rate: float, momentum: float) -> None:
-        self._rate, self._momentum = rate, momentum
-        self._mean: Tensor | float = 0.0
-
-    def step(self, update: Tensor) -> Tensor:
-        """Return ``eta m``."""
-        self._mean = self._momentum * self._mean + update
-        return self._rate * self._mean
-
-    def get_state(self) -> Tree:
-        """Return ``m``."""
-        return {"mean": _array_or_none(self._mean)}
-
-    def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Set ``m``."""
-        require_alike(tree, {"mean": None}, "aggregation", frozenset(("aggregation/mean",)))
-        mean = _tensor_or_none(tree, "mean", like)
-        self._mean = 0.0 if mean is None else mean
-
-
-class FedAdaptive:
-    """FedAdam and FedYogi, Algorithm 2 of Reddi et al. (arXiv 2003.00295).
-
-    ``m = beta_1 m + (1 - beta_1) D``, ``x + eta m / (sqrt(v) + tau)`` with
-
-    - FedAdam ``v = beta_2 v + (1 - beta_2) D^2``,
-    - FedYogi ``v = v - (1 - beta_2) D^2 sign(v - D^2)``.
-
-    As in the paper there is no bias correction; ``m`` starts at 0 and ``v`` at ``tau^2``, the least that the
-    paper allows.
-    """
-
-    def __init__(self, rate: float, betas: tuple[float, float], floor: float, *, yogi: bool) -> None:
-        """Start with empty memory.
-
-        Args:
-            rate: ``eta``.
-            betas: ``beta_1`` and ``beta_2``, in [0, 1).
-            floor: ``tau``, above 0.
-            yogi: FedYogi instead of FedAdam.
-        """
-        self._rate, self._betas, self._floor, self._yogi = rate, betas, floor, yogi
-        self._mean: Tensor | float = 0.0
-        self._square: Tensor | None = None
-
-    def step(self, update: Tensor) -> Tensor:
-        """Return ``eta m / (sqrt(v) + tau)``."""
-        beta1, beta2 = self._betas
-        now = update.square()
-        before = torch.full_like(update, self._floor**2) if self._square is None else self._square
-        self._mean = beta1 * self._mean + (1 - beta1) * update
-        if self._yogi:
-            self._square = before - (1 - beta2) * now * torch.sign(before - now)
-        else:
-            self._square = beta2 * before + (1 - beta2) * now
-        return self._rate * self._mean / (self._square.sqrt() + self._floor)
-
-    def get_state(self) -> Tree:
-        """Return ``m`` and ``v``."""
-        return {"mean": _array_or_none(self._mean), "square": _array_or_none(self._square)}
-
-    def set_state(self, tree: Tree, like: Tensor) -> None:
-        """Set ``m`` and ``v``."""
-        free = frozenset(("aggregation/mean", "aggregation/square"))
-        require_alike(tree, {"mean": None, "square": None}, "aggregation", free)
-        mean, self._square = _tensor_or_none(tree, "mean", like), _tensor_or_none(tree, "square", like)
-        self._mean = 0.0 if mean is None else mean
-
-
-def _array_or_none(memory: Tensor | float | None) -> Any:
-    return array_of(memory) if isinstance(memory, Tensor) else None
-
-
-def _tensor_or_none(tree: Tree, name: str, like: Tensor) -> Tensor | None:
-    return None if tree[name] is None else tensor_of(tree[name], like, f"aggregation/{name}")
-
-
-def make_aggregation(learning: LearningSpec) -> Aggregation:
-    """Return the rule that the settings name."""
-    momentum = learning.aggregation_momentum
-    rate = learning.aggregation_rate
-    if rate is None:
-        rate = ADAPTIVE_RATE if learning.aggregation in ("fedadam", "fedyogi") else 1.0
-    if learning.aggregation == "fedavg":
-        return FedAvg(rate)
-    if learning.aggregation == "fedavgm":
-        return FedAvgM(rate, momentum)
-    return FedAdaptive(
-        rate,
-        (momentum, learning.aggregation_second_momentum),
-        learning.aggregation_floor,
-        yogi=learning.aggregation == "fedyogi",
-    )
+        place = "aggregation"
+        require_alike(
+            tree, dict.fromkeys(self._memory), place, frozenset(f"{place}/{name}" for name in self._memory)
+        )
+        self._memory = {
+            name: None if value is None else tensor_of(value, like, f"{place}/{name}")
+            for name, value in tree.items()
+        }

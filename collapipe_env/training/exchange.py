@@ -12,7 +12,7 @@ from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.physics.allocation import SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.training.aggregation import make_aggregation
+from collapipe_env.training.aggregation import Aggregation
 from collapipe_env.training.compact_adam import rounded_like, widened
 from collapipe_env.training.flat_parameters import FlatParameters
 from collapipe_env.training.optimizer_state import (
@@ -50,7 +50,7 @@ class Exchange:
         """
         self._places = [flat.slices([part]) for part in (model.embedding, *model.blocks)]
         self.compressor = UpdateCompressor(update_format, self._places, generator)
-        self._aggregation = make_aggregation(learning)
+        self._aggregation = Aggregation(learning)
         self._rounding = generator
 
     def get_state(self) -> Tree:

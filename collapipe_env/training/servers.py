@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +46,19 @@ class Trained:
         )
 
 
-class Server(Protocol):
-    """The server's side of a round; methods are called in this order."""
+class Server:
+    """The server's side of a round; methods are called in this order.
+
+    By itself it runs no encoder blocks and keeps no optimisers but the common head's.
+    """
+
+    def __init__(self, head: Trained) -> None:
+        """Remember the common head.
+
+        Args:
+            head: The common head, which all kinds of servers share.
+        """
+        self._head = head
 
     def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
         """Start from the common model.
@@ -57,35 +67,32 @@ class Server(Protocol):
             models: The clusters' models, all equal.
             server_blocks: Last blocks that the server runs, shape (N,).
         """
-        ...
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:
         """Return the optimisers of the server's modules in the current round."""
-        ...
+        return [self._head.optimizer]
 
     def begin_step(self) -> None:
         """Start a local step."""
-        ...
 
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
         """Return the encoder blocks and the head for a cluster's next batch, their gradients zeroed."""
-        ...
+        raise NotImplementedError
 
     def after_batch(self, cluster: int, units: float) -> None:
         """Use the gradients of a batch from which ``units`` > 0 units arrived."""
-        ...
+        raise NotImplementedError
 
     def end_step(self) -> None:
         """End a local step."""
-        ...
 
-    def head_after(self, weights: Tensor) -> Tensor:
+    def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - copies are averaged
         """Return the parameters that the common head ends the round with, flat.
 
         Args:
             weights: Weights of the clusters in the average, shape (N,), summing to 1.
         """
-        ...
+        return self._head.flat.values
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
         """Make the server's part common again.
@@ -94,7 +101,6 @@ class Server(Protocol):
             models: The clusters' models, already averaged; blocks that only the server trained are written.
             weights: Weights of the clusters in the average, shape (N,), summing to 1.
         """
-        ...
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Let the moments of encoder blocks start again from zero, where this server keeps any.
@@ -102,13 +108,12 @@ class Server(Protocol):
         Args:
             blocks: Indices of the blocks.
         """
-        ...
 
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return, by name, the optimisers that this server keeps from round to round."""
-        ...
+        return {}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:
+    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
         """Create the modules whose optimisers have these names, where they do not exist yet.
 
         Args:
@@ -117,26 +122,19 @@ class Server(Protocol):
         Raises:
             ValueError: For a name that no such server has.
         """
-        ...
+        _require_among(names, self.own_optimizers())
 
 
-class CommonServer:
+class CommonServer(Server):
     """One head for all clusters; in each local step it steps with the mean gradient over all arrivals.
 
     It runs no encoder blocks.
     """
 
     def __init__(self, head: Trained) -> None:
-        self._head = head
+        super().__init__(head)
         self._gradient = torch.zeros_like(head.flat.gradients)
         self._arrived = 0.0
-
-    def begin_round(self, models: Sequence[ClusterModel], server_blocks: IntArray) -> None:
-        """Do nothing: the head is the common one."""
-
-    def optimizers(self) -> Sequence[torch.optim.Optimizer]:
-        """Return the head's optimiser."""
-        return [self._head.optimizer]
 
     def begin_step(self) -> None:
         """Forget the gradients of the last local step."""
@@ -159,26 +157,8 @@ class CommonServer:
             torch.div(self._gradient, self._arrived, out=self._head.flat.gradients)
             self._head.optimizer.step()
 
-    def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - one for all
-        """Return the head as it is."""
-        return self._head.flat.values
 
-    def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:
-        """Do nothing: the head was common all the time."""
-
-    def forget(self, blocks: Sequence[int]) -> None:
-        """Do nothing: this server runs no blocks."""
-
-    def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return none: the head's optimiser belongs to all kinds of servers."""
-        return {}
-
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Create nothing: this server has no modules of its own."""
-        _require_among(names, ())
-
-
-class CopiesServer:
+class CopiesServer(Server):
     """A server-side model for each cluster within a round, then averaged: ``head: copies``, and SplitFed V1.
 
     A copy starts every round from the common head and takes a step after each of its cluster's batches, with
@@ -188,7 +168,7 @@ class CopiesServer:
     """
 
     def __init__(self, head: Trained, clusters: int, learning: LearningSpec) -> None:
-        self._head = head
+        super().__init__(head)
         self._copies = [
             Trained(copy.deepcopy(head.module), learning, learning.server_learning_rate)
             for _ in range(clusters)
@@ -208,9 +188,6 @@ class CopiesServer:
         """Return the copies' optimisers."""
         return [replica.optimizer for replica in self._copies]
 
-    def begin_step(self) -> None:
-        """Do nothing: nothing is shared between clusters."""
-
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:
         """Return the cluster's own blocks and its copy of the head."""
         self._copies[cluster].flat.gradients.zero_()
@@ -220,9 +197,6 @@ class CopiesServer:
         """Step the cluster's copy."""
         self._copies[cluster].optimizer.step()
 
-    def end_step(self) -> None:
-        """Do nothing: nothing is shared between clusters."""
-
     def head_after(self, weights: Tensor) -> Tensor:
         """Return the average of the copies."""
         return weights @ torch.stack([copied.flat.values for copied in self._copies])
@@ -231,19 +205,12 @@ class CopiesServer:
         """Average the copies into the common head."""
         self._head.flat.values.copy_(self.head_after(weights))
 
-    def forget(self, blocks: Sequence[int]) -> None:
-        """Do nothing: the clusters' own optimisers step the blocks."""
-
     def own_optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the copies' optimisers, by cluster."""
         return {str(n): replica.optimizer for n, replica in enumerate(self._copies)}
 
-    def know(self, names: Iterable[str], models: Sequence[ClusterModel]) -> None:  # noqa: ARG002
-        """Create nothing: there is a copy for every cluster."""
-        _require_among(names, self.own_optimizers())
 
-
-class SequentialServer:
+class SequentialServer(Server):
     """SplitFed V2: one server-side model that steps after each batch, the clusters in turn.
 
     A later cluster meets weights that an earlier one has moved. The common head's optimiser steps the head.
@@ -254,7 +221,7 @@ class SequentialServer:
     """
 
     def __init__(self, head: Trained, learning: LearningSpec, rounding: torch.Generator) -> None:
-        self._head = head
+        super().__init__(head)
         self._learning, self._rounding = learning, rounding
         self._known: dict[int, Trained] = {}
         self._active: dict[int, Trained] = {}
@@ -273,9 +240,6 @@ class SequentialServer:
         """Return the optimisers of the head and of the blocks that the server runs."""
         return [part.optimizer for part in self._parts()]
 
-    def begin_step(self) -> None:
-        """Do nothing: the server's model is kept from cluster to cluster."""
-
     def serve(self, cluster: int) -> tuple[Sequence[nn.Module], nn.Module]:  # noqa: ARG002 - one for all
         """Return the server's blocks and head."""
         for part in self._parts():
@@ -286,13 +250,6 @@ class SequentialServer:
         """Step the server's blocks and head."""
         for part in self._parts():
             part.optimizer.step()
-
-    def end_step(self) -> None:
-        """Do nothing: the server's model is kept from step to step."""
-
-    def head_after(self, weights: Tensor) -> Tensor:  # noqa: ARG002 - one for all
-        """Return the head as it is."""
-        return self._head.flat.values
 
     def end_round(self, models: Sequence[ClusterModel], weights: Tensor) -> None:  # noqa: ARG002
         """Copy the server's blocks into every cluster's model."""

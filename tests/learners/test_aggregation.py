@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from learner_support import B, N, single_outcome, small_learner
 
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.training.aggregation import FedAvgM, make_aggregation
+from collapipe_env.training.aggregation import Aggregation
 
 KINDS = ["fedavg", "fedavgm", "fedadam", "fedyogi"]
 RATE, BETA1, BETA2, TAU = 0.3, 0.8, 0.95, 0.02
@@ -50,7 +50,7 @@ def options(kind):
 @settings(max_examples=30, deadline=None)
 @given(rounds=st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=12))
 def test_rules_are_the_papers(kind, rounds):
-    rule, coordinates = make_aggregation(LearningSpec(**options(kind))), [Paper(kind) for _ in range(3)]
+    rule, coordinates = Aggregation(LearningSpec(**options(kind))), [Paper(kind) for _ in range(3)]
     x = torch.zeros(3, dtype=torch.float64)
     for delta in rounds:
         x = x + rule.step(torch.tensor(delta, dtype=torch.float64))
@@ -63,7 +63,7 @@ def test_adaptive_rules_differ_where_the_second_moment_must_fall():
     """After one large update Yogi forgets more slowly than Adam, so it steps less far."""
     steps = {}
     for kind in ("fedadam", "fedyogi"):
-        rule = make_aggregation(LearningSpec(**options(kind)))
+        rule = Aggregation(LearningSpec(**options(kind)))
         for delta in (1.0, *[0.01] * 30):
             steps[kind] = float(rule.step(torch.tensor([delta])))
     assert 0 < steps["fedyogi"] < steps["fedadam"]
@@ -71,7 +71,8 @@ def test_adaptive_rules_differ_where_the_second_moment_must_fall():
 
 def test_server_momentum_is_sgd_with_momentum():
     weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
-    sgd, rule = torch.optim.SGD([weights], lr=0.7, momentum=0.6), FedAvgM(0.7, 0.6)
+    sgd = torch.optim.SGD([weights], lr=0.7, momentum=0.6)
+    rule = Aggregation(LearningSpec(aggregation="fedavgm", aggregation_rate=0.7, aggregation_momentum=0.6))
     x = torch.zeros(5, dtype=torch.float64)
     for seed in range(6):
         update = torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -103,7 +104,7 @@ def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part
     learner = small_learner(1, **options(kind))
     share = learner._runs[0]._data_sizes * [1, 0, 1]
     mean = sum(w * d for w, d in zip(share / share.sum(), moved, strict=True))
-    rule = make_aggregation(LearningSpec(**options(kind)))
+    rule = Aggregation(LearningSpec(**options(kind)))
     alive = everybody.copy()
     alive[1] = False
     torch.testing.assert_close(move(learner, alive), rule.step(mean), rtol=0, atol=1e-10)
@@ -144,6 +145,6 @@ def test_the_rate_that_nobody_names_suits_the_rule():
     update = torch.tensor([3.0, -0.5])
     for kind, rate in (("fedavg", 1.0), ("fedavgm", 1.0), ("fedadam", 0.01), ("fedyogi", 0.01)):
         unnamed, named = (
-            make_aggregation(LearningSpec(aggregation=kind, aggregation_rate=given)) for given in (None, rate)
+            Aggregation(LearningSpec(aggregation=kind, aggregation_rate=given)) for given in (None, rate)
         )
         assert torch.equal(unnamed.step(update), named.step(update))

@@ -1,54 +1,58 @@
 """BERT checkpoints in Hugging Face format: the encoder computes what transformers computes."""
 
+import re
+
 import pytest
 import torch
 from hf_support import (
-    EMBEDDING,
-    FIELDS,
-    assert_same,
+    BERT,
+    architecture,
     edit_config,
     edit_tensors,
-    model_of,
+    loaded,
+    model_and_head,
+    of_transformers,
     random_bert,
     save,
-    tokens_and_mask,
+    some_tokens,
     weights,
     write_checkpoint,
 )
-from safetensors.torch import load_file
 
 from collapipe_env.models.hf_checkpoint import load_into, read_config
 from collapipe_env.training.pipeline_step import CutModel
 
+SIZES = architecture("bert")
+FIELDS = {**BERT, "blocks": 3, "width": 24, "feedforward": 40, "heads": 4, "vocabulary": 61}
 
-@pytest.fixture
-def checkpoint(tmp_path):
-    """A checkpoint written without transformers: config.json and model.safetensors."""
-    write_checkpoint(tmp_path)
-    return tmp_path
+
+def rows_and_mask():
+    tokens = some_tokens(7)
+    return tokens, (tokens != 0).long()
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("kind", ["BertModel", "BertForTokenClassification"])
-def test_outputs_equal_those_of_transformers(kind, attention, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("BertModel", {}), ("BertForTokenClassification", {}), ("BertModel", {"max_shard_size": "20KB"})],
+)
+def test_outputs_equal_those_of_transformers(kind, options, attention, tmp_path):
     bert = random_bert(kind, attention)
-    save(bert, tmp_path)
+    save(bert, tmp_path, **options)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == bool(options)
     assert read_config(tmp_path) == FIELDS
-    model = model_of()
-    load_into(model, tmp_path)
-    tokens, mask = tokens_and_mask()
+    model, _ = loaded(SIZES, tmp_path)
+    tokens, mask = rows_and_mask()
     with torch.no_grad():
         expected = getattr(bert, "bert", bert)(input_ids=tokens, attention_mask=mask).last_hidden_state
         torch.testing.assert_close(model(tokens), expected, rtol=0, atol=1e-5)
 
 
-def test_layers_are_the_pipelines_blocks(tmp_path):
+def test_layers_are_the_pipelines_blocks():
     """Host by host, a cut model hands on what transformers calls its hidden states."""
     bert = random_bert()
-    save(bert, tmp_path)
-    model = model_of()
-    load_into(model, tmp_path)
-    tokens, mask = tokens_and_mask()
+    model, _ = of_transformers(bert, SIZES)
+    tokens, mask = rows_and_mask()
     additive = torch.zeros(mask.shape).masked_fill(mask == 0, float("-inf"))[:, None, None, :]
     cut = CutModel(model, torch.nn.Identity(), torch.nn.functional.mse_loss, (2, 0, 1))
     with torch.no_grad():
@@ -59,12 +63,10 @@ def test_layers_are_the_pipelines_blocks(tmp_path):
             torch.testing.assert_close(x, states[layers], rtol=0, atol=1e-5)
 
 
-def test_gradients_equal_those_of_transformers(tmp_path):
+def test_gradients_equal_those_of_transformers():
     bert = random_bert()
-    save(bert, tmp_path)
-    model = model_of()
-    load_into(model, tmp_path)
-    tokens, mask = tokens_and_mask()
+    model, _ = of_transformers(bert, SIZES)
+    tokens, mask = rows_and_mask()
     # The padding row of transformers' table never gets a gradient, so only real tokens may count.
     for hidden in (model(tokens), bert(input_ids=tokens, attention_mask=mask).last_hidden_state):
         (hidden * mask[..., None])[..., :5].sum().backward()
@@ -77,73 +79,70 @@ def test_gradients_equal_those_of_transformers(tmp_path):
         torch.testing.assert_close(ours, theirs.grad, rtol=1e-3, atol=1e-4)
 
 
-def test_sharded_checkpoint_of_transformers(tmp_path):
-    bert = random_bert("BertForTokenClassification")
-    save(bert, tmp_path, max_shard_size="20KB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    model = model_of()
-    load_into(model, tmp_path)
-    tokens, mask = tokens_and_mask()
-    with torch.no_grad():
-        expected = bert.bert(input_ids=tokens, attention_mask=mask).last_hidden_state
-        torch.testing.assert_close(model(tokens), expected, rtol=0, atol=1e-5)
+def renamed(name):
+    """A change of tensors that gives each of them another name."""
+    return lambda tensors: [tensors.update({name(old): tensors.pop(old)}) for old in list(tensors)]
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("prefix", ["bert.", "", "_orig_mod.module.bert."])
-def test_pickled_weights_and_all_prefixes(zipped, prefix, checkpoint):
-    expected = model_of()
-    load_into(expected, checkpoint)
-    tensors = load_file(checkpoint / "model.safetensors")
-    (checkpoint / "model.safetensors").unlink()
-    torch.save(
-        {prefix + name.removeprefix("bert."): value for name, value in tensors.items()},
-        checkpoint / "pytorch_model.bin",
-        _use_new_zipfile_serialization=zipped,
-    )
-    model = model_of()
-    load_into(model, checkpoint)
-    assert_same(model, weights(expected))
+def converted(change):
+    return lambda tensors: tensors.update({name: change(value) for name, value in tensors.items()})
 
 
-def test_former_names_of_layer_norms(checkpoint):
-    expected = model_of()
-    load_into(expected, checkpoint)
-
-    def rename(tensors):
-        for name in list(tensors):
-            if "LayerNorm" in name:
-                former = name.replace(".weight", ".gamma").replace(".bias", ".beta")
-                tensors[former] = tensors.pop(name)
-
-    edit_tensors(checkpoint, rename)
-    model = model_of()
-    load_into(model, checkpoint)
-    assert_same(model, weights(expected))
+def former_name(name):
+    return re.sub("Norm.weight$", "Norm.gamma", re.sub("Norm.bias$", "Norm.beta", name))
 
 
-def test_half_precision_is_converted(checkpoint):
-    edit_tensors(checkpoint, lambda tensors: tensors.update({k: v.half() for k, v in tensors.items()}))
-    model = model_of()
-    load_into(model, checkpoint)
-    tensors = load_file(checkpoint / "model.safetensors")
-    assert model.embedding.weight.dtype == torch.float32
-    assert torch.equal(model.embedding.weight, tensors[f"bert.{EMBEDDING}"].float())
+def of_the_first_gpt2(tensors):
+    """Its tensors have no stem, and its masks are among them."""
+    renamed(lambda name: name.removeprefix("transformer."))(tensors)
+    tensors["h.0.attn.bias"] = torch.ones(1, 1, 12, 12)
 
 
-def test_config_of_the_original_release(checkpoint):
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [
+        ("bert", renamed(lambda name: name.removeprefix("bert."))),
+        ("bert", renamed(lambda name: "_orig_mod.module." + name)),
+        ("bert", renamed(former_name)),
+        ("bert", converted(torch.Tensor.double)),
+        ("gpt2", of_the_first_gpt2),
+        ("qwen2", renamed(lambda name: "module." + name)),
+        ("qwen2", renamed(lambda name: "_orig_mod." + name)),
+        ("qwen2", renamed(lambda name: "base_model.model." + name)),
+    ],
+)  # fmt: skip
+def test_files_that_say_the_same(family, change, tmp_path):
+    write_checkpoint(tmp_path, family)
+    expected = weights(*loaded(architecture(family), tmp_path))
+    edit_tensors(tmp_path, change)
+    found = weights(*loaded(architecture(family), tmp_path, seed=2))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_half_precision_is_converted(tmp_path):
+    write_checkpoint(tmp_path)
+    exact = weights(*loaded(SIZES, tmp_path))
+    edit_tensors(tmp_path, converted(torch.Tensor.half))
+    for name, value in weights(*loaded(SIZES, tmp_path)).items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, exact[name].half().float())
+
+
+def test_config_of_the_original_release(tmp_path):
     """It has no model_type; what it leaves out is BERT's own."""
-    edit_config(checkpoint, model_type=..., hidden_act=...)
-    assert read_config(checkpoint) == FIELDS
-    load_into(model_of(), str(checkpoint))
+    write_checkpoint(tmp_path)
+    edit_config(tmp_path, model_type=..., hidden_act=...)
+    assert read_config(tmp_path) == FIELDS
+    load_into(model_and_head(SIZES)[0], str(tmp_path))
 
 
-def test_nothing_else_changes(checkpoint):
+def test_nothing_else_changes(tmp_path):
     """Loading draws nothing, and trained parameters stay trained views of flat vectors."""
+    write_checkpoint(tmp_path)
     before = torch.get_rng_state()
-    model = model_of()
+    model, _ = model_and_head(SIZES)
     places = {name: p.data_ptr() for name, p in model.named_parameters()}
-    load_into(model, checkpoint)
+    load_into(model, tmp_path)
     assert {name: p.data_ptr() for name, p in model.named_parameters()} == places
     assert all(p.requires_grad for p in model.parameters())
     assert torch.equal(torch.get_rng_state(), before)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from language_support import architecture, model_and_head
+from hf_support import architecture, model_and_head
 from test_tied_head import run_of
 
 from collapipe_env.ground.errors import CheckpointError
@@ -32,7 +32,7 @@ def test_texts_are_copied_beside_a_saved_model(tmp_path):
     left = {
         "pytorch_model.bin": b"version https://git-lfs", "model.gguf": b"text", "model.onnx": b"text",
         "model.safetensors.index.json": b"{}", "MODEL.PT": b"text", "weights.unknown": b"\x00\x01",
-        "latin.txt": b"\xe9", ".env": b"SECRET=1", "runs/log.txt": b"",
+        "modeling.py": b"exit()", ".env": b"SECRET=1", "runs/log.txt": b"",
     }  # fmt: skip
     for name, content in {**copied, **left}.items():
         (first / name).parent.mkdir(exist_ok=True)

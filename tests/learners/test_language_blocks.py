@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from language_support import (
+from hf_support import (
     BLOCKS,
     FAMILIES,
     FEEDFORWARD,
@@ -13,8 +13,8 @@ from language_support import (
     VOCABULARY,
     WIDTH,
     architecture,
-    copy_weights,
     model_and_head,
+    of_transformers,
     random_language_model,
     some_tokens,
 )
@@ -38,8 +38,7 @@ def next_token_loss(scores, targets):
 def test_logits_equal_those_of_transformers(family, tied, attention):
     sizes = architecture(family, tied)
     theirs = random_language_model(sizes, family, attention)
-    model, head = model_and_head(sizes)
-    copy_weights(theirs, model, head)
+    model, head = of_transformers(theirs, sizes)
     tokens = some_tokens()
     with torch.no_grad():
         expected = theirs(input_ids=tokens, attention_mask=(tokens != 0).long()).logits
@@ -54,8 +53,7 @@ def test_logits_equal_those_of_transformers(family, tied, attention):
 def test_gradients_equal_those_of_transformers(family, tied):
     sizes = architecture(family, tied)
     theirs = random_language_model(sizes, family)
-    model, head = model_and_head(sizes)
-    copy_weights(theirs, model, head)
+    model, head = of_transformers(theirs, sizes)
     tokens, targets = some_tokens(padded=False), some_tokens(padded=False).roll(1, dims=0)
     next_token_loss(head(model(tokens)), targets).backward()
     next_token_loss(theirs(input_ids=tokens).logits, targets).backward()

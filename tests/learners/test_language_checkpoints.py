@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hf_support import edit_config, save, transformers
-from language_support import architecture, random_language_model
+from hf_support import architecture, edit_config, random_language_model, save, transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from variants_support import mostly_slow
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from language_support import architecture
+from hf_support import architecture
 from learner_support import BLOCKS, B, N, small_learner
 from torch.nn import functional
 

@@ -1,0 +1,91 @@
+"""Places of a model's parameters in a checkpoint in Hugging Face format."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from collapipe_env.models.architecture import Architecture
+
+STEMS = {"bert": ("bert.", ""), "gpt2": ("transformer.", ""), "llama": ("model.", "")}
+"""Beginnings of the tensors' names, by style; the first is used in files that are written."""
+HEAD = "lm_head.weight"
+"""Matrix of a head that is not tied; its name has no stem."""
+
+_LAYERS = {"bert": "encoder.layer", "gpt2": "h", "llama": "layers"}
+
+# Our names, without "blocks.i." and without what kind of parameter it is, and the tensors that are stacked.
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "bert": {
+        "embedding.weight": ("embeddings.word_embeddings",),
+        "embedding.positions": ("embeddings.position_embeddings",),
+        "embedding.types": ("embeddings.token_type_embeddings",),
+        "embedding.norm": ("embeddings.LayerNorm",),
+        "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "out": ("attention.output.dense",),
+        "up": ("intermediate.dense",),
+        "down": ("output.dense",),
+        "norm1": ("attention.output.LayerNorm",),
+        "norm2": ("output.LayerNorm",),
+    },
+    "gpt2": {
+        "embedding.weight": ("wte",),
+        "embedding.positions": ("wpe",),
+        "qkv": ("attn.c_attn",),
+        "out": ("attn.c_proj",),
+        "up": ("mlp.c_fc",),
+        "down": ("mlp.c_proj",),
+        "norm1": ("ln_1",),
+        "norm2": ("ln_2",),
+        "norm": ("ln_f",),
+    },
+    "llama": {
+        "embedding.weight": ("embed_tokens",),
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "out": ("self_attn.o_proj",),
+        "up": ("mlp.gate_proj", "mlp.up_proj"),
+        "down": ("mlp.down_proj",),
+        "norm1": ("input_layernorm",),
+        "norm2": ("post_attention_layernorm",),
+        "norm": ("norm",),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Tensors that a parameter consists of.
+
+    Attributes:
+        sources: Names of the checkpoint's tensors without the stem, stacked in this order.
+        shapes: Their shapes.
+        transposed: Whether the checkpoint has the matrix transposed.
+    """
+
+    sources: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    transposed: bool
+
+
+def place_of(architecture: Architecture, name: str, shape: tuple[int, ...]) -> Place:
+    """Return the place of a parameter of a cluster's model, or of a language model's last norm.
+
+    Args:
+        architecture: Sizes; style ``bert``, ``gpt2`` or ``llama``.
+        name: The parameter's name in its module.
+        shape: Its shape.
+    """
+    style = architecture.style
+    match = re.fullmatch(r"(?:blocks\.(\d+)\.)?([^_]+)(?:_(\w+))?", name)
+    assert match is not None
+    layer, part, kind = match.groups()
+    stem = "" if layer is None else f"{_LAYERS[style]}.{layer}."
+    ending = "bias" if kind == "bias" else "weight"
+    sources = tuple(f"{stem}{source}.{ending}" for source in _NAMES[style][part])
+    # The Conv1D of GPT-2's authors keeps its matrices transposed.
+    transposed = style == "gpt2" and layer is not None and kind == "weight"
+    whole, *columns = reversed(shape) if transposed else shape
+    rows = [whole // len(sources)] * len(sources)
+    if part == "qkv" and style == "llama":
+        rows = [architecture.width, architecture.kv_width, architecture.kv_width]
+    return Place(sources, tuple((number, *columns) for number in rows), transposed)
