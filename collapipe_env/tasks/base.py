@@ -217,8 +217,6 @@ class Task(Protocol):
         """Return the mean loss over all units, a scalar in nats.
 
         Args:
-            outputs: Outputs of the head.
-            targets: Expected outputs.
             smoothing: Label smoothing, in [0, 1).
         """
         ...
@@ -227,10 +225,8 @@ class Task(Protocol):
         """Return predicted ids, one row a sample, without using the targets.
 
         Args:
-            head: The server's module.
             hidden: Encoder outputs, shape (samples, q, d).
             mask: True at real tokens, shape (samples, q).
-            spec: The specification of the run.
         """
         ...
 
@@ -239,8 +235,6 @@ class Task(Protocol):
 
         Args:
             predictions: Rows of :meth:`predict` (or figures of ``measure``) for all samples of the split.
-            split: Its samples.
-            data: The data to which the split belongs.
         """
         ...
 

@@ -1,7 +1,6 @@
 """Local data files: every layout is read, every fault is named with file and line."""
 
 import csv
-import gzip
 import json
 import os
 from collections import Counter
@@ -118,7 +117,7 @@ def test_columns_by_name_and_index(tmp_path):
             r"d\.tsv:2: 1 columns where .*d\.tsv:1 has 2; check the separators",
         ),
         ("d.csv", "good film,1\n\nbad, film,0\n", {}, r"d\.csv:3: 3 columns .* and quotes"),
-        ("d.csv", 'a,1\n"b,0\n', {}, r"d\.csv:2: .* check the quotes"),
+        ("d.csv", 'a,1\n"b,0\n', {}, r"d\.csv:2: .* quotes of this line"),
         ("d.tsv", "good film\t1\n \t0\n", {}, r"d\.tsv:2: the text is empty"),
         ("d.tsv", "good film\t1\nbad film\t\n", {}, r"d\.tsv:2: the label is empty"),
         (
@@ -127,16 +126,13 @@ def test_columns_by_name_and_index(tmp_path):
             {},
             r"d\.tsv:2: label '.x1b\[31m' holds a line break or",
         ),
-        ("d.tsv", b"good film\t1\nbad \xff film\t0\n", {}, r"d\.tsv:2: not UTF-8.*iconv -f LATIN1"),
-        ("d.tsv", "", {}, "empty file"),
         ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),
         ("d.tsv", "only text\nmore text\n", {}, r"d\.tsv:1: one column only"),
         ("d.json", "{}", {}, "unknown ending '.json'"),
         ("d.csv", "only text\nmore, text\n", {}, r"d\.csv:2: 2 columns where .*d\.csv:1 has 1"),
         ("d.csv", "text\nonly text\n", {}, r"d\.csv:1: one column only; .* add the labels"),
-        ("d.jsonl", "", {}, r"d\.jsonl: empty file"),
         ("d.jsonl", '{"text": "only text"}\n', {}, r"d\.jsonl:1: one column only"),
-        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r"d\.jsonl: no fields of strings or whole numbers"),
+        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r"d\.jsonl:1: 'text' holds \['no', 'text'\]"),
         ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, r"d\.jsonl:2: the label is empty"),
         ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, r"d\.jsonl:2: .*one object a line"),
         ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
@@ -214,56 +210,9 @@ def test_faults_are_named(tmp_path, name, content, options, message):
         read_labelled_texts(write(tmp_path, name, content), **options)
 
 
-def test_single_file_is_split_deterministically(tmp_path):
-    path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i % 2}\n" for i in range(50)))
-    parts = load_splits(path)
-    assert [len(part) for part in parts] == [40, 5, 5]
-    texts = [text for part in parts for text in part.texts]
-    assert sorted(texts) == sorted(f"text number {i}" for i in range(50))
-    assert load_splits(path) == parts
-    # The same samples by any route: the folder's only table is split like the file.
-    write(tmp_path, "README.txt", "not a table")
-    assert load_splits(tmp_path) == parts
-
-
 def test_sorted_files_are_split_across_labels(tmp_path):
     path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i // 100}\n" for i in range(200)))
     assert [set(part.labels) for part in load_splits(path)] == [{"0", "1"}] * 3
-
-
-def test_parts_that_a_folder_lacks_come_from_training(tmp_path):
-    lines = "".join(f"text {i}\t{i % 2}\n" for i in range(20))
-    write(tmp_path, "train.tsv", lines)
-    assert [len(part) for part in load_splits(tmp_path)] == [16, 2, 2]
-    write(tmp_path, "dev.csv", "in dev,1\n")
-    train, dev, test = load_splits(tmp_path)
-    assert (len(train), dev.texts, len(test)) == (18, ("in dev",), 2)
-    assert sorted(train.texts + test.texts) == sorted(f"text {i}" for i in range(20))
-    write(tmp_path, "test.tsv", "in test\t1\n")
-    assert [len(part) for part in load_splits(tmp_path)] == [20, 1, 1]
-    write(tmp_path, "test.csv", "in test,1\n")
-    with pytest.raises(DataError, match=r"both test\.csv and test\.tsv"):
-        load_splits(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("names", "parts"),
-    [
-        (("train", "validation", "test"), ("train", "validation", "test")),
-        (("train", "val", "test", "train_small"), ("train", "val", "test")),
-        (("news.train", "news.valid", "news.test"), ("news.train", "news.valid", "news.test")),
-        (
-            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
-            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
-        ),
-        (("Training", "Development", "Testing", "latest"), ("Training", "Development", "Testing")),
-    ],
-)
-def test_names_of_parts(tmp_path, names, parts):
-    for name in names:
-        write(tmp_path, f"{name}.tsv", f"from {name}\t0\nalso {name}\t1\n")
-    found = [part.texts[0] for part in load_splits(tmp_path)]
-    assert found == [f"from {name}" for name in parts]
 
 
 WORDS = ("a fine film", "a rather dull film", "one more film", "such a long film")
@@ -389,13 +338,6 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
         load_splits(tmp_path)
 
 
-def test_equally_good_names_are_refused(tmp_path):
-    for name in ("train", "dev_a", "dev_b"):
-        write(tmp_path, f"{name}.tsv", "a\t0\nb\t1\n")
-    with pytest.raises(DataError, match="both dev_a and dev_b could be the dev part"):
-        load_splits(tmp_path)
-
-
 def test_missing_paths(tmp_path):
     with pytest.raises(
         DataError, match=r"no train\.tsv, train\.csv or train\.jsonl in this folder, and 0 tables"
@@ -415,19 +357,6 @@ def test_a_single_class_is_refused(tmp_path):
     path = write(tmp_path, "d.tsv", "good film\t1\nbad film\t1\n" * 5)
     with pytest.raises(DataError, match=r"d\.tsv: every label is '1'.*label_column"):
         load_splits(path)
-
-
-def test_gzip(tmp_path):
-    plain = write(tmp_path, "d.tsv", "a film\tgood\nno film\tbad\n")
-    packed = write(tmp_path, "e.tsv.gz", gzip.compress(plain.read_bytes()))
-    found = read_labelled_texts(packed)
-    assert (found.texts, found.labels) == (("a film", "no film"), ("good", "bad"))
-    assert found.places[1] == f"{packed}:2"
-    cut = write(tmp_path, "cut.tsv.gz", packed.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"cut\.tsv\.gz: not a complete gzip file"):
-        read_labelled_texts(cut)
-    with pytest.raises(DataError, match="not a complete gzip file"):
-        read_labelled_texts(write(tmp_path, "f.csv.gz", b"a film,good"))
 
 
 def test_several_text_columns_are_joined(tmp_path):

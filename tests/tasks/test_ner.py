@@ -17,8 +17,9 @@ from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task, ner
-from collapipe_env.tasks.hub import HubSentences
-from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, TokenLinear, entity_scores, load_entities
+from collapipe_env.tasks.conll_files import TaggedSentences
+from collapipe_env.tasks.heads import TokenLinear
+from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, entity_scores, load_entities
 from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -146,7 +147,7 @@ def test_zero_width_characters_do_not_make_another_word():
 
 @pytest.mark.parametrize("vocabulary", [64, 300, 2000])
 def test_vocabulary_is_never_exceeded(vocabulary):
-    words = [*load_entities("embedded").train.words, tuple(chr(0x4E00 + i) for i in range(400))]
+    words = [*load_entities("embedded")[0].words, tuple(chr(0x4E00 + i) for i in range(400))]
     tokenizer = train_cased_tokenizer(words, vocabulary)
     assert tokenizer.get_vocab_size() <= vocabulary
 
@@ -244,18 +245,17 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
 
 def test_embedded_names_cannot_be_looked_up():
     """A tagger that remembers each training word's most frequent tag finds few entities."""
-    corpus = load_entities("embedded")
+    train, *held_out = load_entities("embedded")
     counts = {}
-    for words, tags in zip(corpus.train.words, corpus.train.tags, strict=True):
+    for words, tags in zip(train.words, train.tags, strict=True):
         for word, tag in zip(words, tags, strict=True):
             counts.setdefault(word, {}).setdefault(tag, 0)
             counts[word][tag] += 1
     known = {word: max(tags, key=tags.get) for word, tags in counts.items()}
-    for part in (corpus.dev, corpus.test):
+    for part in held_out:
         remembered = [[known.get(word, "O") for word in words] for words in part.words]
         f1 = entity_scores([list(tags) for tags in part.tags], remembered)["entity_f1"]
         assert 0.1 < f1 < 0.25
-    assert (corpus.scheme, corpus.repaired) == ("BIO2", 0)
 
 
 def test_data_is_cached_and_read_only():
@@ -347,7 +347,7 @@ def test_faults_are_named(tmp_path):
     dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
     with pytest.raises(DataError, match=r"train\.conll: no entities in the training part"):
         TASK.classes(spec(dataset=dataset))
-    with pytest.raises(DataError, match="text_column is 'word', but column files have no header"):
+    with pytest.raises(DataError, match="no column 'word' for text_column; there is no header, so"):
         TASK.load(spec(dataset=dataset, text_column="word"))
 
 
@@ -356,20 +356,21 @@ def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
     assert TASK.load(spec(dataset=dataset, outputs=3)).dev.references == (("B-x", "I-x"),)
 
 
-def test_sets_of_the_hub_come_from_there(tmp_path, monkeypatch):
+def test_sets_of_the_hub_come_from_there(monkeypatch):
     asked = []
 
-    def fake(dataset, words, tags):
-        asked.append((dataset, words, tags))
-        rows = HubSentences(Path(dataset), (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1))
-        strange = HubSentences(Path(dataset), (("a", "b"),), (("O", "I-y"),), (7,))
-        return rows, rows, strange if dataset == "hf:strange" else rows
+    def fake(path, words, tags):
+        asked.append((path, words, tags))
+        rows = (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1)
+        good = TaggedSentences(*rows, path, of_rows=True)
+        strange = TaggedSentences((("a", "b"),), (("O", "I-y"),), (7,), path, of_rows=True)
+        return good, good, strange if path == "hf:strange" else good
 
-    monkeypatch.setattr(ner, "hub_tagged_sentences", fake)
+    monkeypatch.setattr(ner, "load_tagged", fake)
     found = load_entities("hf:some:config", "words", "tags")
     assert asked == [("hf:some:config", "words", "tags")]
-    assert found.dev.tags == (("B-x",), ("O", "B-x"))
-    with pytest.raises(DataError, match="row 7, word 1: type 'y' never occurs in training"):
+    assert found[1].tags == (("B-x",), ("O", "B-x"))
+    with pytest.raises(DataError, match="hf:strange row 7, word 1: type 'y' never occurs in training"):
         load_entities("hf:strange")
 
 
@@ -378,13 +379,11 @@ def test_sets_of_the_hub_come_from_there(tmp_path, monkeypatch):
 
 @needs_data
 @pytest.mark.parametrize(
-    ("name", "outputs", "scheme", "sizes"),
-    [("wnut17", 13, "BIO2", (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, "IO", (1356, 170, 170))],
+    ("name", "outputs", "sizes"),
+    [("wnut17", 13, (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, (1356, 170, 170))],
 )
-def test_real_sets(name, outputs, scheme, sizes):
+def test_real_sets(name, outputs, sizes):
     dataset = str(DATA / "ner" / name)
-    corpus = load_entities(dataset)
-    assert (corpus.scheme, corpus.repaired) == (scheme, 0)
     real = spec(dataset=dataset, outputs=outputs, sequence_length=160, vocabulary=4000)
     data = TASK.load(real)
     assert tuple(len(part) for part in (data.train, data.dev, data.test)) == sizes

@@ -1,6 +1,5 @@
 """Translation end to end: data, loss, searches and scores; and it learns."""
 
-import gzip
 import json
 import math
 import os
@@ -17,7 +16,6 @@ from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task
-from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.translation import EMBEDDED, Translation
 from collapipe_env.tasks.translation_tokenizer import (
     BEGIN,
@@ -294,17 +292,6 @@ def test_workloads_that_do_not_fit_are_refused(tmp_path):
         TASK.predict(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), spec("embedded"))
 
 
-def test_gzipped_files_give_the_same_data(tmp_path):
-    plain = TASK.load(spec(folder(tmp_path)))
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for file in tmp_path.glob("*.*"):
-        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
-    other = TASK.load(spec(str(packed)))
-    assert np.array_equal(other.train.tokens, plain.train.tokens)
-    assert np.array_equal(other.test.targets, plain.test.targets)
-
-
 @pytest.mark.skipif(not Path(EMBEDDED).is_dir(), reason="the embedded messages are not there")
 def test_embedded_messages_fit_the_default_proxy():
     asked = spec("embedded", architecture=Architecture(2, 32, 64, 2, 32, 2000), outputs=2000)
@@ -334,26 +321,6 @@ def test_with_a_checkpoint_the_source_has_its_tokeniser(tmp_path):
     assert data.train.tokens[first].tolist() == [2, 4, 6, 5, 7, 3, 0, 0, 0, 0]
     assert data.decode(data.train.targets[first : first + 1, 1:]) == ["Katze sieht Hund ?"]
     assert data.hidden == 8  # the checkpoint's mask, not the row that is the unknown token elsewhere
-
-
-def test_pairs_of_the_hub_are_taken_as_they_are(monkeypatch):
-    sources, targets = sentences()
-    asked = []
-
-    def fetch(dataset):
-        asked.append(dataset)
-        return {}
-
-    def pairs_of(splits, dataset, languages):
-        asked.append(languages)
-        part = Pairs(tuple(sources), tuple(targets))
-        return part, part, part
-
-    monkeypatch.setattr("collapipe_env.tasks.translation.fetch", fetch)
-    monkeypatch.setattr("collapipe_env.tasks.translation.pairs_of", pairs_of)
-    data = TASK.load(spec("hf:some/pairs", languages=("a", "b")))
-    assert asked == ["hf:some/pairs", ("a", "b")]
-    assert data.test.references == tuple(targets)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
