@@ -64,8 +64,9 @@ def fetch(dataset: str) -> Mapping[str, Any]:
         else:
             found = datasets.load_dataset(name, config or None)
     except Exception as error:  # of the library, the network stack or a parser; there is no common class
+        cause = error.__cause__ or error  # a parser says what is wrong with a file
         raise DataError(
-            f"cannot load dataset {asked!r} ({type(error).__name__}: {reason(error)}); check the name "
+            f"cannot load dataset {asked!r} ({type(cause).__name__}: {reason(cause)}); check the name "
             "(hf:NAME or hf:NAME:CONFIG) and the network, or give the path of local files"
         ) from None
     finally:

@@ -1,6 +1,7 @@
 """Data files that would take minutes, fill the memory or be waited for are refused with their limit."""
 
 import gzip
+import os
 import random
 import tracemalloc
 from pathlib import Path
@@ -123,3 +124,18 @@ def test_paths_that_no_file_can_have() -> None:
         given_path("x" * 100_000)
     assert "cannot be looked up" in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert given_path("~/absent.tsv") == tmp_path / "absent.tsv"
+    assert given_path("some/where") == Path("some/where")
+
+
+def test_folders_that_cannot_be_listed(monkeypatch, tmp_path):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"looked up \(Permission denied\); .* permissions"):
+        given_path(str(tmp_path))

@@ -3,7 +3,6 @@
 import sys
 from functools import partial
 
-import numpy as np
 import pytest
 
 from collapipe_env.errors import DataError
@@ -89,60 +88,6 @@ def test_sole_split_is_cut_in_three():
     assert sorted(text for part in parts for text in part.texts) == sorted(f"film {i}" for i in range(40))
 
 
-def test_labels_without_names():
-    data = Dataset.from_dict(
-        {"text": ["a film", "no film"] * 9, "stars": [5, 1] * 9, "score": [0.5, 0.1] * 9}
-    )
-    parts = labelled_texts_of({"train": data}, "hf:films")
-    assert sorted(label for part in parts for label in part.labels) == ["1"] * 9 + ["5"] * 9
-
-
-@pytest.mark.parametrize(
-    ("splits", "options", "message"),
-    [
-        (
-            {"train": sentiment(9)},
-            {"text": "sentnce"},
-            "hf:x train: no column 'sentnce' .* did you mean 'sentence'",
-        ),
-        (
-            {"train": sentiment(9)},
-            {"label": "gold"},
-            "no column 'gold' for label_column; valid names: idx, label, sent",
-        ),
-        ({"a": sentiment(9), "b": sentiment(9)}, {}, "no training part among the splits a, b"),
-        (
-            {"train": sentiment(9), "validation_matched": sentiment(3), "validation_other": sentiment(3)},
-            {},
-            "both validation_matched and validation_other could be the dev part; save a copy",
-        ),
-        (
-            {"train": tagged(9)},
-            {},
-            "hf:x train row 0: fewer than two columns of texts, truth values or",
-        ),
-        (
-            {"train": Dataset.from_dict({"text": ["a film", None, "b"], "label": [0, 1, 0]})},
-            {},
-            "hf:x train row 1: the text is empty",
-        ),
-        (
-            {"train": Dataset.from_dict({"text": ["a", "b"], "label": [0.5, 1.0], "topic": [0, 1]})},
-            {},
-            "hf:x train row 0: 'label' holds 0.5, .* set the scenario's learning.label_column",
-        ),
-        (
-            {"train": Dataset.from_dict({"text": ["a", "b"] * 9, "p": [0, 1] * 9, "q": [1, 0] * 9})},
-            {},
-            r"2 of the 3 columns \(text, p, q\) look like a class label; set .*learning.label_column",
-        ),
-    ],
-)
-def test_labelled_texts_that_do_not_fit(splits, options, message):
-    with pytest.raises(DataError, match=message):
-        labelled_texts_of(splits, "hf:x", **options)
-
-
 def test_pairs_of_a_translation_column():
     splits = DatasetDict(train=translated(20), validation=translated(3))
     train, dev, test = pairs_of(splits, "hf:mt", ("de", "en"))
@@ -199,59 +144,10 @@ def test_sentences_without_words_are_left_out():
     assert all(line % 2 == 0 for part in parts for line in part.lines)
 
 
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (
-            tagged(9, tags=(0, 1)),
-            {},
-            r"train row 0: 3 words and the tags \['O', 'B-person'\]; every word needs one",
-        ),
-        (tagged(9, tags=(0, 1, -1)), {}, r"the tags \['O', 'B-person', ''\]"),
-        (
-            tagged(9),
-            {"tags": "ner"},
-            "no column of lists called ner among the columns id, tokens, ner_tags; set label",
-        ),
-        (tagged(9), {"words": "id"}, "no column of lists called id among"),
-        (sentiment(9), {}, "no column of lists called tokens, words among the columns idx, sentence, label"),
-        (
-            Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9}),
-            {},
-            r"train row 0: 1 words and the tags \[3\]; every word needs one tag by its name",
-        ),
-    ],
-)
-def test_tagged_sentences_that_do_not_fit(data, options, message):
-    with pytest.raises(DataError, match=message):
-        tagged_sentences_of({"train": data}, "hf:x", **options)
-
-
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def test_folders_of_the_library(tmp_path, offline):
-    folder = tmp_path / "films"
-    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(folder))
-    assert [len(part) for part in load_splits(f"hf:{folder}")] == [18, 2, 6]
-    sentiment(20).save_to_disk(str(tmp_path / "sole"))
-    assert [len(part) for part in load_splits(f"hf:{tmp_path / 'sole'}")] == [16, 2, 2]
-    tagged(20).save_to_disk(str(tmp_path / "names"))
-    assert [len(part) for part in load_tagged(f"hf:{tmp_path / 'names'}")] == [16, 2, 2]
-    translated(20).save_to_disk(str(tmp_path / "mt"))
-    assert [len(part) for part in pairs_of(hub.fetch(f"hf:{tmp_path / 'mt'}"), "hf:mt")] == [16, 2, 2]
-
-
-def test_plain_files_through_the_library(tmp_path, offline):
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    for part, count in (("train", 20), ("test", 6)):
-        lines = "".join(f"film {i},{i % 2}\n" for i in range(count))
-        (folder / f"{part}.csv").write_text("text,label\n" + lines)
-    assert [len(part) for part in load_splits(f"hf:{folder}")] == [18, 2, 6]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -272,6 +168,113 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
     parts = pairs_of(hub.fetch(f"hf:{tmp_path / 'pairs'}"), "hf:mt")
     assert load_parallel(tmp_path / "pairs") == parts
     assert parts[0].languages == load_parallel(tmp_path / "pairs")[0].languages == ("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("load", "splits", "options", "message"),
+    [
+        (load_splits, {"a": sentiment(9), "b": sentiment(9)}, (), "no training part among the splits a, b"),
+        (
+            load_splits,
+            dict.fromkeys(("train", "validation_matched", "validation_other"), sentiment(9)),
+            (),
+            "both validation_matched and validation_other could be the dev part; save a copy",
+        ),
+        (load_splits, {"train": sentiment(0)}, (), "hf:x train: no rows; choose another data set"),
+        (load_splits, {"train": tagged(9)}, (), "hf:x train row 0: fewer than two columns of texts, truth"),
+        (
+            load_splits,
+            {"train": Dataset.from_dict({"text": ["a", None, "b"], "label": [0, 1, 0]})},
+            (),
+            "hf:x train row 1: the text is empty",
+        ),
+        (
+            load_tagged,
+            {"train": tagged(9, tags=(0, 1))},
+            (),
+            r"row 0: 3 words and the tags \['O', 'B-person'\]",
+        ),
+        (load_tagged, {"train": tagged(9, tags=(0, 1, -1))}, (), r"the tags \['O', 'B-person', ''\]"),
+        (
+            load_tagged,
+            {"train": tagged(9)},
+            (None, "ner"),
+            "no column of lists called ner among the columns id, tokens, ner_tags; set label_column",
+        ),
+        (load_tagged, {"train": tagged(9)}, ("id",), "no column of lists called id"),
+        (
+            load_tagged,
+            {"train": sentiment(9)},
+            (),
+            "no column of lists called tokens, words among the",
+        ),
+        (
+            load_tagged,
+            {"train": Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9})},
+            (),
+            r"row 0: 1 words and the tags \[3\]; every word needs one tag by its name",
+        ),
+        (
+            load_documents,
+            {"train": Dataset.from_dict({"a": ["x"] * 9, "b": ["y"] * 9})},
+            (),
+            "hf:x train: no column 'text' for text_column; valid names: a, b",
+        ),
+        (
+            load_documents,
+            {"train": Dataset.from_dict({"text": [" ", ""] * 9})},
+            (),
+            "no text in column 'text'",
+        ),
+    ],
+    ids=range(13),
+)
+def test_splits_that_do_not_fit(load, splits, options, message):
+    with pytest.raises(DataError, match=message):
+        read(load, splits, "hf:x", *options)
+
+
+FOLDERS = {
+    "classification": (sentiment, ("neg", "pos"), 0, 2),
+    "ner": (tagged, ("O", "B-person", "I-person"), 0, 3),
+    "translation": (translated, (), 1, 64),
+    "language-modelling": (sentiment, (), 0, 300),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_task_reads_folders_of_the_library(name, tmp_path):
+    rows, classes, blocks, outputs = FOLDERS[name]
+    DatasetDict(train=rows(20), test=rows(6)).save_to_disk(str(tmp_path / "all"))
+    rows(20).save_to_disk(str(tmp_path / "sole"))
+    for folder, samples in (("all", 18), ("sole", 16)):
+        sizes = Architecture(2, 8, 16, 2, 16, 300, causal=True)
+        data = get_task(name).load(TaskSpec(sizes, outputs, blocks, f"hf:{tmp_path / folder}"))
+        assert data.classes == classes
+        assert len(data.lengths) == samples
+
+
+def test_a_local_folder_is_read_in_silence_and_leaves_nothing(tmp_path, monkeypatch, capfd):
+    calls = []
+    for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH"):
+        monkeypatch.setattr(f"datasets.config.{name}", tmp_path / "cache")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *given, **_: calls.append(given) or [])
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    for part, count in (("train", 20), ("test", 6)):
+        (folder / f"{part}.csv").write_text(
+            "text,label\n" + "".join(f"film {i},{i % 2}\n" for i in range(count))
+        )
+    assert [len(part) for part in load_splits(f"hf:{folder}")] == [18, 2, 6]
+    (folder / "test.csv").write_text("text,label\na,b,c\n")
+    with pytest.raises(
+        DataError, match=r"cannot load dataset 'hf:.*\(CastError: Couldn't cast\); check the name"
+    ):
+        load_splits(f"hf:{folder}")
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+    assert calls == []
+    assert capfd.readouterr() == ("", "")
+    assert not datasets.are_progress_bars_disabled()
 
 
 def test_name_and_configuration_are_told_apart(monkeypatch):
@@ -305,15 +308,6 @@ def test_versions_that_run_code_are_refused(monkeypatch):
         hub.fetch("hf:glue")
 
 
-def test_classification_of_a_hub_data_set(tmp_path):
-    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(tmp_path / "films"))
-    task = get_task("classification")
-    spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), 2, dataset=f"hf:{tmp_path / 'films'}")
-    data = task.load(spec)
-    assert data.classes == task.classes(spec) == ("neg", "pos")
-    np.testing.assert_array_equal(data.test.targets, [0, 1, 0, 1, 0, 1])
-
-
 def texts(count, **more):
     return Dataset.from_dict({"text": [f"text {i}" for i in range(count)], **more})
 
@@ -334,30 +328,3 @@ def test_documents():
     assert stars.texts[0].startswith("film")
     assert set(stars.kinds) == {"neg", "pos"}
     assert documents_of({"train": sentiment(20)}, "hf:films")[0].texts == stars.texts  # the only strings
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (texts(9), {"text": "body"}, "hf:x train: no column 'body' for text_column; valid names: text"),
-        (
-            Dataset.from_dict({"a": ["x"] * 9, "b": ["y"] * 9}),
-            {},
-            "hf:x train: no column 'text' for text_column; valid names: a, b",
-        ),
-        (texts(9), {"kind": "topic"}, "no column 'topic' for label_column; valid names: text"),
-        (Dataset.from_dict({"text": [" ", ""] * 9}), {}, "no text in column 'text'"),
-        (Dataset.from_dict({"text": ["a", "x" * 6000] * 9}), {}, "hf:x train row 1: 6,000 characters"),
-    ],
-)
-def test_documents_that_do_not_fit(data, options, message):
-    with pytest.raises(DataError, match=message):
-        documents_of({"train": data}, "hf:x", **options)
-
-
-def test_language_modelling_of_a_hub_data_set(tmp_path):
-    DatasetDict(train=texts(20), test=texts(6)).save_to_disk(str(tmp_path / "prose"))
-    sizes = Architecture(2, 8, 16, 2, 16, 300, causal=True)
-    data = get_task("language-modelling").load(TaskSpec(sizes, 300, dataset=f"hf:{tmp_path / 'prose'}"))
-    assert data.decode([data.test.targets.ravel()]) == ["".join(f"text {i}" for i in range(6))]
-    assert len(data.lengths) == 18

@@ -1,9 +1,7 @@
 """Entity tagging: words, pieces and tags stay in step; scores are those of a span matcher written here."""
 
-import hashlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -145,38 +143,6 @@ def test_zero_width_characters_do_not_make_another_word():
     assert (rows.tokens[1] != rows.tokens[2]).any(), "case is kept"
 
 
-@pytest.mark.parametrize("vocabulary", [64, 300, 2000])
-def test_vocabulary_is_never_exceeded(vocabulary):
-    words = [*load_entities("embedded")[0].words, tuple(chr(0x4E00 + i) for i in range(400))]
-    tokenizer = train_cased_tokenizer(words, vocabulary)
-    assert tokenizer.get_vocab_size() <= vocabulary
-
-
-def test_held_out_words_do_not_shape_the_tokeniser(tmp_path):
-    train = "Anna\tB-x\nran\tO\n\nBert\tB-x\n"
-    rows = [
-        TASK.load(spec(dataset=folder_with(tmp_path / word, train, f"{word}\tO\n"), outputs=3)).train.tokens
-        for word in ("zebra", "Quartz")
-    ]
-    np.testing.assert_array_equal(*rows)
-
-
-@pytest.mark.slow
-def test_tokens_are_the_same_in_every_process(tmp_path):
-    # More equally frequent characters than have tokens of their own.
-    train = "".join(f"{chr(0x4E00 + i)}{chr(0x4E01 + i)}\tO\n" for i in range(400)) + "Anna\tB-x\n"
-    dataset = folder_with(tmp_path, train + "\n" + train)
-    code = (
-        "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
-        "from collapipe_env.models.architecture import Architecture;"
-        f"s = TaskSpec(Architecture(2, 8, 16, 2, 900, 800), 3, dataset={dataset!r});"
-        "print(hashlib.sha256(get_task('ner').load(s).train.tokens.tobytes()).hexdigest())"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    tokens = TASK.load(spec(dataset=dataset, outputs=3, sequence_length=900)).train.tokens
-    assert found.stdout.strip() == hashlib.sha256(tokens.tobytes()).hexdigest()
-
-
 BERT_PIECES = [
     "[PAD]",
     "[unused0]",
@@ -258,36 +224,7 @@ def test_embedded_names_cannot_be_looked_up():
         assert 0.1 < f1 < 0.25
 
 
-def test_data_is_cached_and_read_only():
-    data = TASK.load(spec())
-    assert data is TASK.load(spec())
-    for array in (data.train.tokens, data.dev.targets, data.strata, data.lengths):
-        with pytest.raises(ValueError, match="read-only"):
-            array.flat[0] = 1
-
-
 # --- head, loss and predictions -------------------------------------------------------------------------
-
-
-def test_loss_of_parts_weighted_by_units_is_the_loss_of_the_whole():
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.randint(0, 5, (6, 9), generator=generator)
-    targets[torch.rand(6, 9, generator=generator) < 0.5] = NO_TAG
-    targets[:, 0] = 1
-    outputs = torch.randn(6, 9, 5, generator=generator)
-    units = TASK.units(targets)
-    assert units.tolist() == [(row != NO_TAG).sum().item() for row in targets]
-    for smoothing in (0.0, 0.1):
-        parts = [
-            TASK.loss(outputs[part], targets[part], smoothing) * units[part].sum()
-            for part in (slice(0, 1), slice(1, 4), slice(4, 6))
-        ]
-        torch.testing.assert_close(sum(parts) / units.sum(), TASK.loss(outputs, targets, smoothing))
-    # By hand: the mean of -log softmax at tagged positions.
-    chosen = [
-        -outputs[s, i].log_softmax(0)[k] for s, row in enumerate(targets) for i, k in enumerate(row) if k >= 0
-    ]
-    torch.testing.assert_close(TASK.loss(outputs, targets), torch.stack(chosen).mean())
 
 
 def test_trailing_padding_may_be_cut_off():

@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -134,23 +131,6 @@ def test_texts_survive_the_tokeniser(vocabulary):
     assert decode(tokenizer, np.array([[10**6, 0, 1, 2, END, 7], [END] * 6])) == ["", ""]
 
 
-def test_tokenisers_are_the_same_in_every_process():
-    # More characters than the alphabet holds, nearly all equally frequent.
-    program = (
-        "from collapipe_env.tasks.translation_tokenizer import train_subwords\n"
-        "texts = [chr(0x4e00 + 7 * i) + ' ' + chr(0x4e00 + 7 * i) + chr(0x3041 + i) for i in range(80)]\n"
-        "print(sorted(train_subwords(texts, 100).get_vocab().items(), key=lambda item: item[1]))\n"
-    )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONIOENCODING": "utf-8"}, encoding="utf-8",
-        ).stdout
-        for seed in range(3)
-    }  # fmt: skip
-    assert len(outputs) == 1
-
-
 def random_batch(samples=7, outputs=50):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(samples, Q, outputs, generator=generator, dtype=torch.float64)
@@ -159,31 +139,6 @@ def random_batch(samples=7, outputs=50):
     targets[torch.arange(Q + 1) > lengths[:, None]] = 0
     targets[:, 0] = BEGIN
     return scores, targets, lengths
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_by_hand(smoothing):
-    scores, targets, lengths = random_batch()
-    assert TASK.units(targets).tolist() == lengths.tolist()
-    total = 0.0
-    for s, length in enumerate(lengths.tolist()):
-        for t in range(length):
-            logs = scores[s, t] - math.log(scores[s, t].exp().sum())
-            total -= (1 - smoothing) * logs[targets[s, t + 1]] + smoothing * logs.mean()
-    assert TASK.loss(scores.flatten(0, 1), targets, smoothing).item() == pytest.approx(
-        total.item() / lengths.sum().item()
-    )
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses_of_parts_add_up_to_the_whole(smoothing):
-    scores, targets, _ = random_batch()
-    units = TASK.units(targets)
-    whole = sum(
-        TASK.loss(scores[p].flatten(0, 1), targets[p], smoothing) * units[p].sum() / units.sum()
-        for p in (slice(0, 3), slice(3, 4), slice(4, 7))
-    )
-    torch.testing.assert_close(whole, TASK.loss(scores.flatten(0, 1), targets, smoothing))
 
 
 def test_scores_without_those_of_padding_give_the_same_loss():
