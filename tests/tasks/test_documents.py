@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -67,30 +68,25 @@ def test_json_lines_have_fields(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "options", "fault"),
     [
-        ("d.jsonl", "not json\n", {}, r"d\.jsonl:1: not JSON \(.*write one object a line"),
-        ("d.jsonl", rows(1) + "[1]\n", {}, r"d\.jsonl:2: \[1\] where an object is expected"),
-        ("d.jsonl", '{"txt": "a"}\n', {}, r"d\.jsonl: no column 'text' for text_column; did you mean 'txt'"),
+        ("d.jsonl", "not json\n", {}, r":1: not JSON \(.*write one object a line"),
+        ("d.jsonl", rows(1) + "[1]\n", {}, r":2: \[1\] where an object is expected"),
+        ("d.jsonl", '{"txt": "a"}\n', {}, ": no column 'text' for text_column; did you mean 'txt'"),
         ("d.jsonl", rows(1), {"text": "body"}, "no column 'body' for text_column; valid names: text"),
         ("d.jsonl", rows(1), {"kind": "topic"}, "no column 'topic' for label_column"),
-        ("d.jsonl", '\n{"text": 3}\n', {}, r"d\.jsonl:2: the text is 3; it must be a string"),
-        ("d.jsonl", '{"text": " \\n"}\n', {}, r"d\.jsonl:1: the text is empty; fill it in or drop the line"),
-        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
-        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, r"d\.jsonl:1: 6,000 characters without"),
-        ("d.jsonl", "[" * 100 + "\n", {}, r"d\.jsonl:1: not JSON"),
-        (
-            "d.jsonl",
-            '{"text": "a", "t": [1]}\n',
-            {"kind": "t"},
-            r"d\.jsonl:1: 't' holds \[1\], which is no",
-        ),
-        ("d.tsv", "a\tb\n", {}, r"d\.tsv: unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
+        ("d.jsonl", '\n{"text": 3}\n', {}, ":2: the text is 3; it must be a string"),
+        ("d.jsonl", '{"text": " \\n"}\n', {}, ":1: the text is empty; fill it in or drop the line"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, ":1: the text is not valid Unicode"),
+        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, ":1: 6,000 characters without"),
+        ("d.jsonl", "[" * 100 + "\n", {}, ":1: not JSON"),
+        ("d.jsonl", '{"text": "a", "t": [1]}\n', {"kind": "t"}, r":1: 't' holds \[1\], which is no"),
+        ("d.tsv", "a\tb\n", {}, r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
         ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
     ],
 )
 def test_faults(name, content, options, fault, tmp_path):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=fault) as refusal:
+    with pytest.raises(DataError, match=re.escape(name) + ".*" + fault) as refusal:
         load_documents(file, **options)
     assert "\n" not in str(refusal.value)
 
