@@ -143,7 +143,8 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
         path, "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
     )
     if path.is_dir():
-        files = {file.name.removesuffix(".gz"): file for file in sorted(path.iterdir()) if file.is_file()}
+        listed = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        files = {file.name.removesuffix(".gz"): file for file in listed}
         lines = [
             name for name in files if name.startswith("train.") and not stem_of(Path(name), TABLE_ENDINGS)
         ]
@@ -158,7 +159,7 @@ def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) ->
         chosen = direction(endings, languages, str(path), "files train.LANGUAGE")
         stems = {name.removesuffix(f".{end}") for name in files for end in chosen if name.endswith(f".{end}")}
         named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
-        tables = {part: _line_table(path, stem, chosen) for part, stem in {**named, "train": "train"}.items()}
+        tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
         return pairs_of_tables(tables, str(path), chosen)
     if not stem_of(path, TABLE_ENDINGS):
         raise DataError(
