@@ -73,6 +73,11 @@ def test_labelled_texts_with_names_of_classes():
     assert labelled_texts_of(splits, "hf:films", "0+sentence")[0].texts[1] == "1 film 1"
 
 
+def test_the_only_column_of_classes_is_the_label():
+    rows = sentiment(20).rename_column("label", "kind").add_column("stars", [1, 1, 2, 2] * 5)
+    assert set(labelled_texts_of({"train": rows}, "hf:films")[0].labels) == {"neg", "pos"}
+
+
 def test_unlabelled_parts_count_as_missing():
     splits = DatasetDict(train=sentiment(20), validation=sentiment(4), test=sentiment(6, label=-1))
     with pytest.warns(UserWarning, match="hf:films test has no labels, so a tenth of the training part"):
@@ -109,6 +114,8 @@ def test_pairs_of_two_columns_and_of_plain_dictionaries():
     pairs = {pair for part in (train, dev, test) for pair in zip(part.sources, part.targets, strict=True)}
     assert pairs == {("a", "x"), ("b", "y"), ("c", "z")}
     assert pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].sources[0] in "xyz"
+    plain = Dataset.from_dict({"id": [1, 2, 3], "one": ["a", "b", "c"], "two": ["x", "y", "z"]})
+    assert pairs_of({"train": plain}, "hf:mt")[0].languages == ("one", "two")
     nested = Dataset.from_dict({"translation": [{"en": f"a {i}", "de": f"b {i}"} for i in range(5)]})
     assert pairs_of({"train": nested}, "hf:mt")[0].sources[0].startswith("a ")
     holes = Dataset.from_dict({"en": ["a", " ", "c"], "de": ["x", "y", "z"]})
