@@ -56,17 +56,8 @@ class TaskSpec:
         cls, architecture: Architecture, outputs: int, decoder_blocks: int, learning: LearningSpec
     ) -> TaskSpec:
         """Return the settings for an architecture, with those of a scenario's learning section."""
-        return cls(
-            architecture=architecture,
-            outputs=outputs,
-            decoder_blocks=decoder_blocks,
-            dataset=learning.dataset,
-            text_column=learning.text_column,
-            label_column=learning.label_column,
-            languages=learning.languages,
-            checkpoint=learning.checkpoint,
-            beam_size=learning.beam_size,
-        )
+        taken = ("dataset", "text_column", "label_column", "languages", "checkpoint", "beam_size")
+        return cls(architecture, outputs, decoder_blocks, **{name: getattr(learning, name) for name in taken})
 
 
 def task_spec(scenario: Scenario) -> TaskSpec:

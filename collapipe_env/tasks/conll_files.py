@@ -171,7 +171,8 @@ def sentences_of(table: Table, words: Column = None, tags: Column = None) -> Tag
     for field, asked, usual in (("text_column", words, WORD_COLUMNS), ("label_column", tags, TAG_COLUMNS)):
         said = [names[asked]] if isinstance(asked, int) and asked < len(names) else [asked]
         wanted = [name for name in (usual if asked is None else said) if name in names]
-        found = [i for name in wanted if isinstance(table.rows[0][i := names.index(str(name))], list)]
+        places = [names.index(str(name)) for name in wanted]
+        found = [i for i in places if any(isinstance(row[i], list) for row in table.rows)]
         if not found:
             raise DataError(
                 f"{table.source}: no column of lists called {', '.join(usual) if asked is None else asked} "

@@ -85,6 +85,11 @@ def load_documents(
         )
     if named:
         return complete({part: read_file(file, text, kind) for part, file in named.items()}, str(path))
+    stems = [stem_of(file, TEXT_ENDINGS + ROW_ENDINGS) for file in files]
+    last = dict(zip(stems, files, strict=True))
+    for stem, file in zip(stems, files, strict=True):
+        if last[stem] != file:
+            raise DataError(f"{path}: both {file.name} and {last[stem].name} exist; keep one")
     whole = [read_file(file, text, kind, whole=True) for file in files]
     texts = tuple(one for part in whole for one in part.texts)
     kinds = tuple(one for part in whole for one in part.kinds)

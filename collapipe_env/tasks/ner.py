@@ -58,7 +58,7 @@ class NamedEntities:
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return ``O`` and the ``B-`` and ``I-`` tag of each type of entity."""
-        return classes_of(_corpus(spec)[0])
+        return classes_of(load_entities(spec.dataset, spec.text_column, spec.label_column)[0])
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the linear head."""
@@ -173,13 +173,9 @@ def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str
     ]
 
 
-def _corpus(spec: TaskSpec) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
-    return load_entities(spec.dataset, spec.text_column, spec.label_column)
-
-
 def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001
     refuse_decoder(spec, "ner")
-    parts = _corpus(spec)
+    parts = load_entities(spec.dataset, spec.text_column, spec.label_column)
     classes = classes_of(parts[0])
     require_outputs(spec, classes, "tags")
     numbers = {tag: i for i, tag in enumerate(classes)}

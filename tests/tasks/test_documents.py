@@ -45,6 +45,9 @@ def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
     train, dev, test = load_documents(tmp_path)
     assert [len(part) for part in (train, dev, test)] == [16, 2, 2]
     every = {*train.texts, *dev.texts, *test.texts}
+    (tmp_path / "Essay07.md").write_text("title 7")
+    with pytest.raises(DataError, match=r"both Essay07\.md and essay07\.txt exist; keep one"):
+        load_documents(tmp_path)
     assert every == {f"title {i}\n\nbody" for i in range(12)} | {f"text {i}" for i in range(8)}
 
 
