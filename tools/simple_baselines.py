@@ -53,8 +53,7 @@ def baselines_of(scenario: Scenario) -> tuple[Baseline, Baseline]:
         texts = (train.texts, train.labels), (test.texts, test.labels)
         return majority_class(*texts), naive_bayes(*texts)
     if scenario.workload.task == "ner":
-        corpus = load_entities(learning.dataset)
-        known, asked = corpus.train, corpus.test
+        known, _, asked = load_entities(learning.dataset)
         return nothing_tagged(), memorised_tags((known.words, known.tags), (asked.words, asked.tags))
     pairs = load_parallel(own or translation.EMBEDDED, learning.languages)
     first, last = ((part.sources, part.targets) for part in (pairs[0], pairs[2]))

@@ -25,16 +25,9 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     Args:
         texts: Training texts only; held-out texts must not shape the vocabulary.
         vocabulary: Largest number of tokens, padding and unknown included.
-
-    Returns:
-        The tokeniser.
     """
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update("▁" + normalizer.normalize_str(text).replace(" ", "▁"))
-    alphabet = sorted(counts, key=lambda c: (-counts[c], c))[: min(256, vocabulary - 2)]
-    tokenizer = learn_byte_pairs(texts, vocabulary, alphabet, normalizer)
+    tokenizer = learn_byte_pairs(texts, vocabulary, min(256, vocabulary - 2), normalizer)
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 
@@ -42,7 +35,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
 def learn_byte_pairs(
     texts: Sequence[str],
     vocabulary: int,
-    alphabet: Sequence[str],
+    characters: int,
     normalizer: normalizers.Normalizer,
     special_tokens: Sequence[str] = ("[PAD]", "[UNK]"),
     *,
@@ -50,11 +43,13 @@ def learn_byte_pairs(
 ) -> Tokenizer:
     """Learn a byte-pair encoding over words and punctuation marks, the same in every process.
 
+    Characters are counted here, since the library's own choice among equally frequent ones follows a hash
+    table's order.
+
     Args:
         texts: Training texts.
         vocabulary: Largest number of tokens, the special ones included.
-        alphabet: Characters that get a token of their own. The caller chooses them, since the library's own
-            choice among equally frequent ones follows a hash table's order.
+        characters: Most characters that get a token of their own.
         normalizer: Normaliser, which texts pass through first.
         special_tokens: Tokens that stand for no text, in the order of their ids: padding, unknown, others.
         fuse_unknown: Whether neighbouring unknown characters become one token.
@@ -62,6 +57,10 @@ def learn_byte_pairs(
     Returns:
         The tokeniser, without a decoder.
     """
+    counts = Counter("▁")  # the pre-tokeniser writes a space so, and puts one before every text
+    for text in texts:
+        counts.update("▁" + normalizer.normalize_str(text).replace(" ", "▁"))
+    alphabet = sorted(counts, key=lambda c: (c != "▁", -counts[c], c))[:characters]
     tokenizer = Tokenizer(models.BPE(unk_token=special_tokens[UNKNOWN], fuse_unk=fuse_unknown))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -70,7 +69,7 @@ def learn_byte_pairs(
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=list(special_tokens),
-        initial_alphabet=list(alphabet),
+        initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
@@ -79,17 +78,18 @@ def learn_byte_pairs(
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], sequence_length: int) -> IntArray:
-    """Turn texts into rows of token ids, cut or padded at the end.
-
-    Args:
-        tokenizer: Tokeniser from :func:`train_tokenizer`.
-        sequence_length: Tokens per row, q.
+    """Turn texts into rows of token ids, cut or padded at the end to q tokens.
 
     Returns:
         Ids, shape (texts, q). Every row holds at least one token that is not padding.
     """
-    rows = np.full((len(texts), sequence_length), PADDING, dtype=np.int64)
-    for row, encoding in zip(rows, tokenizer.encode_batch(list(texts)), strict=True):
-        ids = encoding.ids[:sequence_length] or [UNKNOWN]
+    encodings = tokenizer.encode_batch(list(texts))
+    return padded([one.ids[:sequence_length] or [UNKNOWN] for one in encodings], sequence_length)
+
+
+def padded(rows: Sequence[Sequence[int]], length: int) -> IntArray:
+    """Return rows of at most ``length`` ids as an array, padded at the end."""
+    filled = np.full((len(rows), length), PADDING, dtype=np.int64)
+    for row, ids in zip(filled, rows, strict=True):
         row[: len(ids)] = ids
-    return rows
+    return filled

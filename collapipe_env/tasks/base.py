@@ -55,17 +55,8 @@ class TaskSpec:
         cls, architecture: Architecture, outputs: int, decoder_blocks: int, learning: LearningSpec
     ) -> TaskSpec:
         """Return the settings for an architecture, with those of a scenario's learning section."""
-        return cls(
-            architecture=architecture,
-            outputs=outputs,
-            decoder_blocks=decoder_blocks,
-            dataset=learning.dataset,
-            text_column=learning.text_column,
-            label_column=learning.label_column,
-            languages=learning.languages,
-            checkpoint=learning.checkpoint,
-            beam_size=learning.beam_size,
-        )
+        taken = ("dataset", "text_column", "label_column", "languages", "checkpoint", "beam_size")
+        return cls(architecture, outputs, decoder_blocks, **{name: getattr(learning, name) for name in taken})
 
 
 def task_spec(scenario: Scenario) -> TaskSpec:
@@ -216,8 +207,6 @@ class Task(Protocol):
         """Return the mean loss over all units, a scalar in nats.
 
         Args:
-            outputs: Outputs of the head.
-            targets: Expected outputs.
             smoothing: Label smoothing, in [0, 1).
         """
         ...
@@ -226,10 +215,8 @@ class Task(Protocol):
         """Return predicted ids, one row a sample, without using the targets.
 
         Args:
-            head: The server's module.
             hidden: Encoder outputs, shape (samples, q, d).
             mask: True at real tokens, shape (samples, q).
-            spec: The specification of the run.
         """
         ...
 
@@ -238,8 +225,6 @@ class Task(Protocol):
 
         Args:
             predictions: Rows of :meth:`predict` (or figures of ``measure``) for all samples of the split.
-            split: Its samples.
-            data: The data to which the split belongs.
         """
         ...
 

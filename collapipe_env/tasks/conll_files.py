@@ -1,6 +1,7 @@
-"""CoNLL files: one word and its tag a line, blank lines between sentences.
+"""Tagged sentences: of CoNLL files, one word and its tag a line, and of tables with lists.
 
-Tabs separate a line's columns if it holds one, otherwise spaces do. Files may hold:
+Tabs separate a line's columns if it holds one, otherwise spaces do; blank lines separate sentences. Files may
+hold:
 
 - two columns or more, by default the word in the first and the tag in the last; all lines of a file have
   equally many, since a word with a separator inside would otherwise shift the columns unnoticed
@@ -16,17 +17,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError, fits_a_line
-from collapipe_env.ground.typed_paths import why_unusable
-from collapipe_env.tasks.data_parts import PARTS, choose_named, held_out, move_unknown, part_of
-from collapipe_env.tasks.table_files import read_text
+from collapipe_env.tasks.data_parts import PARTS, Samples, held_out, part_files, part_of, parted, require_path
+from collapipe_env.tasks.hub import hub_tables
+from collapipe_env.tasks.table_files import Column, Table, column_index, read_text
 
 ENDINGS = (".conll", ".txt", ".bio", ".iob", ".iob2", ".bmes", ".bioes", ".tsv")
 """Endings of column files, beside names of parts (``eng.train``); each may be followed by ``.gz``."""
@@ -40,47 +42,43 @@ TAG_FORM = re.compile(r"O|[BIESLUMW][-_]\S+")
 LEAST_TO_CUT = 10
 """Least sentences of a single file, so that no part of it is empty."""
 
+WORD_COLUMNS = ("tokens", "words")
+"""Usual names of a table's column of words, in order of preference."""
+TAG_COLUMNS = ("ner_tags", "tags", "entities", "labels")
+"""Usual names of a table's column of tags, in order of preference."""
+
 _DOCUMENT = "-DOCSTART-"
 _COMMENT = ("# ", "#\t")
 
 
 @dataclass(frozen=True)
-class TaggedSentences:
-    """Sentences of one file.
+class TaggedSentences(Samples):
+    """Sentences of one file or split.
 
     Attributes:
-        path: The file.
         words: Words of every sentence, at least one.
         tags: Tags of every sentence, one a word.
-        lines: Line of every sentence's first word, from 1; the other words are on the lines that follow.
+        lines: Line of every sentence's first word, from 1, the other words being on the lines that follow; of
+            a split, its row, from 0.
+        source: The file or the split.
+        of_rows: Whether the sentences have rows.
     """
 
-    path: Path
+    of_all: ClassVar[frozenset[str]] = frozenset(("source", "of_rows"))
     words: tuple[tuple[str, ...], ...]
     tags: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
-
-    def __len__(self) -> int:
-        """Number of sentences."""
-        return len(self.words)
-
-    def subset(self, indices: Iterable[int]) -> TaggedSentences:
-        """Return the sentences at ``indices``, in that order."""
-        chosen = list(indices)
-        return TaggedSentences(
-            self.path,
-            tuple(self.words[i] for i in chosen),
-            tuple(self.tags[i] for i in chosen),
-            tuple(self.lines[i] for i in chosen),
-        )
+    source: str
+    of_rows: bool = False
 
     def place(self, sentence: int, word: int) -> str:
-        """Return file and line of a word, for errors."""
-        return f"{self.path}:{self.lines[sentence] + word}"
+        """Return file and line, or split, row and word (from 0), for errors."""
+        line = self.lines[sentence]
+        return f"{self.source} row {line}, word {word}" if self.of_rows else f"{self.source}:{line + word}"
 
 
-def load_column_splits(
-    path: Path, token_column: int | None = None, tag_column: int | None = None
+def load_tagged(
+    path: Path | str, words: Column = None, tags: Column = None
 ) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
     """Read the three parts of a data set.
 
@@ -92,89 +90,114 @@ def load_column_splits(
     go there.
 
     Args:
-        path: A file or a folder.
-        token_column: 0-based index of the words' column; None for the first.
-        tag_column: 0-based index of the tags' column; None for the last.
-
-    Returns:
-        Training, dev and test sentences.
+        path: A file or a folder, or the name of a data set of the Hugging Face hub.
+        words: 0-based index of the words' column (None for the first), or for the hub its name (None for the
+            first of :data:`WORD_COLUMNS` that exists).
+        tags: 0-based index of the tags' column (None for the last), or for the hub its name (None for the
+            first of :data:`TAG_COLUMNS`).
 
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    if not path.is_dir():
-        if not path.exists():
-            raise DataError(f"{path}: {why_unusable(path)}; check the path")
-        whole = read_column_file(path, token_column, tag_column)
-        count = len(whole)
-        if count < LEAST_TO_CUT:
+    if isinstance(path, str):
+        return _complete({part: sentences_of(t, words, tags) for part, t in hub_tables(path).items()}, path)
+    require_path(path, "check the path")
+    if path.is_dir():
+        named, _ = part_files(path, _stem)
+        if "train" not in named:
             raise DataError(
-                f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
-                f"least {LEAST_TO_CUT}, or a folder with a file for each"
+                f"{path}: no file for the training part; add train{ENDINGS[0]} (or another of "
+                f"{', '.join(ENDINGS)}, with or without .gz)"
             )
-        in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
-        parts = cut_sentences(whole, dict(zip(PARTS, in_order, strict=True)), str(path))
-        return parts["train"], parts["dev"], parts["test"]
-    files = _files(path)
-    if "train" not in files:
+        parts = {part: read_column_file(file, words, tags) for part, file in named.items()}
+        return _complete(parts, str(named["train"]))
+    whole = read_column_file(path, words, tags)
+    count = len(whole)
+    if count < LEAST_TO_CUT:
         raise DataError(
-            f"{path}: no file for the training part; add train{ENDINGS[0]} (or another of "
-            f"{', '.join(ENDINGS)}, with or without .gz)"
+            f"{path}: {count} sentences are too few to cut in training, dev and test parts; give at "
+            f"least {LEAST_TO_CUT}, or a folder with a file for each"
         )
-    parts = {part: read_column_file(file, token_column, tag_column) for part, file in files.items()}
-    return complete_sentences(parts, str(parts["train"].path))
+    in_order = np.split(np.arange(count), [8 * count // 10, 9 * count // 10])
+    chosen = dict(zip(PARTS, in_order, strict=True))
+    return parted({"train": whole}, _with_all_kinds(whole, chosen, str(path)))
 
 
-def complete_sentences(
+def _complete(
     parts: Mapping[str, TaggedSentences], source: str
 ) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
-    """Return training, dev and test sentences; missing parts are taken from the training part.
-
-    Args:
-        parts: The parts that exist, the training part among them.
-        source: Name of the data set, for errors.
-
-    Raises:
-        DataError: If there are too few sentences.
-    """
+    """Return training, dev and test sentences; missing parts are taken from the training part."""
     missing = [part for part in PARTS if part not in parts]
     chosen = held_out(len(parts["train"]), missing, source)
-    whole = {**parts, **cut_sentences(parts["train"], chosen, source)}
-    return whole["train"], whole["dev"], whole["test"]
+    return parted(parts, _with_all_kinds(parts["train"], chosen, source))
 
 
-def cut_sentences(
+def _with_all_kinds(
     whole: TaggedSentences, parts: Mapping[str, IntArray], source: str
-) -> dict[str, TaggedSentences]:
-    """Cut sentences into parts; one with the only entity of a type always goes to training.
+) -> dict[str, list[int]]:
+    """Move held-out sentences with a type of entity that no training sentence has to the training part.
 
     Args:
-        parts: Indices for each part.
-        source: Name of the data set, for errors.
+        parts: Indices for ``"train"`` and for other parts.
 
     Raises:
         DataError: If that leaves a part empty.
     """
-    kinds = [frozenset(tag[2:] for tag in tags) - {""} for tags in whole.tags]
-    found = move_unknown(parts, kinds)
-    for part, indices in found.items():
-        if not len(indices):
+    kinds = [{tag[2:] for tag in tags} - {""} for tags in whole.tags]
+    training = parts["train"].tolist()
+    known = {kind for i in training for kind in kinds[i]}
+    found: dict[str, list[int]] = {}
+    for part, indices in parts.items():
+        found[part] = []
+        for i in indices.tolist():
+            (found[part] if kinds[i] <= known else training).append(i)
+            known |= kinds[i]
+        if not found[part]:
             raise DataError(
                 f"{source}: every sentence for the {part} part has a type of entity that no other sentence "
                 "has, and training needs them; add sentences, or give a folder with a file for each part"
             )
-    return {part: whole.subset(indices.tolist()) for part, indices in found.items()}
+    return {**found, "train": sorted(training)}
 
 
-def read_column_file(
-    path: Path, token_column: int | None = None, tag_column: int | None = None
-) -> TaggedSentences:
-    """Read one file.
+def sentences_of(table: Table, words: Column = None, tags: Column = None) -> TaggedSentences:
+    """Turn columns of lists of words and of tags into sentences; those without words are left out.
 
-    Args:
-        path: A file with one of the :data:`ENDINGS`, possibly followed by ``.gz``.
-        token_column: 0-based index of the words' column; None for the first.
-        tag_column: 0-based index of the tags' column; None for the last.
+    Raises:
+        DataError: If columns do not fit, or a tag is neither ``O`` nor like ``B-person``.
+    """
+    names = table.header or []
+    columns = []
+    for field, asked, usual in (("text_column", words, WORD_COLUMNS), ("label_column", tags, TAG_COLUMNS)):
+        said = [names[asked]] if isinstance(asked, int) and asked < len(names) else [asked]
+        wanted = [name for name in (usual if asked is None else said) if name in names]
+        places = [names.index(str(name)) for name in wanted]
+        found = [i for i in places if any(isinstance(row[i], list) for row in table.rows)]
+        if not found:
+            raise DataError(
+                f"{table.source}: no column of lists called {', '.join(usual) if asked is None else asked} "
+                f"among the columns {', '.join(names)}; set {field} to one"
+            )
+        columns.append(found[0])
+    kept: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
+    for i, row in enumerate(table.rows):
+        sentence, marks = (row[column] or () for column in columns)
+        fits = all(isinstance(tag, str) and TAG_FORM.fullmatch(tag) for tag in marks)
+        if len(sentence) != len(marks) or not fits:
+            raise DataError(
+                f"{table.places[i]}: {len(sentence)} words and the tags {list(marks)[:5]}; every word needs "
+                "one tag by its name, O or like B-person: check text_column and label_column"
+            )
+        if sentence:
+            kept.append((tuple(word or "" for word in sentence), tuple(marks), i))
+    if not kept:
+        raise DataError(f"{table.source}: no sentences; choose another data set")
+    texts, labels, lines = zip(*kept, strict=True)
+    return TaggedSentences(texts, labels, lines, table.source, of_rows=True)
+
+
+def read_column_file(path: Path, words: Column = None, tags: Column = None) -> TaggedSentences:
+    """Read one file; see :func:`load_tagged`.
 
     Returns:
         Its sentences in file order, at least one.
@@ -187,64 +210,61 @@ def read_column_file(
             f"{path}: unknown ending; use one of {', '.join(ENDINGS)}, .train, .testa or .testb, with or "
             "without .gz"
         )
-    words: list[tuple[str, ...]] = []
-    tags: list[tuple[str, ...]] = []
-    lines: list[int] = []
-    sentence: list[tuple[str, str]] = []
-    columns = first_line = word_index = tag_index = 0
-
-    def close(after: int) -> None:
-        """End the sentence whose last word is on the line before ``after``."""
-        if sentence:
-            words.append(tuple(word for word, _ in sentence))
-            tags.append(tuple(tag for _, tag in sentence))
-            lines.append(after - len(sentence))
-            sentence.clear()
-
-    # Spaces and tabs alone: str.strip would also remove a word that is a no-break space.
-    contents = [line.rstrip(" \t") for line in _text(path).split("\n")]
-    plain = (content for content in contents if not content.lstrip(" \t").startswith((_DOCUMENT, *_COMMENT)))
-    width = len(_cells(next(filter(None, plain), "")))
-    number = 0
-    for number, content in enumerate(contents, 1):
-        if not content or content.lstrip(" \t").startswith(_DOCUMENT):
-            close(number)
+    sentences: dict[int, list[tuple[str, str]]] = {}
+    columns = start = first = word = mark = 0
+    for number, cells in _words(path, tags if isinstance(tags, int) else None):
+        if not cells:
+            start = 0
             continue
-        cells = _cells(content)
-        if not sentence and content.startswith(_COMMENT):
-            last = cells[-1 if tag_column is None else min(tag_column, len(cells) - 1)]
-            if len(cells) != (width or len(cells)) or not TAG_FORM.fullmatch(last):
-                continue
         if len(cells) < 2:
             raise DataError(
-                f"{path}:{number}: one column only ({content!r}); a line needs a word, a tab or space, and a "
-                "tag"
+                f"{path}:{number}: one column only ({cells[0]!r}); a line needs a word, a tab or space, and "
+                "a tag"
             )
         if not columns:
-            columns, first_line = len(cells), number
-            word_index = _column(path, "text_column", token_column, 0, columns)
-            tag_index = _column(path, "label_column", tag_column, columns - 1, columns)
-            if word_index == tag_index:
+            columns, first = len(cells), number
+            word = column_index(str(path), "text_column", 0 if words is None else words, (), columns)
+            mark = column_index(str(path), "label_column", columns - 1 if tags is None else tags, (), columns)
+            if word == mark:
                 raise DataError(
-                    f"{path}: column {word_index} is requested both as word and as tag; set text_column and "
+                    f"{path}: column {word} is requested both as word and as tag; set text_column and "
                     "label_column to two columns"
                 )
         if len(cells) != columns:
             raise DataError(
-                f"{path}:{number}: {len(cells)} columns where line {first_line} has {columns}; check the "
+                f"{path}:{number}: {len(cells)} columns where line {first} has {columns}; check the "
                 "separators, and separate by tabs if a word holds a space"
             )
-        tag = cells[tag_index]
+        tag = cells[mark]
         if not TAG_FORM.fullmatch(tag) or not fits_a_line(tag):
             raise DataError(
                 f"{path}:{number}: tag {tag!r} is neither O nor like B-person or I_person (prefixes B, I, E, "
                 "S, L, U, M, W); correct it, or set label_column to the tags' column"
             )
-        sentence.append((cells[word_index], tag))
-    close(number + 1)
-    if not words:
+        start = start or number
+        sentences.setdefault(start, []).append((cells[word], tag))
+    if not sentences:
         raise DataError(f"{path}: empty file; it needs one word and its tag a line")
-    return TaggedSentences(path, tuple(words), tuple(tags), tuple(lines))
+    said, marks = (tuple(tuple(p[i] for p in pairs) for pairs in sentences.values()) for i in (0, 1))
+    return TaggedSentences(said, marks, tuple(sentences), str(path))
+
+
+def _words(path: Path, tags: int | None) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and columns of every line that is no comment; no columns between sentences."""
+    # Spaces and tabs alone: str.strip would also remove a word that is a no-break space.
+    lines = [line.rstrip(" \t") for line in read_text(path).split("\n")]
+    plain = (line for line in lines if line and not line.lstrip(" \t").startswith((_DOCUMENT, *_COMMENT)))
+    width = len(_cells(next(plain, "")))
+    inside = False
+    for number, line in enumerate(lines, start=1):
+        ends = not line or line.lstrip(" \t").startswith(_DOCUMENT)
+        cells = [] if ends else _cells(line)
+        if cells and not inside and line.startswith(_COMMENT):
+            last = cells[-1 if tags is None else min(tags, len(cells) - 1)]
+            if len(cells) != (width or len(cells)) or not TAG_FORM.fullmatch(last):
+                continue
+        inside = bool(cells)
+        yield number, cells
 
 
 def _cells(line: str) -> list[str]:
@@ -255,32 +275,6 @@ def _cells(line: str) -> list[str]:
     if len(cells) == 1 and line[0] == " ":
         return ["", *cells]
     return cells
-
-
-def _column(path: Path, field: str, asked: int | None, default: int, columns: int) -> int:
-    if asked is None:
-        return default
-    if not 0 <= asked < columns:
-        raise DataError(f"{path}: {field} {asked} is out of range; the file has columns 0 to {columns - 1}")
-    return asked
-
-
-def _text(path: Path) -> str:
-    """Return the file's text with line feeds as its only line ends."""
-    # Only these end a line: str.splitlines would also cut at form feeds and Unicode separators in a word.
-    return read_text(path).replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return the column file of each part that has one."""
-    names: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        stem = _stem(file)
-        if stem and file.is_file():
-            if stem in names and part_of(stem):
-                raise DataError(f"{folder}: both {names[stem].name} and {file.name}; keep one of them")
-            names[stem] = file
-    return {part: names[stem] for part, stem in choose_named(list(names), str(folder)).items()}
 
 
 def _stem(file: Path) -> str:

@@ -75,7 +75,7 @@ def drawn(p: float, generator: Generator) -> Choice:
 
     Args:
         p: Total probability of the tokens from which one is drawn.
-        generator: Only source of randomness, on the CPU.
+        generator: On the CPU.
     """
 
     def choose(scores: Tensor) -> Tensor:

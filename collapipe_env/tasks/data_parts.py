@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
+from collapipe_env.ground.typed_paths import why_unusable
 
 PARTS = ("train", "dev", "test")
 """Names of the parts."""
@@ -20,6 +24,29 @@ PART_WORDS = {
 """Words that name a part."""
 HELD_OUT_SHARE = 10
 """A part that a data set lacks gets one sample in this many."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples as columns: every field is a tuple with an entry for each sample, or empty."""
+
+    of_all: ClassVar[frozenset[str]] = frozenset()
+    """Fields that say something about all samples; never the first one."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(getattr(self, fields(self)[0].name))
+
+    def subset(self, indices: Iterable[int]) -> Self:
+        """Return the samples at ``indices``, in that order."""
+        chosen = list(indices)
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.of_all}
+        return replace(
+            self, **{n: tuple(column[i] for i in chosen if column) for n, column in columns.items()}
+        )
+
+
+S = TypeVar("S", bound=Samples)
 
 
 def part_of(name: str) -> str | None:
@@ -37,28 +64,75 @@ def part_of(name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def choose_named(names: Sequence[str], source: str, remedy: str = "keep one") -> dict[str, str]:
+def choose_named(
+    names: Mapping[str, str], source: str, remedy: str = "keep one", *, first: bool = False
+) -> dict[str, str]:
     """Return the name of each part.
 
     A name that is only the part's word takes precedence over one with further words.
 
     Args:
-        names: Names of files without ending, or of splits.
+        names: Names of files or splits; each with the text that tells its part.
         source: Name of the data set, for errors.
         remedy: Advice on two of a kind, for errors.
+        first: Whether the first of several is taken.
 
     Raises:
         DataError: If two names fit a part equally well.
     """
     chosen: dict[str, str] = {}
     for part in PARTS:
-        exact = [name for name in names if name.lower() in PART_WORDS[part]]
-        found = exact or [name for name in names if part_of(name) == part]
-        if len(found) > 1:
+        exact = [name for name, text in names.items() if text.lower() in PART_WORDS[part]]
+        found = exact or [name for name, text in names.items() if part_of(text) == part]
+        if len(found) > 1 and not first:
             raise DataError(f"{source}: both {found[0]} and {found[1]} could be the {part} part; {remedy}")
         if found:
             chosen[part] = found[0]
     return chosen
+
+
+def stem_of(file: Path, endings: Sequence[str]) -> str:
+    """Return a file's name without ending (one of ``endings``, maybe ``.gz`` after it); else nothing."""
+    name = file.name.lower().removesuffix(".gz")
+    ending = Path(name).suffix
+    return name.removesuffix(ending) if ending in endings else ""
+
+
+def part_files(folder: Path, stem: Callable[[Path], str]) -> tuple[dict[str, Path], list[Path]]:
+    """Return the file of each part of a folder, and all its files of data.
+
+    Args:
+        stem: Text that tells a file's part; empty for files that hold no data. Hidden files are left out.
+
+    Raises:
+        DataError: If two files fit a part equally well.
+    """
+    listed = {file: stem(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    files = {file.name: said for file, said in listed.items() if said and not file.name.startswith(".")}
+    named = choose_named(files, str(folder))
+    return {part: folder / name for part, name in named.items()}, [folder / name for name in files]
+
+
+def require_path(path: Path, advice: str) -> None:
+    """Refuse a path where neither a file nor a folder is.
+
+    Raises:
+        DataError: With the reason and the advice.
+    """
+    if not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path}: {why_unusable(path)}; {advice}")
+
+
+def complete(parts: Mapping[str, S], source: str, classes: Sequence[str] | None = None) -> tuple[S, S, S]:
+    """Return training, dev and test part; missing ones are taken from training, see :func:`held_out`."""
+    missing = [part for part in PARTS[1:] if part not in parts]
+    return parted(parts, held_out(len(parts["train"]), missing, source, classes))
+
+
+def parted(parts: Mapping[str, S], chosen: Mapping[str, Iterable[int]]) -> tuple[S, S, S]:
+    """Return training, dev and test part, those in ``chosen`` by their indices in the training part."""
+    found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
+    return found["train"], found["dev"], found["test"]
 
 
 def held_out(
@@ -71,9 +145,8 @@ def held_out(
     in the training part, wherever in the file it stands.
 
     Args:
-        samples: Samples in the training part.
-        missing: Parts that are missing.
-        source: Name of the data set, for errors.
+        samples: Number of samples in the training part.
+        missing: Names of the missing parts.
         classes: Class of every sample; None where samples have none.
 
     Returns:
@@ -127,29 +200,3 @@ def _stratified(order: IntArray, parts: int, taken: int, kinds: IntArray) -> Int
     # Dealt one by one, each class is spread evenly over the parts.
     dealt = np.concatenate([out[part::parts] for part in range(parts)])
     return np.concatenate([order[~np.isin(order, out)], dealt])
-
-
-def move_unknown(parts: Mapping[str, IntArray], kinds: Sequence[frozenset[str]]) -> dict[str, IntArray]:
-    """Move held-out samples with a kind that no training sample has to the training part.
-
-    Args:
-        parts: Indices for ``"train"`` and for other parts.
-        kinds: Kinds in every sample, for instance its types of entities.
-
-    Returns:
-        The parts with sorted indices; one may have become empty.
-    """
-    known = {kind for i in parts["train"].tolist() for kind in kinds[i]}
-    moved: list[int] = []
-    found = {}
-    for part, indices in parts.items():
-        kept = []
-        for i in indices.tolist():
-            if kinds[i] <= known:
-                kept.append(i)
-            else:
-                known |= kinds[i]
-                moved.append(i)
-        found[part] = np.array(kept, dtype=np.int64)
-    found["train"] = np.sort(np.concatenate([parts["train"], np.array(moved, dtype=np.int64)]))
-    return found

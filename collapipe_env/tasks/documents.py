@@ -1,19 +1,24 @@
-"""Documents from local text files, folders of them and JSON lines; errors name the file and the line."""
+"""Documents from text files, folders of them, and tables; errors name the file and the line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from collapipe_env.ground.errors import DataError, nearest_name, shown
-from collapipe_env.ground.typed_paths import why_unusable
-from collapipe_env.tasks.data_parts import choose_named, held_out
-from collapipe_env.tasks.table_files import ROW_ENDINGS, json_rows, read_text, require_sound
+from collapipe_env.ground.errors import DataError, shown
+from collapipe_env.tasks.data_parts import Samples, complete, part_files, require_path, stem_of
+from collapipe_env.tasks.hub import hub_tables
+from collapipe_env.tasks.table_files import (
+    ROW_ENDINGS,
+    Column,
+    Table,
+    cell_text,
+    column_index,
+    read_objects,
+    read_text,
+    require_sound,
+)
 
 TEXT_ENDINGS = (".txt", ".md", ".rst")
 """Endings of plain text files; each may be followed by ``.gz``."""
@@ -22,11 +27,9 @@ TEXT_FIELD = "text"
 KIND_FIELD = "source"
 """Field of a document's kind by default, where every training document has it."""
 
-Field = str | int | None
-
 
 @dataclass(frozen=True)
-class Documents:
+class Documents(Samples):
     """Texts, none empty, without white space at their ends.
 
     Attributes:
@@ -37,21 +40,11 @@ class Documents:
     texts: tuple[str, ...]
     kinds: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        """Number of documents."""
-        return len(self.texts)
-
-    def subset(self, indices: np.ndarray) -> Documents:
-        """Return the documents at ``indices``, in that order."""
-        chosen = indices.tolist()
-        kinds = tuple(self.kinds[i] for i in chosen) if self.kinds else ()
-        return Documents(tuple(self.texts[i] for i in chosen), kinds)
-
 
 def load_documents(
-    path: Path, text: Field = None, kind: Field = None
+    path: Path | str, text: Column = None, kind: Column = None
 ) -> tuple[Documents, Documents, Documents]:
-    """Read the training, dev and test documents of a file or a folder.
+    """Read the training, dev and test documents of a data set.
 
     In a folder, a file's name gives its part; see :func:`collapipe_env.tasks.data_parts.part_of`. In a folder
     without such names every plain text file is one document, and so is every line of a file of JSON lines. A
@@ -60,9 +53,10 @@ def load_documents(
     choice.
 
     Args:
-        path: The file or the folder.
-        text: Field of the text in JSON lines; None takes ``text``.
-        kind: Field of the kind in JSON lines; None takes ``source`` if all training documents have it.
+        path: The file or the folder, or the name of a data set of the Hugging Face hub, whose rows without
+            text are left out.
+        text: Field of the text; None takes ``text``, and from the hub otherwise the only one of strings.
+        kind: Field of the kind; None takes ``source`` if all training documents have it.
 
     Returns:
         Training, dev and test documents, at least one each.
@@ -70,143 +64,96 @@ def load_documents(
     Raises:
         DataError: If something is missing or malformed.
     """
-    if path.is_dir():
-        files = _files(path)
-        named = choose_named(list(files), str(path))
-        if named and "train" not in named:
-            raise DataError(
-                f"{path}: {files[next(iter(named.values()))].name} but no train.txt or train.jsonl in this "
-                "folder; add it, or rename the file if all files are documents to be split"
-            )
-        if named:
-            parts = {part: read_file(files[name], text, kind) for part, name in named.items()}
-        else:
-            parts = {"train": _joined(_read(file, text, kind, whole=True) for file in files.values())}
-    elif path.is_file():
-        parts = {"train": read_file(path, text, kind)}
-    else:
+    if isinstance(path, str):
+        found = {part: _of_table(table, text, kind, of_hub=True) for part, table in hub_tables(path).items()}
+        return complete(found, path)
+    require_path(
+        path, "give the path of a text file, of a file of JSON lines (.jsonl), or of a folder of them"
+    )
+    if not path.is_dir():
+        return complete({"train": read_file(path, text, kind)}, str(path))
+    named, files = part_files(path, lambda file: stem_of(file, TEXT_ENDINGS + ROW_ENDINGS))
+    if not files:
         raise DataError(
-            f"{path}: {why_unusable(path)}; give the path of a text file, of a file of JSON lines (.jsonl), "
-            "or of a folder of them"
+            f"{path}: no file that ends in {', '.join(TEXT_ENDINGS + ROW_ENDINGS)} (or these with .gz) in "
+            "this folder; add one or name a file"
         )
-    return with_held_out(parts, str(path))
+    if named and "train" not in named:
+        raise DataError(
+            f"{path}: {next(iter(named.values())).name} but no train.txt or train.jsonl in this "
+            "folder; add it, or rename the file if all files are documents to be split"
+        )
+    if named:
+        return complete({part: read_file(file, text, kind) for part, file in named.items()}, str(path))
+    stems = [stem_of(file, TEXT_ENDINGS + ROW_ENDINGS) for file in files]
+    last = dict(zip(stems, files, strict=True))
+    for stem, file in zip(stems, files, strict=True):
+        if last[stem] != file:
+            raise DataError(f"{path}: both {file.name} and {last[stem].name} exist; keep one")
+    whole = [read_file(file, text, kind, whole=True) for file in files]
+    texts = tuple(one for part in whole for one in part.texts)
+    kinds = tuple(one for part in whole for one in part.kinds)
+    return complete({"train": Documents(texts, kinds if len(kinds) == len(texts) else ())}, str(path))
 
 
-def with_held_out(parts: Mapping[str, Documents], source: str) -> tuple[Documents, Documents, Documents]:
-    """Return the training, dev and test part; missing ones are taken from the training part.
+def read_file(path: Path, text: Column = None, kind: Column = None, *, whole: bool = False) -> Documents:
+    """Read the documents of one file; see :func:`load_documents`.
 
     Args:
-        parts: The documents of ``"train"`` and possibly of ``"dev"`` and ``"test"``.
-        source: Name of the data set, for errors.
-    """
-    missing = [part for part in ("dev", "test") if part not in parts]
-    chosen = held_out(len(parts["train"]), missing, source)
-    found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
-    return found["train"], found["dev"], found["test"]
-
-
-def read_file(path: Path, text: Field = None, kind: Field = None) -> Documents:
-    """Read the documents of one file; see :func:`load_documents`.
+        whole: Whether a plain text file is a single document.
 
     Raises:
         DataError: If it cannot be read, has another ending or holds no document.
     """
-    return _read(path, text, kind, whole=False)
-
-
-def _read(path: Path, text: Field, kind: Field, *, whole: bool) -> Documents:
-    """Read a file, a plain one as a single document if ``whole``."""
-    ending = _ending(path)
-    if ending in ROW_ENDINGS:
-        return _rows(path, text, kind)
-    if ending not in TEXT_ENDINGS:
+    if stem_of(path, ROW_ENDINGS):
+        return _of_table(read_objects(path), text, kind)
+    if not stem_of(path, TEXT_ENDINGS):
         raise DataError(
             f"{path}: unknown ending {path.suffix!r}; use {', '.join(TEXT_ENDINGS)} for plain text or "
             f"{', '.join(ROW_ENDINGS)} for JSON lines, with or without .gz"
         )
-    content = read_text(path).replace("\r\n", "\n").replace("\r", "\n").strip()
+    content = read_text(path).strip()
     if not content:
         raise DataError(f"{path}: empty file; it needs text")
     if whole:
         return Documents((content,))
-    between = re.compile(r"\n[^\S\n]*\n\s*")
-    found = between.split(content)
+    found = re.split(r"\n[^\S\n]*\n\s*", content)
     # A file without blank lines is a list of sentences.
     return Documents(tuple(one.strip() for one in (found if len(found) > 1 else content.split("\n"))))
 
 
-def _rows(path: Path, text: Field, kind: Field) -> Documents:
-    """Read JSON lines."""
-    name, kind_name = TEXT_FIELD if text is None else str(text), KIND_FIELD if kind is None else str(kind)
-    texts: list[str] = []
-    kinds: list[str | None] = []
-    for place, row in json_rows(path):
-        texts.append(checked_text(place, _entry(place, row, name, "text_column")))
-        if kind is not None:
-            _entry(place, row, kind_name, "label_column")
-        kinds.append(_kind(row.get(kind_name)))
-    if not texts:
-        raise DataError(f"{path}: empty file; it needs a JSON object with a {name!r} a line")
-    complete = tuple(one for one in kinds if one is not None)
-    return Documents(tuple(texts), complete if len(complete) == len(texts) else ())
-
-
-def checked_text(place: str, value: Any) -> str:
-    """Return a document's text without white space at its ends.
+def _of_table(table: Table, text: Column, kind: Column, *, of_hub: bool = False) -> Documents:
+    """Return the documents of a table with a header.
 
     Args:
-        place: Its place, for errors.
-        value: The text, not checked yet.
-
-    Raises:
-        DataError: If it is not a string, is empty, is not valid Unicode, or holds a word above the limit.
+        of_hub: Whether rows without text are left out, and a sole column of strings is the text.
     """
-    if not isinstance(value, str):
-        raise DataError(f"{place}: the text is {shown(value)}; it must be a string")
-    document = value.replace("\r\n", "\n").replace("\r", "\n").strip()
-    if not document:
-        raise DataError(f"{place}: the text is empty; fill it in or drop the line")
-    require_sound(place, document)
-    return document
-
-
-def _entry(place: str, row: Mapping[str, Any], name: str, option: str) -> Any:
-    if name not in row:
-        raise DataError(f"{place}: no field {name!r} for {option}; {nearest_name(name, list(row))}")
-    return row[name]
-
-
-def _kind(value: Any) -> str | None:
-    """Return the name of a kind that is a string, a whole number or a truth value; None for anything else."""
-    return str(value) if isinstance(value, str | int) else None
-
-
-def _joined(parts: Iterable[Documents]) -> Documents:
-    """Return the documents of several files, with kinds if all have them."""
-    parts = list(parts)
-    texts = tuple(one for part in parts for one in part.texts)
-    kinds = tuple(one for part in parts for one in part.kinds)
-    return Documents(texts, kinds if len(kinds) == len(texts) else ())
-
-
-def _ending(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return the files of documents in a folder by their names without ending."""
-    files: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        ending = _ending(file)
-        if ending not in TEXT_ENDINGS + ROW_ENDINGS or not file.is_file() or file.name.startswith("."):
+    names = table.header or []
+    if of_hub and text is None and TEXT_FIELD not in names:
+        held = zip(names, zip(*table.rows, strict=True), strict=True)
+        strings = [name for name, column in held if any(isinstance(one, str) for one in column)]
+        strings = [name for name in strings if name not in table.classes]
+        text = strings[0] if len(strings) == 1 else None
+    column = column_index(table.source, "text_column", TEXT_FIELD if text is None else text, names)
+    kind_column = names.index(KIND_FIELD) if KIND_FIELD in names else None
+    if kind is not None:
+        kind_column = column_index(table.source, "label_column", kind, names)
+        table.require_read(kind_column, "label_column")
+    texts, kinds = [], []
+    for place, row in zip(table.places, table.rows, strict=True):
+        found = row[column]
+        if isinstance(found, str):
+            found = found.replace("\r\n", "\n").replace("\r", "\n").strip()
+        if of_hub and (found is None or found == ""):
             continue
-        stem = file.name[: len(file.name.lower().removesuffix(".gz")) - len(ending)]
-        if stem in files:
-            raise DataError(f"{folder}: both {files[stem].name} and {file.name} exist; keep one")
-        files[stem] = file
-    if not files:
-        raise DataError(
-            f"{folder}: no file that ends in {', '.join(TEXT_ENDINGS + ROW_ENDINGS)} (or these with .gz) in "
-            "this folder; add one or name a file"
-        )
-    return files
+        if not isinstance(found, str):
+            raise DataError(f"{place}: the text is {shown(found)}; it must be a string")
+        if not found:
+            raise DataError(f"{place}: the text is empty; fill it in or drop the line")
+        require_sound(place, found)
+        texts.append(found)
+        kinds.append(None if kind_column is None else row[kind_column])
+    if not texts:
+        raise DataError(f"{table.source}: no text in column {names[column]!r}; choose another text_column")
+    said = tuple(name for one in kinds if one is not None and (name := cell_text(one)) is not None)
+    return Documents(tuple(texts), said if len(said) == len(texts) else ())

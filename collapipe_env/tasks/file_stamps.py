@@ -1,9 +1,12 @@
-"""Stamps of files, which tell whether a file has changed since it was read."""
+"""Stamps of files, which tell whether a file has changed since it was read, and data kept by them."""
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import TypeVar, cast
 
 from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.tasks.hub import PREFIX
@@ -11,8 +14,28 @@ from collapipe_env.tasks.hub import PREFIX
 Stamp = tuple[tuple[str, int, int, int, int], ...]
 """Name, inode, size, and times of the last changes of content and of metadata, for every file."""
 
-KEPT = 32
-"""Most data sets that a process keeps, outdated ones included; the least recently used one goes first."""
+KEPT = 128
+"""Most results of :func:`once` that a process keeps, outdated ones included; the least recently used one goes
+first."""
+
+T = TypeVar("T")
+
+
+def once(make: Callable[..., T], dataset: str, checkpoint: str | None, *options: Hashable) -> T:
+    """Return ``make(dataset, checkpoint, *options)``; a process makes it again only if files changed.
+
+    Args:
+        make: What reads or prepares data; it takes the files' names and the options, all hashable.
+
+    Raises:
+        DataError: If the data's path cannot be looked up.
+    """
+    return cast(T, _made(make, stamp_of(dataset, checkpoint), dataset, checkpoint, *options))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _made(make: Callable[..., object], stamp: Stamp, *options: Hashable) -> object:  # noqa: ARG001
+    return make(*options)
 
 
 def stamp_of(dataset: str, checkpoint: str | None = None) -> Stamp:

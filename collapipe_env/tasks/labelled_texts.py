@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from collapipe_env.ground.errors import DataError, fits_a_line, nearest_name, shown
-from collapipe_env.ground.typed_paths import why_unusable
-from collapipe_env.tasks.data_parts import held_out
-from collapipe_env.tasks.table_files import Table, read_table, read_tables, tables_in
+from collapipe_env.ground.errors import DataError, fits_a_line, shown
+from collapipe_env.tasks.data_parts import Samples, complete, require_path
+from collapipe_env.tasks.hub import hub_tables
+from collapipe_env.tasks.table_files import Column, Table, column_index, read_table, read_tables
 
 TEXT_NAMES = frozenset(
     ("text", "sentence", "review", "content", "title", "description", "body", "phrase", "comment", "tweet")
@@ -30,34 +28,14 @@ UNLABELLED = frozenset(("", "-1"))
 NAME_WORDS = 2
 """Most words in a column's name; a first line with a longer text is no header."""
 
-Column = str | int | None
-
 
 @dataclass(frozen=True)
-class LabelledTexts:
-    """Texts with their labels as written in the file, and their places there.
-
-    Attributes:
-        texts: The texts, none empty.
-        labels: As many labels.
-        places: ``"file:line"`` of each.
-    """
+class LabelledTexts(Samples):
+    """Texts, none empty, with their labels as written in the file, and their places there."""
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]
     places: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """Number of texts."""
-        return len(self.texts)
-
-    def subset(self, indices: np.ndarray) -> LabelledTexts:
-        """Return the samples at ``indices``, in that order."""
-        return LabelledTexts(
-            tuple(self.texts[i] for i in indices),
-            tuple(self.labels[i] for i in indices),
-            tuple(self.places[i] for i in indices),
-        )
 
 
 @dataclass(frozen=True)
@@ -78,9 +56,9 @@ class Columns:
 
 
 def load_splits(
-    path: Path, text: Column = None, label: Column = None
+    path: Path | str, text: Column = None, label: Column = None
 ) -> tuple[LabelledTexts, LabelledTexts, LabelledTexts]:
-    """Read the training, dev and test texts of a file or a folder.
+    """Read the training, dev and test texts of a data set.
 
     In a folder, a file's name gives its part (see :func:`collapipe_env.tasks.data_parts.part_of`); a folder
     without a training part must hold a single table. Each missing part (all of them, for a single file) is a
@@ -89,26 +67,18 @@ def load_splits(
     benchmarks have, counts as missing, with a warning.
 
     Args:
-        path: The file or the folder.
+        path: The file or the folder, or the name of a data set of the Hugging Face hub.
         text: Header name or 0-based index of the text column, or several joined by plus signs (``"1+2"``,
             ``"title+body"``), whose cells are then joined by spaces; None detects one column.
         label: Header name or 0-based index of the label column; None detects it.
 
-    Returns:
-        Training, dev and test texts.
-
     Raises:
         DataError: If something is missing or malformed.
     """
-    if path.is_dir():
-        tables = read_tables(tables_in(path), path)
-    elif path.is_file():
-        tables = {"train": read_table(path)}
-    else:
-        raise DataError(
-            f"{path}: {why_unusable(path)}; give the path of a TSV, CSV or JSON lines file or of a folder of "
-            "them"
-        )
+    if isinstance(path, str):
+        return labelled_parts(hub_tables(path), path, text, label)
+    require_path(path, "give the path of a TSV, CSV or JSON lines file or of a folder of them")
+    tables = read_tables(path) if path.is_dir() else {"train": read_table(path)}
     return labelled_parts(tables, str(path), text, label)
 
 
@@ -119,40 +89,38 @@ def labelled_parts(
 
     Args:
         tables: Table of the training part (``"train"``) and possibly of ``"dev"`` and ``"test"``.
-        source: Name of the data set, for errors.
-        text: Column or columns of the text; None detects it.
-        label: Column of the label; None detects it.
+        label: None takes the only column that is declared to hold classes, otherwise detects it.
 
     Raises:
         DataError: If a table is malformed, the training part has one class only or too few samples, or a
             held-out table has a class that training lacks.
     """
+    if label is None and len(tables["train"].classes) == 1:
+        label = tables["train"].classes[0]
     train, columns = labelled_texts(tables["train"], text, label)
-    if len(set(train.labels)) == 1:
+    known = set(train.labels)
+    if len(known) == 1:
         raise DataError(
             f"{tables['train'].source}: every label is {train.labels[0]!r}, so there is nothing to learn; "
             "add samples of another class, or name the right label_column"
         )
-    known = set(train.labels)
-    parts: dict[str, LabelledTexts] = {}
-    for part in ("dev", "test"):
-        if part in tables and _without_labels(tables[part], columns, text, label, known):
+    parts = {"train": train}
+    for part, table in tables.items():
+        if part == "train":
+            continue
+        if _without_labels(table, columns, text, label, known):
             warnings.warn(
-                f"{tables[part].source} has no labels, so a tenth of the training part is the {part} part",
+                f"{table.source} has no labels, so a tenth of the training part is the {part} part",
                 stacklevel=2,
             )
-        elif part in tables:
-            parts[part] = labelled_texts(tables[part], text, label, columns)[0]
-    for found in parts.values():
+            continue
+        parts[part] = found = labelled_texts(table, text, label, columns)[0]
         for name, place in zip(found.labels, found.places, strict=True):
             if name not in known:
                 raise DataError(
                     f"{place}: label {name!r} never occurs in training; add it there or drop the line"
                 )
-    missing = [part for part in ("dev", "test") if part not in parts]
-    chosen = held_out(len(train), missing, source, train.labels)
-    parts |= {part: train.subset(indices) for part, indices in chosen.items()}
-    return parts["train"], parts["dev"], parts["test"]
+    return complete(parts, source, train.labels)
 
 
 def labelled_texts(
@@ -179,16 +147,17 @@ def labelled_texts(
         DataError: Naming the file and, where there is one, the line.
     """
     _require_read(table, text, label)
-    if len(table.rows[0]) < 2:
+    if _too_narrow(table):
+        few = "fewer than two columns of texts, truth values or whole numbers"
         raise DataError(
-            f"{table.places[0]}: one column only; separate text and label by a tab (.tsv) or comma (.csv), "
-            "or add the labels if there are none"
+            f"{table.places[0]}: {few if table.unread else 'one column only'}; separate text and label by "
+            "a tab (.tsv) or comma (.csv), or add the labels if there are none"
         )
     header, rows, places = _cut_header(table, text, label)
     if like is not None and like.count == len(rows[0]) and header in (None, like.header):
         columns = like
     else:
-        columns = _find_columns(table.source, header, rows, text, label)
+        columns = _find_columns(table, header, rows, text, label)
     texts = [" ".join(cell for i in columns.text if (cell := row[i].strip())) for row in rows]
     labels = [row[columns.label].strip() for row in rows]
     for name, cells in (("text", texts), ("label", labels)):
@@ -216,18 +185,20 @@ def labelled_texts(
     return LabelledTexts(tuple(texts), tuple(labels), tuple(places)), columns
 
 
+def _too_narrow(table: Table) -> bool:
+    return len(table.rows[0]) - len(table.unread) < 2
+
+
 def _without_labels(table: Table, like: Columns, text: Column, label: Column, known: Collection[str]) -> bool:
     """Whether a held-out table lacks the label column, as far as its header tells, or all its values.
 
     Args:
         like: Columns of the training part.
-        text: Requested text column.
-        label: Requested label column.
         known: Labels of the training part.
     """
     ours = like.header[like.label] if like.header else label
-    _require_read(table, text, ours if ours in table.left_out else label)
-    if len(table.rows[0]) < 2:
+    _require_read(table, text, ours if any(ours == table.name(i) for i in table.unread) else label)
+    if _too_narrow(table):
         return True
     header, rows, _ = _cut_header(table, text, label)
     column = like.label
@@ -246,9 +217,9 @@ def _without_labels(table: Table, like: Columns, text: Column, label: Column, kn
 
 def _cut_header(
     table: Table, text: Column, label: Column
-) -> tuple[list[str] | None, list[list[str]], list[str]]:
+) -> tuple[list[str] | None, list[list[str]], Sequence[str]]:
     """Return the header of a table, if it has one, and the other rows with their places."""
-    header, rows, places = table.header, table.rows, table.places
+    header, rows, places = table.header, table.cells, table.places
     if header is None and _has_header(rows, text, label):
         header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
         if not rows:
@@ -265,13 +236,15 @@ def _column_list(asked: str | int) -> list[str | int]:
 
 
 def _require_read(table: Table, text: Column, label: Column) -> None:
-    """Refuse to let another column take the place of one that is requested, or usual, and was left out."""
+    """Refuse to let another column take the place of one that is requested, or usual, and cannot be read."""
     for field, asked, usual in (("text_column", text, TEXT_NAMES), ("label_column", label, LABEL_NAMES)):
-        named = any(name.lower() in usual for name in table.header or ())
-        for name in table.left_out:
-            expected = name.lower() in usual and (not named or name.lower() == "label")
-            if name == asked or (asked is None and expected):
-                raise table.unread(name, field)
+        readable = {name.lower() for i, name in enumerate(table.header or ()) if i not in table.unread}
+        for i in table.unread:
+            name = table.name(i).lower()
+            if asked in (i, table.name(i)) or (
+                asked is None and name in usual and (not readable & usual or name == "label")
+            ):
+                table.require_read(i, field)
 
 
 def _has_header(rows: list[list[str]], text: Column, label: Column) -> bool:
@@ -297,9 +270,8 @@ def _like_header(texts: list[str], labels: list[str], counts: Counter[str]) -> b
     if counts[labels[0]] > 1 or len(texts[0].split()) > NAME_WORDS:
         return False
     others = {name: count for name, count in counts.items() if name != labels[0]}
-    numbers = [_is_number(name) for name in others]
     rare = sum(count == 1 for count in others.values())
-    return (all(numbers) and not _is_number(labels[0])) or rare <= (len(labels) > 10)
+    return (all(map(_is_number, others)) and not _is_number(labels[0])) or rare <= (len(labels) > 10)
 
 
 def _is_number(label: str) -> bool:
@@ -307,19 +279,26 @@ def _is_number(label: str) -> bool:
 
 
 def _find_columns(
-    source: str, header: list[str] | None, rows: list[list[str]], text: Column, label: Column
+    table: Table, header: list[str] | None, rows: list[list[str]], text: Column, label: Column
 ) -> Columns:
-    count = len(rows[0])
+    count, source = len(rows[0]), table.source
+
+    def index(field: str, asked: str | int) -> int:
+        return column_index(source, field, asked, header or [], count)
+
     names = [name.lower() for name in header or []]
-    text_columns: tuple[int, ...] = ()
+    readable = [i for i in range(count) if i not in table.unread]
+    label_column = None if label is None else index("label_column", label)
     if text is not None:
         asked = [text] if text in (header or []) else _column_list(text)
-        text_columns = tuple(_asked_column(source, "text_column", name, header, count) for name in asked)
-    label_column = None if label is None else _asked_column(source, "label_column", label, header, count)
-    if not text_columns:
-        text_columns = (_detect_text(rows, names, label_column),)
+        text_columns = tuple(index("text_column", name) for name in asked)
+    else:
+        others = [i for i in readable if i != label_column]
+        named = [i for i in others if i < len(names) and names[i] in TEXT_NAMES]
+        text_columns = (max(named or others, key=lambda i: sum(len(row[i]) for row in rows)),)
     if label_column is None:
-        label_column = _detect_label(source, rows, names, text_columns)
+        others = [i for i in readable if i not in text_columns]
+        label_column = others[0] if len(others) == 1 else _detect_label(source, rows, names, others)
     if label_column in text_columns:
         raise DataError(
             f"{source}: column {label_column} is requested both as text and as label; name two columns"
@@ -327,30 +306,8 @@ def _find_columns(
     return Columns(count, header, text_columns, label_column)
 
 
-def _asked_column(source: str, field: str, asked: str | int, header: list[str] | None, count: int) -> int:
-    """Return the index of the column that was requested by name or index."""
-    if isinstance(asked, int):
-        if not 0 <= asked < count:
-            raise DataError(f"{source}: {field} {asked} is out of range; there are columns 0 to {count - 1}")
-        return asked
-    names = header or []
-    if asked not in names:
-        raise DataError(f"{source}: no column {asked!r} for {field}; {nearest_name(asked, names)}")
-    return names.index(asked)
-
-
-def _detect_text(rows: list[list[str]], names: list[str], label: int | None) -> int:
-    """Return the column named like a text, otherwise the one with the longest cells."""
-    named = [i for i, name in enumerate(names) if name in TEXT_NAMES and i != label]
-    candidates = named or [i for i in range(len(rows[0])) if i != label]
-    return max(candidates, key=lambda i: sum(len(row[i]) for row in rows))
-
-
-def _detect_label(source: str, rows: list[list[str]], names: list[str], text: tuple[int, ...]) -> int:
+def _detect_label(source: str, rows: list[list[str]], names: list[str], others: list[int]) -> int:
     """Return the column named like a label, otherwise the one whose values look like classes."""
-    others = [i for i in range(len(rows[0])) if i not in text]
-    if len(others) == 1:
-        return others[0]
     few = min(MAX_CLASSES, max(2, len(rows) // 2))
     values = {i: {row[i].strip() for row in rows} for i in others}
     named = [i for i in others if i < len(names) and names[i] in LABEL_NAMES]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from torch.nn import functional
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.architecture import CAUSAL_STYLES, Architecture
 from collapipe_env.models.language_head import LanguageHead
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
@@ -31,13 +29,13 @@ from collapipe_env.tasks.continuations import (
     likeliest,
 )
 from collapipe_env.tasks.documents import Documents, load_documents
-from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
-from collapipe_env.tasks.hub import PREFIX, documents_of, fetch
+from collapipe_env.tasks.file_stamps import once
+from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
+from collapipe_env.tasks.preparation import length_strata, read_once, refuse_decoder, shared
+from collapipe_env.tasks.table_files import Column
 
-EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "stories"
+EMBEDDED = SHIPPED / "stories"
 """Folder of the stories that the package ships."""
-LENGTH_STRATA = 5
-"""Classes of length, with equally many documents in each, for documents without kinds."""
 LARGEST_EXPONENT = 690.0
 """A perplexity with a larger logarithm counts as infinite."""
 
@@ -50,12 +48,6 @@ class VocabularyHead(nn.Module):
     """
 
     def __init__(self, architecture: Architecture, generator: Generator) -> None:
-        """Draw the weights.
-
-        Args:
-            architecture: Width, vocabulary and style.
-            generator: Only source of randomness.
-        """
         super().__init__()
         d, outputs = architecture.width, architecture.vocabulary
         self.norm_first = architecture.style == "pre-ln"
@@ -70,8 +62,6 @@ class VocabularyHead(nn.Module):
 
         Args:
             hidden: Outputs of the blocks, shape (samples, q, d).
-            mask: Not read; padding has no targets.
-            targets: Not read.
 
         Returns:
             Logits, shape (samples, q, V_out).
@@ -108,20 +98,12 @@ class LanguageModelling:
                 not causal.
         """
         _check(spec)
-        sizes = spec.architecture
-        return _load(
-            spec.dataset,
-            spec.text_column,
-            spec.label_column,
-            sizes.vocabulary,
-            sizes.sequence_length,
-            spec.checkpoint,
-            stamp_of(spec.dataset, spec.checkpoint),
-        )
+        sizes = spec.architecture.vocabulary, spec.architecture.sequence_length
+        return once(_load, spec.dataset, spec.checkpoint, spec.text_column, spec.label_column, *sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        _read(spec.dataset, spec.text_column, spec.label_column, stamp_of(spec.dataset))
+        read_once(load_documents, spec.dataset, EMBEDDED, spec.text_column, spec.label_column)
         return ()
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
@@ -145,7 +127,6 @@ class LanguageModelling:
         Args:
             outputs: Scores, shape (samples, q, V_out).
             targets: Ids, shape (samples, q).
-            smoothing: Label smoothing over all V_out tokens.
         """
         return functional.cross_entropy(
             outputs.flatten(end_dim=1), targets.flatten(), ignore_index=NO_TARGET, label_smoothing=smoothing
@@ -171,8 +152,6 @@ class LanguageModelling:
 
         Args:
             predictions: Nats of each sample, from :meth:`measure`.
-            split: The samples.
-            data: Not read.
         """
         nats, tokens = float(np.sum(predictions)), int((split.targets != NO_TARGET).sum())
         exponent = nats / tokens
@@ -194,7 +173,6 @@ class LanguageModelling:
             model: Maps token ids (1, up to q) to outputs of the blocks (1, up to q, d), in evaluation mode.
             head: The server's module, in evaluation mode.
             split: A held-out part.
-            data: The data that it is part of.
             count: Documents, taken evenly over the part; all of them if it has fewer.
         """
         if data.decode is None or data.end is None:
@@ -237,39 +215,20 @@ def _before(end: int, ids: IntArray) -> IntArray:
 
 
 def _check(spec: TaskSpec) -> None:
-    if spec.decoder_blocks:
-        raise ScenarioError(
-            f"decoder_blocks is {spec.decoder_blocks}, but language-modelling has a linear head on the "
-            "server and no decoder; set decoder_blocks: 0"
-        )
+    refuse_decoder(spec, "language-modelling")
     if not spec.architecture.causal and spec.architecture.style not in CAUSAL_STYLES:
         raise ScenarioError("language-modelling needs a causal architecture: set causal to True")
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _read(
-    dataset: str,
-    text: str | int | None,
-    kind: str | int | None,
-    stamp: Stamp,  # noqa: ARG001
-) -> tuple[Documents, Documents, Documents]:
-    """Return training, dev and test documents."""
-    if dataset.startswith(PREFIX):
-        return documents_of(fetch(dataset), dataset, text, kind)
-    return load_documents(EMBEDDED if dataset == "embedded" else given_path(dataset), text, kind)
-
-
-@functools.lru_cache(maxsize=KEPT)
 def _load(
     dataset: str,
-    text: str | int | None,
-    kind: str | int | None,
+    checkpoint: str | None,
+    text: Column,
+    kind: Column,
     vocabulary: int,
     sequence_length: int,
-    checkpoint: str | None,
-    stamp: Stamp,  # noqa: ARG001
 ) -> TaskData:
-    parts = _read(dataset, text, kind, stamp_of(dataset))
+    parts = read_once(load_documents, dataset, EMBEDDED, text, kind)
     tokens: ByteTokens | CheckpointTokens
     tokens = learn_bytes(parts[0].texts, vocabulary) if checkpoint is None else checkpoint_tokens(checkpoint)
     documents = tokens.encode(parts[0].texts)
@@ -281,17 +240,14 @@ def _load(
     if parts[0].kinds:
         strata = np.unique(parts[0].kinds, return_inverse=True)[1].astype(np.int64)
     else:
-        borders = np.quantile(lengths, np.arange(1, LENGTH_STRATA) / LENGTH_STRATA)
-        strata = np.searchsorted(borders, lengths).astype(np.int64)
-    for array in (lengths, strata):
-        array.flags.writeable = False  # shared by every learner of the process
+        strata = length_strata(lengths)
     everything = packed(np.arange(len(documents)))
     return TaskData(
         everything,
         dev,
         test,
-        strata,
-        lengths,
+        shared(strata),
+        shared(lengths),
         decode=tokens.decode,
         hidden=tokens.hidden,
         pack=packed,
@@ -304,9 +260,7 @@ def _load(
 def _packed(documents: list[IntArray], sequence_length: int, end: int, chosen: IntArray) -> Split:
     """Pack the documents with these indices."""
     tokens, targets = pack([documents[i] for i in chosen.tolist()], sequence_length, end)
-    for array in (tokens, targets):
-        array.flags.writeable = False
-    return Split(tokens, targets)
+    return Split(shared(tokens), shared(targets))
 
 
 def _held_out(tokens: ByteTokens | CheckpointTokens, part: Documents, sequence_length: int) -> Split:

@@ -2,85 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import IntArray
-from collapipe_env.ground.errors import DataError, ScenarioError
-from collapipe_env.ground.typed_paths import given_path
+from collapipe_env.ground.errors import DataError
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
-from collapipe_env.tasks.conll_files import TaggedSentences, load_column_splits
-from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
-from collapipe_env.tasks.hub import PREFIX, hub_tagged_sentences
-from collapipe_env.tasks.tagging_schemes import OUTSIDE, Scheme, spans_of, to_bio2
+from collapipe_env.tasks.conll_files import TaggedSentences, load_tagged
+from collapipe_env.tasks.file_stamps import once
+from collapipe_env.tasks.heads import TokenLinear
+from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
+from collapipe_env.tasks.preparation import read_once, refuse_decoder, require_outputs, shared
+from collapipe_env.tasks.table_files import Column
+from collapipe_env.tasks.tagging_schemes import OUTSIDE, spans_of, to_bio2
 from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 
-EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "entities"
+EMBEDDED = SHIPPED / "entities"
 """Folder of the synthetic sentences that the package ships."""
 
 NO_TAG = -100
 """Target of positions without a tag: padding, and pieces that continue a word."""
-
-Column = str | int | None
-
-
-class TokenLinear(nn.Module):
-    """A linear layer on every position; 2 q d V_out forward FLOPs per sample."""
-
-    def __init__(self, width: int, outputs: int, generator: Generator) -> None:
-        super().__init__()
-        # Small weights start near log(tags) and, unlike zeros, pass a gradient on in the first step.
-        self.weight = nn.Parameter(torch.randn(outputs, width, generator=generator) * 0.5 / width**0.5)
-        self.bias = nn.Parameter(torch.zeros(outputs))
-
-    def forward(self, hidden: Tensor, mask: Tensor, targets: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """Return tag scores.
-
-        Args:
-            hidden: Encoder outputs, shape (samples, q, d).
-            mask: Not read; positions without a tag are left out by their targets.
-            targets: Not read.
-
-        Returns:
-            Logits, shape (samples, q, V_out).
-        """
-        return functional.linear(hidden, self.weight, self.bias)
-
-
-@dataclass(frozen=True)
-class EntityCorpus:
-    """A data set in BIO2.
-
-    Attributes:
-        train: Training sentences.
-        dev: Sentences for choosing hyper-parameters.
-        test: Sentences for the reported figures.
-        scheme: Tagging scheme of the files.
-        repaired: Tags in the files that broke their scheme.
-    """
-
-    train: TaggedSentences
-    dev: TaggedSentences
-    test: TaggedSentences
-    scheme: Scheme
-    repaired: int
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """``O``, then the ``B-`` and ``I-`` tag of each type of the training part, types in order."""
-        kinds = sorted({span.kind for tags in self.train.tags for span in spans_of(tags)})
-        return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
 
 
 class NamedEntities:
@@ -104,15 +54,15 @@ class NamedEntities:
         the order of names, of its most frequent entity type (the first of equally frequent ones), 0 for a
         sentence without entities.
         """
-        return _load(spec, stamp_of(spec.dataset, spec.checkpoint))
+        return once(_load, spec.dataset, spec.checkpoint, spec)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return ``O`` and the ``B-`` and ``I-`` tag of each type of entity."""
-        return _corpus(spec).classes
+        return classes_of(load_entities(spec.dataset, spec.text_column, spec.label_column)[0])
 
     def build_head(self, spec: TaskSpec, generator: Generator) -> nn.Module:
         """Return the linear head."""
-        _refuse_decoder(spec)
+        refuse_decoder(spec, self.name)
         return TokenLinear(spec.architecture.width, spec.outputs, generator)
 
     def units(self, targets: Tensor) -> Tensor:
@@ -171,37 +121,39 @@ def entity_scores(references: list[list[str]], predictions: list[list[str]]) -> 
     }
 
 
-def load_entities(dataset: str, words: Column = None, tags: Column = None) -> EntityCorpus:
+def load_entities(
+    dataset: str, words: Column = None, tags: Column = None
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
     """Read a data set and translate its tags to BIO2; a process reads files again only if they changed.
 
     Args:
-        dataset: ``"embedded"``, the path of a file or folder as in
-            :mod:`collapipe_env.tasks.conll_files`, or the name of a data set of the Hugging Face hub as in
-            :mod:`collapipe_env.tasks.hub`.
-        words: Column of the words: an index from 0 or, for the hub, a name. None takes a file's first.
-        tags: Column of their tags, given in the same way. None takes a file's last.
+        dataset: ``"embedded"``, or what :func:`~collapipe_env.tasks.conll_files.load_tagged` reads.
+        words: Column of the words as there; so for the tags.
+
+    Returns:
+        Training, dev and test sentences.
 
     Raises:
         DataError: If it is malformed, or a held-out part has a type of entity that training lacks.
     """
-    return _read(dataset, words, tags, stamp_of(dataset))
+    return read_once(_entities, dataset, EMBEDDED, words, tags)
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _read(dataset: str, words: Column, tags: Column, stamp: Stamp) -> EntityCorpus:  # noqa: ARG001
-    if dataset.startswith(PREFIX):
-        parts = hub_tagged_sentences(dataset, words, tags)
-    else:
-        folder = EMBEDDED if dataset == "embedded" else given_path(dataset)
-        parts = load_column_splits(folder, _index("text_column", words), _index("label_column", tags))
-    found = to_bio2([marks for part in parts for marks in part.tags])
-    rest = iter(found.tags)
-    train, dev, test = (replace(part, tags=tuple(next(rest) for _ in part.words)) for part in parts)
-    corpus = EntityCorpus(train, dev, test, found.scheme, found.repaired)
-    known = set(corpus.classes)
+def classes_of(train: TaggedSentences) -> tuple[str, ...]:
+    """Return ``O``, then the ``B-`` and ``I-`` tag of each type of the training part, types in order."""
+    kinds = sorted({span.kind for tags in train.tags for span in spans_of(tags)})
+    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
+
+
+def _entities(
+    path: Path | str, words: Column, tags: Column
+) -> tuple[TaggedSentences, TaggedSentences, TaggedSentences]:
+    parts = load_tagged(path, words, tags)
+    train, *held_out = (replace(part, tags=tuple(map(to_bio2, part.tags))) for part in parts)
+    known = set(classes_of(train))
     if known == {OUTSIDE}:
-        raise DataError(f"{train.path}: no entities in the training part; there is nothing to learn from")
-    for part in (dev, test):
+        raise DataError(f"{train.source}: no entities in the training part; there is nothing to learn from")
+    for part in held_out:
         for sentence, marks in enumerate(part.tags):
             for word, tag in enumerate(marks):
                 if tag not in known:
@@ -209,7 +161,7 @@ def _read(dataset: str, words: Column, tags: Column, stamp: Stamp) -> EntityCorp
                         f"{part.place(sentence, word)}: type {tag[2:]!r} never occurs in training; add it "
                         "there or tag these words O"
                     )
-    return corpus
+    return train, held_out[0], held_out[1]
 
 
 def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str]]:
@@ -221,42 +173,16 @@ def _words(predictions: IntArray, split: Split, data: TaskData) -> list[list[str
     ]
 
 
-def _refuse_decoder(spec: TaskSpec) -> None:
-    if spec.decoder_blocks:
-        raise ScenarioError(
-            f"decoder_blocks is {spec.decoder_blocks}, but ner has a linear head on the server and no "
-            "decoder; set decoder_blocks: 0"
-        )
-
-
-def _index(field: str, asked: Column) -> int | None:
-    if isinstance(asked, str):
-        raise DataError(
-            f"{field} is {asked!r}, but column files have no header; give the column's index, from 0"
-        )
-    return asked
-
-
-def _corpus(spec: TaskSpec) -> EntityCorpus:
-    return load_entities(spec.dataset, spec.text_column, spec.label_column)
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _load(spec: TaskSpec, stamp: Stamp) -> TaskData:  # noqa: ARG001
-    _refuse_decoder(spec)
-    corpus = _corpus(spec)
-    classes = corpus.classes
-    if len(classes) != spec.outputs:
-        kinds = ", ".join(tag[2:] for tag in classes[1::2])
-        raise DataError(
-            f"{spec.dataset}: {len(classes)} tags (O, and B- and I- of: {kinds}) where the workload has "
-            f"outputs {spec.outputs}; set outputs: {len(classes)}"
-        )
+def _load(dataset: str, checkpoint: str | None, spec: TaskSpec) -> TaskData:  # noqa: ARG001
+    refuse_decoder(spec, "ner")
+    parts = load_entities(spec.dataset, spec.text_column, spec.label_column)
+    classes = classes_of(parts[0])
+    require_outputs(spec, classes, "tags")
     numbers = {tag: i for i, tag in enumerate(classes)}
-    if spec.checkpoint is None:
-        tokenizer = train_cased_tokenizer(corpus.train.words, spec.architecture.vocabulary)
+    if checkpoint is None:
+        tokenizer = train_cased_tokenizer(parts[0].words, spec.architecture.vocabulary)
     else:
-        tokenizer = checkpoint_tokenizer(spec.checkpoint)
+        tokenizer = checkpoint_tokenizer(checkpoint)
 
     def split(part: TaggedSentences) -> Split:
         rows = encode_words(tokenizer, part.words, spec.architecture.sequence_length)
@@ -264,15 +190,13 @@ def _load(spec: TaskSpec, stamp: Stamp) -> TaskData:  # noqa: ARG001
         for target, words, tags in zip(targets, rows.words, part.tags, strict=True):
             starts = words >= 0
             target[starts] = [numbers[tags[word]] for word in words[starts]]
-        rows.tokens.flags.writeable = targets.flags.writeable = False  # shared by all learners of the process
-        return Split(rows.tokens, targets, part.tags)
+        return Split(shared(rows.tokens), shared(targets), part.tags)
 
-    training = split(corpus.train)
-    lengths = (training.tokens != PADDING).sum(axis=-1)
-    strata = np.array([_stratum(tags, classes) for tags in corpus.train.tags], dtype=np.int64)
-    strata.flags.writeable = lengths.flags.writeable = False
+    train, dev, test = (split(part) for part in parts)
+    lengths = shared((train.tokens != PADDING).sum(axis=-1))
+    strata = shared(np.array([_stratum(tags, classes) for tags in parts[0].tags], dtype=np.int64))
     hidden = special_ids(tokenizer).hidden
-    return TaskData(training, split(corpus.dev), split(corpus.test), strata, lengths, classes, hidden=hidden)
+    return TaskData(train, dev, test, strata, lengths, classes, hidden=hidden)
 
 
 def _stratum(tags: tuple[str, ...], classes: tuple[str, ...]) -> int:

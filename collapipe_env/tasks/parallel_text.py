@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import ClassVar
 
 from collapipe_env.ground.errors import DataError, nearest_name, shown
-from collapipe_env.ground.typed_paths import why_unusable
-from collapipe_env.tasks.data_parts import held_out
+from collapipe_env.tasks.data_parts import Samples, choose_named, complete, require_path, stem_of
+from collapipe_env.tasks.hub import hub_tables
 from collapipe_env.tasks.labelled_texts import LABEL_NAMES, NAME_WORDS, TEXT_NAMES
-from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text, table_ending, tables_in
+from collapipe_env.tasks.table_files import Table, read_table, read_tables, read_text
 
-DEV_NAMES = ("dev", "val", "valid", "validation", "devel", "development")
-"""Names of the development part, in order of preference."""
 TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".ndjson")
 """Endings of a file that holds both languages; each may be followed by ``.gz``."""
 LANGUAGE_NAMES = """
@@ -37,7 +34,7 @@ _LANGUAGES = {name: names[0] for names in map(str.split, LANGUAGE_NAMES.split(";
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Samples):
     """Sentences and their translations, none empty.
 
     Attributes:
@@ -46,19 +43,10 @@ class Pairs:
         languages: Source and target language, as far as files or columns name them.
     """
 
+    of_all: ClassVar[frozenset[str]] = frozenset(("languages",))
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     languages: tuple[str, str] | None = field(default=None, compare=False)
-
-    def __len__(self) -> int:
-        """Number of pairs."""
-        return len(self.sources)
-
-    def subset(self, indices: np.ndarray) -> Pairs:
-        """Return the pairs at ``indices``, in that order."""
-        return Pairs(
-            tuple(self.sources[i] for i in indices), tuple(self.targets[i] for i in indices), self.languages
-        )
 
 
 def language_of(name: str) -> str:
@@ -126,20 +114,20 @@ def direction(names: Sequence[str], asked: tuple[str, str] | None, source: str, 
     return first, second
 
 
-def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
-    """Read the training, development and test pairs of a folder or of a table.
+def load_parallel(path: Path | str, languages: tuple[str, str] | None = None) -> tuple[Pairs, Pairs, Pairs]:
+    """Read the training, development and test pairs of a data set.
 
     A folder holds two files for each part, with one sentence a line, whose endings are the languages (see
-    :func:`language_of`): ``train.en`` and ``train.de``; ``dev`` (or ``val``, ``valid``, ``devel`` and their
-    long forms); and ``test``, otherwise the first name that begins with ``test``. Without these, it holds a
-    table for each part (``train.tsv``, ``dev.csv``, ``test.jsonl``; see
+    :func:`language_of`): ``train.en`` and ``train.de``; ``dev`` (or another of its names); and ``test`` or a
+    name with it, such as ``test_2016``; of several the first counts. Without these, it holds a table for each
+    part (``train.tsv``, ``dev.csv``, ``test.jsonl``; see
     :func:`collapipe_env.tasks.data_parts.choose_named`), or a single table. The columns of a table are named
     by languages, ``source`` and ``target``, or ``src`` and ``tgt``; without such a header they are the
     sentence and its translation. All files may be gzipped (``.gz``). A missing part is taken from the
     training pairs by a fixed permutation.
 
     Args:
-        path: The folder or the file.
+        path: The folder or the file, or the name of a data set of the Hugging Face hub.
         languages: Source and target, as the endings of files or the names of columns have them. None takes
             the only two; see :func:`direction`.
 
@@ -149,61 +137,89 @@ def load_parallel(path: Path, languages: tuple[str, str] | None = None) -> tuple
     Raises:
         DataError: If something is missing or malformed.
     """
-    if path.is_dir():
-        files = {} if _line_files(path) else tables_in(path, TABLE_ENDINGS)
-        if files:
-            return pairs_of_tables(read_tables(files, path), str(path), languages)
-        source, target = _sides(path, languages)
-        parts = {"train": _read_part(path, "train", source, target)}
-        dev_name = next((name for name in DEV_NAMES if _has_part(path, name, source, target)), None)
-        for part, name in (("dev", dev_name), ("test", _test_name(path, source, target))):
-            if name is not None:
-                parts[part] = _read_part(path, name, source, target)
-        return _with_held_out(str(path), parts)
-    if path.is_file():
-        if table_ending(path) not in TABLE_ENDINGS:
-            raise DataError(
-                f"{path}: a single file of pairs must end in {', '.join(TABLE_ENDINGS)}, with or without "
-                ".gz; name it so, or give a folder with train.LANGUAGE files"
-            )
-        return pairs_of_tables({"train": read_table(path)}, str(path), languages)
-    raise DataError(
-        f"{path}: {why_unusable(path)}; give a folder with train.LANGUAGE files or a table of pairs "
-        "(train.tsv), or the table"
+    if isinstance(path, str):
+        return pairs_of_tables(hub_tables(path, pairs=True), path, languages)
+    require_path(
+        path, "give a folder with train.LANGUAGE files or a table of pairs (train.tsv), or the table"
     )
+    if path.is_dir():
+        listed = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        files = {file.name.removesuffix(".gz"): file for file in listed}
+        lines = [
+            name for name in files if name.startswith("train.") and not stem_of(Path(name), TABLE_ENDINGS)
+        ]
+        if not lines and any(stem_of(file, TABLE_ENDINGS) for file in files.values()):
+            return pairs_of_tables(read_tables(path, TABLE_ENDINGS), str(path), languages)
+        endings = [name.removeprefix("train.") for name in lines]
+        if len(endings) < 2:
+            found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if endings else "")
+            raise DataError(
+                f"{path}: {found} where two are expected; add train.en and train.de, or a train.tsv of pairs"
+            )
+        chosen = direction(endings, languages, str(path), "files train.LANGUAGE")
+        stems = {name.removesuffix(f".{end}") for name in files for end in chosen if name.endswith(f".{end}")}
+        named = choose_named({stem: stem for stem in sorted(stems)}, str(path), first=True)
+        tables = {part: _line_table(path, stem, chosen) for part, stem in named.items()}
+        return pairs_of_tables(tables, str(path), chosen)
+    if not stem_of(path, TABLE_ENDINGS):
+        raise DataError(
+            f"{path}: a single file of pairs must end in {', '.join(TABLE_ENDINGS)}, with or without "
+            ".gz; name it so, or give a folder with train.LANGUAGE files"
+        )
+    return pairs_of_tables({"train": read_table(path)}, str(path), languages)
 
 
-def read_files(source: Path, target: Path) -> Pairs:
+def _line_table(folder: Path, name: str, languages: tuple[str, str]) -> Table:
+    """Return the table of two files whose lines pair up as sentence and translation.
+
+    Raises:
+        DataError: If one is missing or twice there, or the lines do not pair up, see :func:`read_lines`.
+    """
+    files = []
+    for language in languages:
+        found = [folder / f"{name}.{language}{packed}" for packed in ("", ".gz")]
+        found = [file for file in found if file.is_file()]
+        if len(found) > 1:
+            raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; keep one")
+        if not found:
+            raise DataError(f"{folder}: no {name}.{language} (nor with .gz); add it or correct languages")
+        files += found
+    return read_lines(files[0], files[1], languages)
+
+
+def read_lines(source: Path, target: Path, languages: tuple[str, str]) -> Table:
     """Read two files whose lines pair up as sentence and translation; blank pairs are skipped.
 
     Args:
         source: File of sentences, plain or gzipped.
         target: File of translations.
+        languages: Names of the two columns.
 
     Raises:
         DataError: If one cannot be read, the numbers of lines differ, or a line is blank in one file only.
     """
-    sides = [_lines(source), _lines(target)]
-    counts = [len(side) for side in sides]
-    pairs: list[tuple[str, str]] = []
-    for number, (sentence, translation) in enumerate(zip(*sides, strict=False), start=1):
-        if bool(sentence) != bool(translation):
-            blank, other = (source, target) if translation else (target, source)
+    # A carriage return inside a line is white space: as a line end it would shift all lines that follow.
+    sides = [
+        [line.strip() for line in read_text(file, "\r").rstrip().split("\n")] for file in (source, target)
+    ]
+    rows, places = [], []
+    for number, pair in enumerate(zip(*sides, strict=False), start=1):
+        if bool(pair[0]) != bool(pair[1]):
+            blank, other = (source, target) if pair[1] else (target, source)
             raise DataError(
                 f"{blank}:{number}: blank, but {other.name}:{number} is not; fill it in or blank both"
             )
-        if sentence:
-            pairs.append((sentence, translation))
+        if pair[0]:
+            rows.append(pair)
+            places.append(f"{source}:{number}")
+    counts = [len(side) for side in sides]
     if counts[0] != counts[1]:
         longer, shorter = (source, target) if counts[0] > counts[1] else (target, source)
         raise DataError(
             f"{longer}:{min(counts) + 1}: no line of {shorter.name} pairs with it ({longer.name} has "
             f"{max(counts)} lines, {shorter.name} {min(counts)}); give both equally many"
         )
-    if not pairs:
-        raise DataError(f"{source}: no pair of sentences in it; it needs one a line")
-    sources, targets = zip(*pairs, strict=True)
-    return Pairs(sources, targets)
+    return Table(str(source), rows, places, list(languages))
 
 
 def pairs_of_tables(
@@ -214,7 +230,6 @@ def pairs_of_tables(
     Args:
         tables: Table of the training part (``"train"``) and possibly of ``"dev"`` and ``"test"``. One without
             header has the training table's columns.
-        source: Name of the data set, for errors.
         languages: Names of the source and the target column, or their languages; None detects them.
 
     Raises:
@@ -224,16 +239,14 @@ def pairs_of_tables(
     train, columns = _pairs_of(tables["train"], languages, None)
     parts = {"train": train}
     for part, table in tables.items():
-        if part == "train":
-            continue
-        parts[part] = found = _pairs_of(table, languages, columns)[0]
+        parts[part] = found = _pairs_of(table, languages, columns)[0] if part != "train" else train
         ours, theirs = (" -> ".join(pairs.languages or _SIDES) for pairs in (train, found))
         if ours != theirs:
             raise DataError(
                 f"{table.source}: its columns say {theirs}, but those of {tables['train'].source} say "
                 f"{ours}; give all files the same header"
             )
-    return _with_held_out(source, parts)
+    return complete(parts, source)
 
 
 @dataclass(frozen=True)
@@ -250,10 +263,11 @@ def _pairs_of(
     table: Table, languages: tuple[str, str] | None, like: _Columns | None
 ) -> tuple[Pairs, _Columns]:
     """Return the pairs of a table, which without header has the columns ``like`` another, and its columns."""
-    header, rows, places = table.header, table.rows, table.places
-    for name in table.left_out:
+    header, rows, places = table.header, table.cells, table.places
+    for column in table.unread:
+        name = table.name(column)
         if name in languages if languages else name.lower() in _LANGUAGES:
-            raise table.unread(name, "languages")
+            table.require_read(column, "languages")
     if header is None and languages is None and _may_be_header(rows):
         raise DataError(
             f"{places[0]}: {shown(rows[0])} may be the names of the columns or a pair; if they are names, "
@@ -264,7 +278,8 @@ def _pairs_of(
         header, rows, places = [cell.strip() for cell in rows[0]], rows[1:], places[1:]
     columns = like or _Columns()
     if header is not None:
-        one, other = direction(header, languages, table.source, "languages or columns of text")
+        usable = [name for i, name in enumerate(header) if i not in table.unread]
+        one, other = direction(usable, languages, table.source, "languages or columns of text")
         columns = _Columns(header.index(one), header.index(other), len(header), _named(one, other))
     elif languages is not None and like is None:
         raise DataError(
@@ -315,79 +330,3 @@ def _may_be_header(rows: Sequence[Sequence[str]]) -> bool:
     )
     alike = sum(all(len(cell.split()) <= NAME_WORDS for cell in row) for row in rows[1:])
     return (usual or languages or all(codes)) and 2 * alike < len(rows) - 1
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a plain or gzipped UTF-8 file without blank ones at the end."""
-    # Not splitlines, which would also cut at form feeds and Unicode separators within a sentence.
-    lines = read_text(path).replace("\r\n", "\n").split("\n")
-    while lines and not lines[-1].strip():
-        del lines[-1]
-    return [line.strip() for line in lines]
-
-
-def _names(folder: Path) -> list[str]:
-    """Return the sorted names of the files in a folder, without ``.gz``."""
-    return sorted({file.name.removesuffix(".gz") for file in folder.iterdir() if file.is_file()})
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """Return the plain or gzipped file of that name, or None; refuse two of them."""
-    found = [folder / ending for ending in (name, f"{name}.gz") if (folder / ending).is_file()]
-    if len(found) > 1:
-        raise DataError(f"{folder}: both {found[0].name} and {found[1].name} exist; keep one")
-    return found[0] if found else None
-
-
-def _line_files(folder: Path) -> list[str]:
-    """Return the endings of the training files that are not tables."""
-    names = [name for name in _names(folder) if name.startswith("train.")]
-    return [name.removeprefix("train.") for name in names if table_ending(Path(name)) not in TABLE_ENDINGS]
-
-
-def _sides(folder: Path, languages: tuple[str, str] | None) -> tuple[str, str]:
-    """Return the endings of the two training files."""
-    endings = _line_files(folder)
-    if len(endings) < 2:
-        found = f"{len(endings)} files train.LANGUAGE" + (f" ({', '.join(endings)})" if endings else "")
-        raise DataError(
-            f"{folder}: {found} where two are expected; add train.en and train.de, or a train.tsv of pairs"
-        )
-    return direction(endings, languages, str(folder), "files train.LANGUAGE")
-
-
-def _has_part(folder: Path, name: str, source: str, target: str) -> bool:
-    """Whether a part has a file in at least one language."""
-    return any(_file(folder, f"{name}.{language}") for language in (source, target))
-
-
-def _test_name(folder: Path, source: str, target: str) -> str | None:
-    """Return ``test`` if it has a file, otherwise the first name with a file that begins so, or None."""
-    endings = (f".{source}", f".{target}")
-    names = {
-        name.removesuffix(ending)
-        for name in _names(folder)
-        for ending in endings
-        if name.startswith("test") and name.endswith(ending)
-    }
-    return "test" if "test" in names else min(names, default=None)
-
-
-def _read_part(folder: Path, name: str, source: str, target: str) -> Pairs:
-    files = [_file(folder, f"{name}.{language}") for language in (source, target)]
-    if files[0] is None or files[1] is None:
-        missing = " and ".join(
-            f"{name}.{language}"
-            for language, file in zip((source, target), files, strict=True)
-            if file is None
-        )
-        raise DataError(f"{folder}: no {missing} (nor with .gz); add it or correct languages")
-    return replace(read_files(files[0], files[1]), languages=_named(source, target))
-
-
-def _with_held_out(source: str, parts: Mapping[str, Pairs]) -> tuple[Pairs, Pairs, Pairs]:
-    """Fill missing parts from the training pairs."""
-    missing = [part for part in ("dev", "test") if part not in parts]
-    chosen = held_out(len(parts["train"]), missing, source)
-    found = {**parts, **{part: parts["train"].subset(indices) for part, indices in chosen.items()}}
-    return found["train"], found["dev"], found["test"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -43,17 +42,13 @@ def partition(
         raise DataError(
             f"the training set has {samples} samples for {clusters} clusters; give every cluster at least one"
         )
-    splitters: dict[str, Callable[[], list[IntArray]]] = {
-        "iid": lambda: iid(samples, clusters, rng),
-        "dirichlet": lambda: dirichlet(strata, clusters, alpha, rng),
-        "length": lambda: by_length(lengths, clusters, rng),
-        "quantity": lambda: by_quantity(samples, clusters, alpha, rng),
-    }
-    return splitters[name]()
-
-
-def iid(samples: int, clusters: int, rng: np.random.Generator) -> list[IntArray]:
-    """Deal out a random permutation in parts whose sizes differ by at most one."""
+    if name == "dirichlet":
+        return dirichlet(strata, clusters, alpha, rng)
+    if name == "length":
+        return by_length(lengths, clusters, rng)
+    if name == "quantity":
+        return by_quantity(samples, clusters, alpha, rng)
+    # Evenly at random: parts of a permutation whose sizes differ by at most one.
     return [np.sort(part) for part in np.array_split(rng.permutation(samples), clusters)]
 
 
@@ -65,12 +60,7 @@ def dirichlet(labels: IntArray, clusters: int, alpha: float, rng: np.random.Gene
 
     Args:
         labels: Class of every sample, shape (samples,).
-        clusters: Number of clusters N.
         alpha: Concentration, above 0; small values skew more.
-        rng: Only source of randomness.
-
-    Returns:
-        For every cluster the sorted indices of its samples.
     """
     parts: list[list[int]] = [[] for _ in range(clusters)]
     for value in np.unique(labels):
@@ -94,11 +84,6 @@ def by_length(lengths: IntArray, clusters: int, rng: np.random.Generator) -> lis
 
     Args:
         lengths: Length of every sample, shape (samples,).
-        clusters: Number of clusters N.
-        rng: Only source of randomness.
-
-    Returns:
-        For every cluster the sorted indices of its samples.
     """
     shuffled = rng.permutation(len(lengths))
     order = shuffled[np.argsort(lengths[shuffled], kind="stable")]
@@ -113,13 +98,7 @@ def by_quantity(samples: int, clusters: int, alpha: float, rng: np.random.Genera
     differs from 1 + share * (samples - N) by at most one.
 
     Args:
-        samples: Number of samples.
-        clusters: Number of clusters N.
         alpha: Concentration, above 0; small values skew more.
-        rng: Only source of randomness.
-
-    Returns:
-        For every cluster the sorted indices of its samples.
     """
     order = rng.permutation(samples)
     spare = samples - clusters

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import re
 import string
 import unicodedata
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from collapipe_env.ground.errors import DataError, shown
+from collapipe_env.ground.errors import DataError, nearest_name, shown
 from collapipe_env.ground.files import parse_json, read_gzip, read_regular
-from collapipe_env.tasks.data_parts import choose_named
+from collapipe_env.tasks.data_parts import part_files, stem_of
 
 ROW_ENDINGS = (".jsonl", ".ndjson")
 """Endings of files with a JSON object a line; each may be followed by ``.gz``."""
@@ -41,78 +40,113 @@ _LINE_BREAK = re.compile(r"(?:\\n)+(?![a-z])|\\+")
 # Excel's own first line of a CSV file.
 _EXCEL = re.compile(r'"?sep=([^"\n])"?(?=\n|$)', re.IGNORECASE)
 
+Column = str | int | None
+"""A column as requested: its name in the header or its index from 0; None detects it."""
+
 _NESTED = "translation"
 """Field of JSON lines whose own fields are columns, as the Hugging Face hub writes pairs of sentences."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of a file or of a part of a data set.
+    """Rows of a file or of a split of a data set.
 
     Attributes:
         source: Its name in errors.
-        rows: At least one row, all with equally many cells.
+        rows: At least one row, all with equally many cells: texts, or any values where there is a header.
         places: Place of each row, ``"file:line"``.
         header: Names of the columns, where they are known for certain; None if the first row may hold them.
-        left_out: Place and value that kept a column from being read, by its name.
+        classes: Names of the columns that are declared to hold classes.
     """
 
     source: str
-    rows: list[list[str]]
-    places: list[str]
+    rows: Sequence[Sequence[Any]]
+    places: Sequence[str]
     header: list[str] | None = None
-    left_out: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
-    def unread(self, column: str, setting: str) -> DataError:
-        """Return the error for a column of :attr:`left_out` whose place no other column may take.
+    def name(self, column: int) -> str:
+        """Return the name of a column, empty where names are not known for certain."""
+        return self.header[column] if self.header else ""
+
+    @cached_property
+    def unread(self) -> dict[int, int]:
+        """Columns that do not hold texts, truth values or whole numbers alone, with the first other row."""
+        if self.header is None:
+            return {}
+        columns = enumerate(zip(*self.rows, strict=True))
+        faults = {
+            i: next((n for n, v in enumerate(column) if cell_text(v) is None), -1) for i, column in columns
+        }
+        return {column: row for column, row in faults.items() if row >= 0}
+
+    @cached_property
+    def cells(self) -> list[list[str]]:
+        """The rows as texts, empty in columns that are :attr:`unread`.
+
+        Raises:
+            DataError: If a text is not sound, see :func:`require_sound`.
+        """
+        if self.header is None:
+            return [list(row) for row in self.rows]
+        found = [["" if i in self.unread else cell_text(v) or "" for i, v in enumerate(r)] for r in self.rows]
+        for place, row in zip(self.places, found, strict=True):
+            for cell in row:
+                require_sound(place, cell)
+        return found
+
+    def require_read(self, column: int, setting: str) -> None:
+        """Refuse a column that is :attr:`unread`, rather than let another one take its place.
 
         Args:
-            column: Its name.
             setting: Field of the scenario's ``learning`` that names columns.
+
+        Raises:
+            DataError: With the place and the value at fault.
         """
-        place, value = self.left_out[column]
-        return DataError(
-            f"{place}: {column!r} holds {value}, which is no text, truth value or whole number; convert it, "
-            f"or set the scenario's learning.{setting} to another column"
-        )
+        if column in self.unread:
+            row = self.unread[column]
+            raise DataError(
+                f"{self.places[row]}: {self.name(column)!r} holds {shown(self.rows[row][column])}, which is "
+                "no text, truth value or whole number; convert it, or set the scenario's "
+                f"learning.{setting} to another column"
+            )
 
 
-def table_ending(path: Path) -> str:
-    """Return a file's ending, one of :data:`ENDINGS` without ``.gz``; empty if it has none of them."""
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    return ending if ending in ENDINGS else ""
-
-
-def tables_in(folder: Path, endings: Sequence[str] = ENDINGS) -> dict[str, Path]:
-    """Return the table files of a folder by their names without ending.
-
-    Raises:
-        DataError: If two have the same name.
-    """
-    files: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        ending = table_ending(file)
-        if ending in endings and file.is_file():
-            stem = file.name.lower().removesuffix(".gz").removesuffix(ending)
-            if stem in files:
-                raise DataError(f"{folder}: both {files[stem].name} and {file.name} exist; keep one")
-            files[stem] = file
-    return files
-
-
-def read_tables(files: Mapping[str, Path], folder: Path) -> dict[str, Table]:
-    """Read the table of each part of a folder; see :func:`~collapipe_env.tasks.data_parts.choose_named`.
+def column_index(
+    source: str, field: str, asked: str | int, header: Sequence[str], count: int | None = None
+) -> int:
+    """Return the index of a column that is requested by name or index.
 
     Args:
-        files: From :func:`tables_in`. A sole one is for training, whatever its name.
-        folder: The folder, for errors.
+        source: Name of the table, for errors.
+        field: Field of the scenario's ``learning`` that names it.
+        header: Names of the columns; empty if they have none.
+        count: Number of columns; None takes the header's.
 
     Raises:
-        DataError: If there is no training part, or a table cannot be read.
+        DataError: If there is no such column.
     """
-    named = {part: files[stem] for part, stem in choose_named(list(files), str(folder)).items()}
+    count = len(header) if count is None else count
+    if isinstance(asked, int):
+        if not 0 <= asked < count:
+            raise DataError(f"{source}: {field} {asked} is out of range; there are columns 0 to {count - 1}")
+        return asked
+    if asked not in header:
+        hint = nearest_name(asked, header) if header else "there is no header, so give its index, from 0"
+        raise DataError(f"{source}: no column {asked!r} for {field}; {hint}")
+    return list(header).index(asked)
+
+
+def read_tables(folder: Path, endings: Sequence[str] = ENDINGS) -> dict[str, Table]:
+    """Read the table of each part of a folder; a sole table is for training, whatever its name.
+
+    Raises:
+        DataError: If there is no training part, two files fit a part, or a table cannot be read.
+    """
+    named, files = part_files(folder, lambda file: stem_of(file, endings))
     if "train" not in named:
-        sole = [file for file in files.values() if table_ending(file) != ".txt"]
+        sole = [file for file in files if not stem_of(file, (".txt",))]
         if len(sole) != 1:
             raise DataError(
                 f"{folder}: no train.tsv, train.csv or train.jsonl in this folder, and {len(sole)} tables "
@@ -127,8 +161,7 @@ def read_table(path: Path) -> Table:
 
     Blank lines are skipped. CSV files may be separated by semicolons or tabs, and begin with Excel's line
     ``sep=;``. In them backslashes become spaces: data sets use them for line breaks. JSON lines are objects
-    whose fields are the columns; fields other than strings, whole numbers (also 1.0) and truth values are
-    left out.
+    whose fields are the columns.
 
     Args:
         path: A file with one of the :data:`ENDINGS`.
@@ -139,16 +172,14 @@ def read_table(path: Path) -> Table:
     Raises:
         DataError: Naming the file and, where there is one, the line.
     """
-    ending = table_ending(path)
-    if not ending:
+    if stem_of(path, ROW_ENDINGS):
+        return read_objects(path)
+    if not stem_of(path, ENDINGS):
         raise DataError(
             f"{path}: unknown ending {path.suffix!r}; use .tsv, .csv or .jsonl, with or without .gz"
         )
-    if ending in ROW_ENDINGS:
-        return _json_table(path)
-    # Only \n and \r end a line: str.splitlines would also cut at form feeds and Unicode separators in a text.
-    text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
-    if ending != ".csv":
+    text = read_text(path)
+    if not stem_of(path, (".csv",)):
         return _separated(path, text, "\t", quoted=False)
     said = _EXCEL.match(text)
     if said:
@@ -174,17 +205,19 @@ def read_table(path: Path) -> Table:
 
 def _rank(table: Table) -> tuple[int, int]:
     """Rank of a way to separate a file: no quoted cell is cut in two, then the most columns."""
-    cut = sum(cell.count('"') % 2 for row in table.rows for cell in row)
-    return -cut, len(table.rows[0])
+    halves = sum(cell.count('"') % 2 for row in table.rows for cell in row)
+    return -halves, len(table.rows[0])
 
 
 def _separated(path: Path, text: str, separator: str, *, quoted: bool) -> Table:
+    kind = "separators and quotes" if quoted else "separators"
     # In strict mode the reader refuses a quote inside a quoted cell, which would shift the columns unnoticed.
-    lines = (line + "\n" for line in text.split("\n"))
-    if quoted:
-        reader = csv.reader(lines, delimiter=separator, strict=True)
-    else:
-        reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
+    reader = csv.reader(
+        (line + "\n" for line in text.split("\n")),
+        delimiter=separator,
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+    )
     rows: list[list[str]] = []
     places: list[str] = []
     start = 1
@@ -194,62 +227,44 @@ def _separated(path: Path, text: str, separator: str, *, quoted: bool) -> Table:
                 if rows and len(row) != len(rows[0]):
                     raise DataError(
                         f"{path}:{start}: {len(row)} columns where {places[0]} has {len(rows[0])}; check the "
-                        "separators" + (" and quotes" if quoted else "")
+                        f"{kind}"
                     )
                 rows.append([_LINE_BREAK.sub(" ", cell) for cell in row] if quoted else row)
                 places.append(f"{path}:{start}")
             start = reader.line_num + 1
     except csv.Error as error:
-        kind = "quotes" if quoted else "separators"
         raise DataError(f"{path}:{start}: {error}; check the {kind} of this line") from error
     if not rows:
         raise DataError(f"{path}: empty file; it needs one sample a line")
     return Table(str(path), rows, places)
 
 
-def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield place and object of every line of a JSON lines file; blank ones are skipped.
+def read_objects(path: Path) -> Table:
+    """Read JSON lines; blank ones are skipped, and fields that an object lacks are None.
 
     Raises:
-        DataError: If it cannot be read, or a line is not a JSON object.
+        DataError: If the file cannot be read, is empty, or a line is not a JSON object.
     """
+    places: list[str] = []
+    objects: list[dict[str, Any]] = []
     # Not splitlines, which would also cut at Unicode separators within a string.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
-        place = f"{path}:{number}"
+        places.append(f"{path}:{number}")
         try:
             row = parse_json(line.encode())
         except ValueError as error:
-            raise DataError(f"{place}: not JSON ({error}); write one object a line") from None
+            raise DataError(f"{places[-1]}: not JSON ({error}); write one object a line") from None
         if not isinstance(row, dict):
-            raise DataError(f"{place}: {shown(row)} where an object is expected; write one object a line")
-        yield place, row
-
-
-def _json_table(path: Path) -> Table:
-    places: list[str] = []
-    objects: list[dict[str, Any]] = []
-    for place, row in json_rows(path):
-        places.append(place)
+            raise DataError(
+                f"{places[-1]}: {shown(row)} where an object is expected; write one object a line"
+            )
         objects.append(row[_NESTED] if isinstance(row.get(_NESTED), dict) else row)
     if not objects:
-        raise DataError(f"{path}: empty file; it needs one sample a line")
+        raise DataError(f"{path}: empty file; it needs one JSON object a line")
     names = list(dict.fromkeys(name for row in objects for name in row))
-    columns = {name: [cell_text(row.get(name)) for row in objects] for name in names}
-    left_out = {}
-    for name, column in columns.items():
-        if None in column:
-            first = column.index(None)
-            left_out[name] = places[first], shown(objects[first][name])
-    usable = [name for name in names if name not in left_out]
-    if not usable:
-        raise DataError(f"{path}: no fields of strings or whole numbers; write one object of them a line")
-    rows = [[cell or "" for cell in row] for row in zip(*(columns[name] for name in usable), strict=True)]
-    for place, cells in zip(places, rows, strict=True):
-        for cell in cells:
-            require_sound(place, cell)
-    return Table(str(path), rows, places, usable, left_out)
+    return Table(str(path), [[row.get(name) for name in names] for row in objects], places, names)
 
 
 def cell_text(value: Any) -> str | None:
@@ -262,8 +277,13 @@ def cell_text(value: Any) -> str | None:
     return "" if value is None else str(value) if isinstance(value, str | int) else None
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, carriage_return: str = "\n") -> str:
     """Return a file's text without byte order mark, decompressed if its name ends in ``.gz``.
+
+    Line feeds are its only line ends: form feeds and Unicode separators stay parts of a line.
+
+    Args:
+        carriage_return: What a carriage return becomes that no line feed follows.
 
     Raises:
         DataError: If it cannot be read, is cut short, is not a regular file, is not UTF-8, or exceeds the
@@ -278,29 +298,23 @@ def read_text(path: Path) -> str:
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from error
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        before = content.count(b"\n", 0, error.start)
         raise DataError(
-            f"{path}:{line}: not UTF-8 text; convert the file to UTF-8 (an old Western European one with "
-            "iconv -f LATIN1 -t UTF-8 OLD > NEW)"
+            f"{path}:{before + 1}: not UTF-8 text; convert the file to UTF-8 (an old Western European one "
+            "with iconv -f LATIN1 -t UTF-8 OLD > NEW)"
         ) from error
-    _require_short_lines(path, content)
-    return text
-
-
-def _require_short_lines(path: Path, content: bytes) -> None:
-    """Refuse UTF-8 text with lines or words that no data set has and that take minutes to learn from."""
-    for number, line in enumerate(io.BytesIO(content), start=1):
-        if len(line) <= LONGEST_WORD:  # bytes are at least as many as characters
-            continue
-        for part in line.decode("utf-8").rstrip("\r\n").split("\r"):
+    # No data set has such lines, and it takes minutes to learn from them.
+    for number, line in enumerate(text.split("\n"), start=1):
+        for part in line.split("\r") if len(line) > LONGEST_WORD else ():
             if len(part) > LONGEST_LINE:
                 raise DataError(
                     f"{path}:{number}: {len(part):,} characters in a line, above the limit of "
                     f"{LONGEST_LINE:,}; break it up, one sample a line"
                 )
             require_sound(f"{path}:{number}", part)
+    return text.replace("\r", carriage_return)
 
 
 def require_sound(place: str, text: str) -> None:

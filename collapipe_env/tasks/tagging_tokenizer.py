@@ -6,7 +6,6 @@ Upper and lower case stay apart, since capitals tell names from other words; the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from tokenizers import Regex, Tokenizer, normalizers
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.hf_tokenizer import special_ids
-from collapipe_env.models.tokenization import PADDING, learn_byte_pairs
+from collapipe_env.models.tokenization import learn_byte_pairs, padded
 
 ALPHABET = 256
 """Most characters that get a token of their own."""
@@ -42,9 +41,6 @@ class PieceRows:
 def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -> Tokenizer:
     """Learn a byte-pair encoding of words and punctuation marks that keeps upper and lower case apart.
 
-    Characters are counted here rather than in the trainer, which picks among equally frequent ones in the
-    order of a hash table: the same sentences give the same tokeniser in every process.
-
     Args:
         sentences: Words of the training sentences only; held-out ones must not shape the vocabulary.
         vocabulary: Largest number of tokens, padding and unknown included.
@@ -55,14 +51,7 @@ def train_cased_tokenizer(sentences: Sequence[Sequence[str]], vocabulary: int) -
     # Invisible characters (zero-width spaces and joiners, controls) would make two words of one.
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"[\p{Cf}\p{Cc}]"), "")])
     words = [word for sentence in sentences for word in sentence]
-    counts: Counter[str] = Counter()
-    for word, times in Counter(words).items():
-        for character in normalizer.normalize_str(word).replace(" ", "▁"):
-            counts[character] += times
-    counts["▁"] += len(words)  # what the pre-tokeniser puts before every word
-    most = min(ALPHABET, vocabulary - 2)
-    alphabet = sorted(counts, key=lambda character: (-counts[character], character))[:most]
-    return learn_byte_pairs(words, vocabulary, alphabet, normalizer)
+    return learn_byte_pairs(words, vocabulary, min(ALPHABET, vocabulary - 2), normalizer)
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], sequence_length: int) -> PieceRows:
@@ -94,16 +83,15 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], seque
             "or more"
         )
 
-    tokens = np.full((len(sentences), sequence_length), PADDING, dtype=np.int64)
+    rows = []
     numbers = np.full((len(sentences), sequence_length), NOT_A_START, dtype=np.int64)
-    for row, sentence in enumerate(sentences):
+    for number, sentence in zip(numbers, sentences, strict=True):
         ids, starts = list(opening), []
         for word in sentence:
             if len(ids) >= room:
                 break
             starts.append(len(ids))
             ids += pieces[word]
-        ids = ids[:room] + closing
-        tokens[row, : len(ids)] = ids
-        numbers[row, starts] = np.arange(len(starts))
-    return PieceRows(tokens, numbers)
+        rows.append(ids[:room] + closing)
+        number[starts] = np.arange(len(starts))
+    return PieceRows(padded(rows, sequence_length), numbers)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
 from torch import Generator, Tensor, int64, nn
 from torch.nn import functional
 
 from collapipe_env.ground.arrays import IntArray
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.ground.typed_paths import given_path
 from collapipe_env.models.decoder import CachedDecoding, Decoder
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer, special_ids
 from collapipe_env.models.tokenization import PADDING, encode
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 from collapipe_env.tasks.base import Split, TaskData, TaskSpec
 from collapipe_env.tasks.beam_search import beam_search, greedy
-from collapipe_env.tasks.file_stamps import KEPT, Stamp, stamp_of
-from collapipe_env.tasks.hub import PREFIX, fetch, pairs_of
+from collapipe_env.tasks.file_stamps import once
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel
+from collapipe_env.tasks.preparation import EMBEDDED as SHIPPED
+from collapipe_env.tasks.preparation import length_strata, read_once, shared
 from collapipe_env.tasks.translation_tokenizer import (
     BEGIN,
     decode,
@@ -30,14 +28,11 @@ from collapipe_env.tasks.translation_tokenizer import (
     train_subwords,
 )
 
-EMBEDDED = Path(__file__).resolve().parent.parent / "data" / "messages"
+EMBEDDED = SHIPPED / "messages"
 """Folder of the message pairs that the package ships."""
 
 SMALLEST_VOCABULARY = 64
 """Least number of target tokens; fewer leave no room for an alphabet."""
-
-LENGTH_STRATA = 5
-"""Classes of source length, with equally many pairs in each, for partitions that skew by class."""
 
 
 class Translation:
@@ -61,25 +56,17 @@ class Translation:
             ScenarioError: If the workload has no decoder or too few outputs.
         """
         _check(spec)
-        sizes = spec.architecture
-        return _load(
-            spec.dataset,
-            spec.languages,
-            spec.checkpoint,
-            sizes.vocabulary,
-            spec.outputs,
-            sizes.sequence_length,
-            stamp_of(spec.dataset, spec.checkpoint),
-        )
+        sizes = spec.architecture.vocabulary, spec.outputs, spec.architecture.sequence_length
+        return once(_load, spec.dataset, spec.checkpoint, spec.languages, *sizes)
 
     def classes(self, spec: TaskSpec) -> tuple[str, ...]:
         """Return no names, since the outputs are a vocabulary; the data is read all the same."""
-        _read(spec.dataset, spec.languages, stamp_of(spec.dataset))
+        read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)
         return ()
 
     def data_line(self, spec: TaskSpec) -> str:
         """Return the direction of the translation, as ``translates en -> de``."""
-        named = _read(spec.dataset, spec.languages, stamp_of(spec.dataset))[0].languages
+        named = read_once(load_parallel, spec.dataset, EMBEDDED, spec.languages)[0].languages
         first, second = named or ("the first column", "the second")
         return f"translates {first} -> {second}"
 
@@ -146,25 +133,15 @@ def _check(spec: TaskSpec) -> None:
         )
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _read(dataset: str, languages: tuple[str, str] | None, stamp: Stamp) -> tuple[Pairs, Pairs, Pairs]:  # noqa: ARG001
-    """Return training, dev and test pairs."""
-    if dataset.startswith(PREFIX):
-        return pairs_of(fetch(dataset), dataset, languages)
-    return load_parallel(EMBEDDED if dataset == "embedded" else given_path(dataset), languages)
-
-
-@functools.lru_cache(maxsize=KEPT)
 def _load(
     dataset: str,
-    languages: tuple[str, str] | None,
     checkpoint: str | None,
+    languages: tuple[str, str] | None,
     vocabulary: int,
     outputs: int,
     sequence_length: int,
-    stamp: Stamp,  # noqa: ARG001
 ) -> TaskData:
-    parts = _read(dataset, languages, stamp_of(dataset))
+    parts = read_once(load_parallel, dataset, EMBEDDED, languages)
     if checkpoint is None:
         source, encode_source = train_subwords(parts[0].sources, vocabulary), encode_sources
     else:
@@ -172,17 +149,10 @@ def _load(
     target = train_subwords(parts[0].targets, outputs)
 
     def split(pairs: Pairs) -> Split:
-        tokens = encode_source(source, pairs.sources, sequence_length)
-        targets = encode_targets(target, pairs.targets, sequence_length)
-        for array in (tokens, targets):
-            array.flags.writeable = False  # shared by every learner of the process
-        return Split(tokens, targets, pairs.targets)
+        tokens = shared(encode_source(source, pairs.sources, sequence_length))
+        return Split(tokens, shared(encode_targets(target, pairs.targets, sequence_length)), pairs.targets)
 
     train, dev, test = (split(pairs) for pairs in parts)
-    lengths = (train.tokens != PADDING).sum(axis=1)
-    borders = np.quantile(lengths, np.arange(1, LENGTH_STRATA) / LENGTH_STRATA)
-    strata = np.searchsorted(borders, lengths).astype(np.int64)
-    for array in (lengths, strata):
-        array.flags.writeable = False
-    hidden = special_ids(source).hidden
-    return TaskData(train, dev, test, strata, lengths, (), functools.partial(decode, target), hidden)
+    lengths = shared((train.tokens != PADDING).sum(axis=1))
+    written, hidden = functools.partial(decode, target), special_ids(source).hidden
+    return TaskData(train, dev, test, shared(length_strata(lengths)), lengths, (), written, hidden)

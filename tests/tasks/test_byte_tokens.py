@@ -1,10 +1,5 @@
 """Tokens of language models: exact to the byte, the same in every process; and how documents are packed."""
 
-import hashlib
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,26 +41,6 @@ def test_the_vocabulary_is_learned_from_the_texts():
         ScenarioError, match=r"vocabulary is 258, .*needs a token for every byte; set .* 259 at"
     ):
         learn_bytes(TEXTS, 258)
-
-
-@pytest.mark.slow
-def test_every_process_learns_the_same():
-    code = "from test_byte_tokens import digest; print(digest())"
-    folder = Path(__file__).parent
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
-    )
-    assert found.stdout.strip() == digest()
-
-
-def digest():
-    """Of the vocabulary of the embedded stories."""
-    from collapipe_env.tasks.documents import load_documents
-    from collapipe_env.tasks.language_modelling import EMBEDDED
-
-    texts = load_documents(EMBEDDED)[0].texts[:60]
-    ids = np.concatenate(learn_bytes(texts, 700).encode(texts))
-    return hashlib.sha256(ids.tobytes()).hexdigest()
 
 
 def test_packing_by_hand():

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-import os
+import re
 
 import numpy as np
 import pytest
@@ -28,15 +28,6 @@ def test_without_blank_lines_each_line_is_a_document(tmp_path):
     assert read_file(file).texts == ("a dog", "a cat", "a bird")
 
 
-def test_missing_parts_are_taken_from_training(tmp_path):
-    file = tmp_path / "mine.txt"
-    file.write_text("\n".join(f"line {i}" for i in range(40)))
-    parts = load_documents(file)
-    assert [len(part) for part in parts] == [32, 4, 4]
-    assert sorted(text for part in parts for text in part.texts) == sorted(f"line {i}" for i in range(40))
-    assert parts == load_documents(file)
-
-
 def test_names_tell_the_parts_of_a_folder(tmp_path):
     (tmp_path / "train.txt").write_text("a\n\nb\nb")
     (tmp_path / "valid.jsonl").write_text(rows(2))
@@ -54,6 +45,9 @@ def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
     train, dev, test = load_documents(tmp_path)
     assert [len(part) for part in (train, dev, test)] == [16, 2, 2]
     every = {*train.texts, *dev.texts, *test.texts}
+    (tmp_path / "Essay07.md").write_text("title 7")
+    with pytest.raises(DataError, match=r"both Essay07\.md and essay07\.txt exist; keep one"):
+        load_documents(tmp_path)
     assert every == {f"title {i}\n\nbody" for i in range(12)} | {f"text {i}" for i in range(8)}
 
 
@@ -77,29 +71,25 @@ def test_json_lines_have_fields(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "options", "fault"),
     [
-        ("d.jsonl", "not json\n", {}, r"d\.jsonl:1: not JSON \(.*write one object a line"),
-        ("d.jsonl", rows(1) + "[1]\n", {}, r"d\.jsonl:2: \[1\] where an object is expected"),
-        ("d.jsonl", '{"txt": "a"}\n', {}, r"d\.jsonl:1: no field 'text' for text_column; did you mean 'txt'"),
-        ("d.jsonl", rows(1), {"text": "body"}, "no field 'body' for text_column; valid names: text"),
-        ("d.jsonl", rows(1), {"kind": "topic"}, "no field 'topic' for label_column"),
-        ("d.jsonl", '\n{"text": 3}\n', {}, r"d\.jsonl:2: the text is 3; it must be a string"),
-        ("d.jsonl", '{"text": " \\n"}\n', {}, r"d\.jsonl:1: the text is empty; fill it in or drop the line"),
-        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
-        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, r"d\.jsonl:1: 6,000 characters without"),
-        ("d.jsonl", "[" * 100 + "\n", {}, r"d\.jsonl:1: not JSON"),
-        ("d.jsonl", " \n", {}, r"d\.jsonl: empty file; it needs a JSON object with a 'text' a line"),
-        ("d.txt", " \n \n", {}, r"d\.txt: empty file; it needs text"),
-        ("d.txt", "x" * 6000, {}, r"d\.txt:1: 6,000 characters without a space"),
-        ("d.txt", b"a\n\xff\n", {}, r"d\.txt:2: not UTF-8"),
-        ("d.txt.gz", b"no gzip", {}, r"d\.txt\.gz: not a complete gzip file"),
-        ("d.tsv", "a\tb\n", {}, r"d\.tsv: unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
+        ("d.jsonl", "not json\n", {}, r":1: not JSON \(.*write one object a line"),
+        ("d.jsonl", rows(1) + "[1]\n", {}, r":2: \[1\] where an object is expected"),
+        ("d.jsonl", '{"txt": "a"}\n', {}, ": no column 'text' for text_column; did you mean 'txt'"),
+        ("d.jsonl", rows(1), {"text": "body"}, "no column 'body' for text_column; valid names: text"),
+        ("d.jsonl", rows(1), {"kind": "topic"}, "no column 'topic' for label_column"),
+        ("d.jsonl", '\n{"text": 3}\n', {}, ":2: the text is 3; it must be a string"),
+        ("d.jsonl", '{"text": " \\n"}\n', {}, ":1: the text is empty; fill it in or drop the line"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, ":1: the text is not valid Unicode"),
+        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, ":1: 6,000 characters without"),
+        ("d.jsonl", "[" * 100 + "\n", {}, ":1: not JSON"),
+        ("d.jsonl", '{"text": "a", "t": [1]}\n', {"kind": "t"}, r":1: 't' holds \[1\], which is no"),
+        ("d.tsv", "a\tb\n", {}, r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
         ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
     ],
 )
 def test_faults(name, content, options, fault, tmp_path):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=fault) as refusal:
+    with pytest.raises(DataError, match=re.escape(name) + ".*" + fault) as refusal:
         load_documents(file, **options)
     assert "\n" not in str(refusal.value)
 
@@ -112,17 +102,8 @@ def test_faults_of_folders(tmp_path):
         load_documents(tmp_path)
     (tmp_path / "train.txt").write_text("a")
     (tmp_path / "train.jsonl").write_text(rows(1))
-    with pytest.raises(DataError, match=r"both train\.jsonl and train\.txt exist; keep one"):
+    with pytest.raises(DataError, match=r"both train\.jsonl and train\.txt could be the train part"):
         load_documents(tmp_path)
-    with pytest.raises(DataError, match="no such file or folder; give the path of a text file"):
-        load_documents(tmp_path / "absent")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_are_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "d.txt")
-    with pytest.raises(DataError, match="it is a pipe"):
-        load_documents(tmp_path / "d.txt")
 
 
 def test_embedded_stories():

@@ -1,13 +1,15 @@
 """Data sets of the Hugging Face hub: from objects in memory and from local folders; nothing goes online."""
 
 import sys
+from functools import partial
 
-import numpy as np
 import pytest
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task, hub
+from collapipe_env.tasks.conll_files import load_tagged
+from collapipe_env.tasks.documents import load_documents
 from collapipe_env.tasks.labelled_texts import load_splits
 from collapipe_env.tasks.parallel_text import load_parallel
 
@@ -21,6 +23,18 @@ SENTIMENT = Features(
 TAGS = ["O", "B-person", "I-person"]
 TAGGED = Features(
     {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=TAGS))}
+)
+
+
+def read(load, splits, name, *options, **named):
+    """Load a data set of these splits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub, "fetch", lambda _: splits)
+        return load(name, *options, **named)
+
+
+labelled_texts_of, pairs_of, tagged_sentences_of, documents_of = (
+    partial(read, load) for load in (load_splits, load_parallel, load_tagged, load_documents)
 )
 
 
@@ -50,111 +64,68 @@ def test_labelled_texts_with_names_of_classes():
     splits = DatasetDict(
         train=sentiment(20), validation=sentiment(4), test=sentiment(6), unsupervised=sentiment(3)
     )
-    train, dev, test = hub.labelled_texts_of(splits, "hf:films")
+    train, dev, test = labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [20, 4, 6]
     assert (train.texts[:2], train.labels[:2]) == (("film 0", "film 1"), ("neg", "pos"))
     assert dev.places[3] == "hf:films validation row 3"
-    assert hub.labelled_texts_of(splits, "hf:films", 1, 2) == (train, dev, test)
-    assert hub.labelled_texts_of(splits, "hf:films", "sentence", "label") == (train, dev, test)
-    assert hub.labelled_texts_of(splits, "hf:films", "0+sentence")[0].texts[1] == "1 film 1"
+    assert labelled_texts_of(splits, "hf:films", 1, 2) == (train, dev, test)
+    assert labelled_texts_of(splits, "hf:films", "sentence", "label") == (train, dev, test)
+    assert labelled_texts_of(splits, "hf:films", "0+sentence")[0].texts[1] == "1 film 1"
+
+
+def test_the_only_column_of_classes_is_the_label():
+    rows = sentiment(20).rename_column("label", "kind").add_column("stars", [1, 1, 2, 2] * 5)
+    assert set(labelled_texts_of({"train": rows}, "hf:films")[0].labels) == {"neg", "pos"}
 
 
 def test_unlabelled_parts_count_as_missing():
     splits = DatasetDict(train=sentiment(20), validation=sentiment(4), test=sentiment(6, label=-1))
     with pytest.warns(UserWarning, match="hf:films test has no labels, so a tenth of the training part"):
-        train, dev, test = hub.labelled_texts_of(splits, "hf:films")
+        train, dev, test = labelled_texts_of(splits, "hf:films")
     assert [len(part) for part in (train, dev, test)] == [18, 4, 2]
     assert set(train.texts).isdisjoint(test.texts)
     assert sorted(train.texts + test.texts) == sorted(f"film {i}" for i in range(20))
 
 
 def test_sole_split_is_cut_in_three():
-    parts = hub.labelled_texts_of({"test": sentiment(40)}, "hf:films")
+    parts = labelled_texts_of({"test": sentiment(40)}, "hf:films")
     assert [len(part) for part in parts] == [32, 4, 4]
     assert sorted(text for part in parts for text in part.texts) == sorted(f"film {i}" for i in range(40))
 
 
-def test_labels_without_names():
-    data = Dataset.from_dict(
-        {"text": ["a film", "no film"] * 9, "stars": [5, 1] * 9, "score": [0.5, 0.1] * 9}
-    )
-    parts = hub.labelled_texts_of({"train": data}, "hf:films")
-    assert sorted(label for part in parts for label in part.labels) == ["1"] * 9 + ["5"] * 9
-
-
-@pytest.mark.parametrize(
-    ("splits", "options", "message"),
-    [
-        (
-            {"train": sentiment(9)},
-            {"text": "sentnce"},
-            "hf:x train: no column 'sentnce' .* did you mean 'sentence'",
-        ),
-        (
-            {"train": sentiment(9)},
-            {"label": "gold"},
-            "no column 'gold' for label_column; valid names: idx, label, sent",
-        ),
-        ({"a": sentiment(9), "b": sentiment(9)}, {}, "no training part among the splits a, b"),
-        (
-            {"train": sentiment(9), "validation_matched": sentiment(3), "validation_other": sentiment(3)},
-            {},
-            "both validation_matched and validation_other could be the dev part; save a copy",
-        ),
-        ({"train": tagged(9)}, {}, "no columns of text and label among the columns id, tokens, ner_tags"),
-        (
-            {"train": Dataset.from_dict({"text": ["a film", None, "b"], "label": [0, 1, 0]})},
-            {},
-            "hf:x train row 1: the text is empty",
-        ),
-        (
-            {"train": Dataset.from_dict({"text": ["a", "b"], "label": [0.5, 1.0], "topic": [0, 1]})},
-            {},
-            "hf:x train: 'label' holds .*float64.* set the scenario's learning.label_column",
-        ),
-        (
-            {"train": Dataset.from_dict({"text": ["a", "b"] * 9, "p": [0, 1] * 9, "q": [1, 0] * 9})},
-            {},
-            r"2 of the 3 columns \(text, p, q\) look like a class label; set .*learning.label_column",
-        ),
-    ],
-)
-def test_labelled_texts_that_do_not_fit(splits, options, message):
-    with pytest.raises(DataError, match=message):
-        hub.labelled_texts_of(splits, "hf:x", **options)
-
-
 def test_pairs_of_a_translation_column():
     splits = DatasetDict(train=translated(20), validation=translated(3))
-    train, dev, test = hub.pairs_of(splits, "hf:mt", ("de", "en"))
+    train, dev, test = pairs_of(splits, "hf:mt", ("de", "en"))
     assert (dev.sources[1], dev.targets[1]) == ("de 1", "en 1")
     assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
     assert set(train.sources).isdisjoint(test.sources)
-    assert hub.pairs_of(splits, "hf:mt")[1].sources[1] == "en 1"
+    assert pairs_of(splits, "hf:mt")[1].sources[1] == "en 1"
     three = {"train": translated(20, ("cs", "de", "fr"))}
-    assert hub.pairs_of(three, "hf:mt", ("fr", "cs"))[0].targets[0].startswith("cs ")
+    assert pairs_of(three, "hf:mt", ("fr", "cs"))[0].targets[0].startswith("cs ")
     with pytest.raises(DataError, match=r"3 languages or columns of text \(cs, de, fr\) where two"):
-        hub.pairs_of(three, "hf:mt")
+        pairs_of(three, "hf:mt")
     with pytest.raises(DataError, match=r"no languages or columns of text for 'pl' .* names: cs, de, fr"):
-        hub.pairs_of(three, "hf:mt", ("pl", "cs"))
+        pairs_of(three, "hf:mt", ("pl", "cs"))
 
 
 def test_pairs_of_two_columns_and_of_plain_dictionaries():
     columns = Dataset.from_dict({"id": [1, 2, 3], "tgt": ["x", "y", "z"], "src": ["a", "b", "c"]})
-    train, dev, test = hub.pairs_of({"train": columns}, "hf:mt")
+    train, dev, test = pairs_of({"train": columns}, "hf:mt")
     pairs = {pair for part in (train, dev, test) for pair in zip(part.sources, part.targets, strict=True)}
     assert pairs == {("a", "x"), ("b", "y"), ("c", "z")}
-    assert hub.pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].sources[0] in "xyz"
+    assert pairs_of({"train": columns}, "hf:mt", ("tgt", "src"))[0].sources[0] in "xyz"
+    plain = Dataset.from_dict({"id": [1, 2, 3], "one": ["a", "b", "c"], "two": ["x", "y", "z"]})
+    assert pairs_of({"train": plain}, "hf:mt")[0].languages == ("one", "two")
     nested = Dataset.from_dict({"translation": [{"en": f"a {i}", "de": f"b {i}"} for i in range(5)]})
-    assert hub.pairs_of({"train": nested}, "hf:mt")[0].sources[0].startswith("a ")
+    assert pairs_of({"train": nested}, "hf:mt")[0].sources[0].startswith("a ")
     holes = Dataset.from_dict({"en": ["a", " ", "c"], "de": ["x", "y", "z"]})
     with pytest.raises(DataError, match="hf:mt train row 1: the text in 'en' is empty"):
-        hub.pairs_of({"train": holes}, "hf:mt")
+        pairs_of({"train": holes}, "hf:mt")
 
 
 def test_tagged_sentences():
     splits = DatasetDict(train=tagged(20), validation=tagged(3))
-    train, dev, test = hub.tagged_sentences_of(splits, "hf:names")
+    train, dev, test = tagged_sentences_of(splits, "hf:names")
     assert [len(part) for part in (train, dev, test)] == [18, 3, 2]
     assert (dev.words[1], dev.tags[1]) == (("by", "Ada", "L1"), ("O", "B-person", "I-person"))
     assert dev.place(1, 2) == "hf:names validation row 1, word 2"
@@ -163,11 +134,11 @@ def test_tagged_sentences():
     strings = Features(
         {"id": Value("string"), "tokens": List(Value("string")), "ner_tags": List(Value("string"))}
     )
-    same = hub.tagged_sentences_of(
+    same = tagged_sentences_of(
         {"train": tagged(20, strings, TAGS), "dev": tagged(3, strings, TAGS)}, "hf:names"
     )
     assert same[0].tags == train.tags
-    assert hub.tagged_sentences_of(splits, "hf:names", 1, 2) == (train, dev, test)
+    assert tagged_sentences_of(splits, "hf:names", 1, 2) == (train, dev, test)
 
 
 def test_sentences_without_words_are_left_out():
@@ -175,64 +146,15 @@ def test_sentences_without_words_are_left_out():
         {"tokens": [["a"], []] * 10, "tags": [["O"], []] * 10},
         features=Features({"tokens": List(Value("string")), "tags": List(Value("string"))}),
     )
-    parts = hub.tagged_sentences_of({"train": data}, "hf:names")
+    parts = tagged_sentences_of({"train": data}, "hf:names")
     assert sum(map(len, parts)) == 10
     assert all(line % 2 == 0 for part in parts for line in part.lines)
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (
-            tagged(9, tags=(0, 1)),
-            {},
-            r"train row 0: 3 words and the tags \['O', 'B-person'\]; every word needs one",
-        ),
-        (tagged(9, tags=(0, 1, -1)), {}, r"the tags \['O', 'B-person', ''\]"),
-        (
-            tagged(9),
-            {"tags": "ner"},
-            "no column of lists called 'ner' among the columns id, tokens, ner_tags; set label",
-        ),
-        (tagged(9), {"words": "id"}, "no column of lists called 'id'"),
-        (sentiment(9), {}, "no column of lists called tokens, words among the columns idx, sentence, label"),
-        (
-            Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9}),
-            {},
-            "the tags in 'tags' are numbers without names",
-        ),
-    ],
-)
-def test_tagged_sentences_that_do_not_fit(data, options, message):
-    with pytest.raises(DataError, match=message):
-        hub.tagged_sentences_of({"train": data}, "hf:x", **options)
 
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-def test_folders_of_the_library(tmp_path, offline):
-    folder = tmp_path / "films"
-    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(folder))
-    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{folder}")] == [18, 2, 6]
-    sentiment(20).save_to_disk(str(tmp_path / "sole"))
-    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{tmp_path / 'sole'}")] == [16, 2, 2]
-    tagged(20).save_to_disk(str(tmp_path / "names"))
-    assert [len(part) for part in hub.hub_tagged_sentences(f"hf:{tmp_path / 'names'}")] == [16, 2, 2]
-    translated(20).save_to_disk(str(tmp_path / "mt"))
-    assert [len(part) for part in hub.pairs_of(hub.fetch(f"hf:{tmp_path / 'mt'}"), "hf:mt")] == [16, 2, 2]
-
-
-def test_plain_files_through_the_library(tmp_path, offline):
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    for part, count in (("train", 20), ("test", 6)):
-        lines = "".join(f"film {i},{i % 2}\n" for i in range(count))
-        (folder / f"{part}.csv").write_text("text,label\n" + lines)
-    assert [len(part) for part in hub.hub_labelled_texts(f"hf:{folder}")] == [18, 2, 6]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -247,12 +169,119 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
         else:
             rows = rows if name == "films" else [{"translation": row} for row in rows]
             pandas.DataFrame(rows).to_json(folder / "train.jsonl", orient="records", lines=True)
-    theirs = hub.hub_labelled_texts(f"hf:{tmp_path / 'films'}")
+    theirs = load_splits(f"hf:{tmp_path / 'films'}")
     for part, other in zip(load_splits(tmp_path / "films"), theirs, strict=True):
         assert (part.texts, part.labels) == (other.texts, other.labels)
-    parts = hub.pairs_of(hub.fetch(f"hf:{tmp_path / 'pairs'}"), "hf:mt")
+    parts = pairs_of(hub.fetch(f"hf:{tmp_path / 'pairs'}"), "hf:mt")
     assert load_parallel(tmp_path / "pairs") == parts
     assert parts[0].languages == load_parallel(tmp_path / "pairs")[0].languages == ("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("load", "splits", "options", "message"),
+    [
+        (load_splits, {"a": sentiment(9), "b": sentiment(9)}, (), "no training part among the splits a, b"),
+        (
+            load_splits,
+            dict.fromkeys(("train", "validation_matched", "validation_other"), sentiment(9)),
+            (),
+            "both validation_matched and validation_other could be the dev part; save a copy",
+        ),
+        (load_splits, {"train": sentiment(0)}, (), "hf:x train: no rows; choose another data set"),
+        (load_splits, {"train": tagged(9)}, (), "hf:x train row 0: fewer than two columns of texts, truth"),
+        (
+            load_splits,
+            {"train": Dataset.from_dict({"text": ["a", None, "b"], "label": [0, 1, 0]})},
+            (),
+            "hf:x train row 1: the text is empty",
+        ),
+        (
+            load_tagged,
+            {"train": tagged(9, tags=(0, 1))},
+            (),
+            r"row 0: 3 words and the tags \['O', 'B-person'\]",
+        ),
+        (load_tagged, {"train": tagged(9, tags=(0, 1, -1))}, (), r"the tags \['O', 'B-person', ''\]"),
+        (
+            load_tagged,
+            {"train": tagged(9)},
+            (None, "ner"),
+            "no column of lists called ner among the columns id, tokens, ner_tags; set label_column",
+        ),
+        (load_tagged, {"train": tagged(9)}, ("id",), "no column of lists called id"),
+        (
+            load_tagged,
+            {"train": sentiment(9)},
+            (),
+            "no column of lists called tokens, words among the",
+        ),
+        (
+            load_tagged,
+            {"train": Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9})},
+            (),
+            r"row 0: 1 words and the tags \[3\]; every word needs one tag by its name",
+        ),
+        (
+            load_documents,
+            {"train": Dataset.from_dict({"a": ["x"] * 9, "b": ["y"] * 9})},
+            (),
+            "hf:x train: no column 'text' for text_column; valid names: a, b",
+        ),
+        (
+            load_documents,
+            {"train": Dataset.from_dict({"text": [" ", ""] * 9})},
+            (),
+            "no text in column 'text'",
+        ),
+    ],
+    ids=range(13),
+)
+def test_splits_that_do_not_fit(load, splits, options, message):
+    with pytest.raises(DataError, match=message):
+        read(load, splits, "hf:x", *options)
+
+
+FOLDERS = {
+    "classification": (sentiment, ("neg", "pos"), 0, 2),
+    "ner": (tagged, ("O", "B-person", "I-person"), 0, 3),
+    "translation": (translated, (), 1, 64),
+    "language-modelling": (sentiment, (), 0, 300),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_task_reads_folders_of_the_library(name, tmp_path):
+    rows, classes, blocks, outputs = FOLDERS[name]
+    DatasetDict(train=rows(20), test=rows(6)).save_to_disk(str(tmp_path / "all"))
+    rows(20).save_to_disk(str(tmp_path / "sole"))
+    for folder, samples in (("all", 18), ("sole", 16)):
+        sizes = Architecture(2, 8, 16, 2, 16, 300, causal=True)
+        data = get_task(name).load(TaskSpec(sizes, outputs, blocks, f"hf:{tmp_path / folder}"))
+        assert data.classes == classes
+        assert len(data.lengths) == samples
+
+
+def test_a_local_folder_is_read_in_silence_and_leaves_nothing(tmp_path, monkeypatch, capfd):
+    calls = []
+    for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH"):
+        monkeypatch.setattr(f"datasets.config.{name}", tmp_path / "cache")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *given, **_: calls.append(given) or [])
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    for part, count in (("train", 20), ("test", 6)):
+        (folder / f"{part}.csv").write_text(
+            "text,label\n" + "".join(f"film {i},{i % 2}\n" for i in range(count))
+        )
+    assert [len(part) for part in load_splits(f"hf:{folder}")] == [18, 2, 6]
+    (folder / "test.csv").write_text("text,label\na,b,c\n")
+    with pytest.raises(
+        DataError, match=r"cannot load dataset 'hf:.*\(CastError: Couldn't cast\); check the name"
+    ):
+        load_splits(f"hf:{folder}")
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+    assert calls == []
+    assert capfd.readouterr() == ("", "")
+    assert not datasets.are_progress_bars_disabled()
 
 
 def test_name_and_configuration_are_told_apart(monkeypatch):
@@ -286,15 +315,6 @@ def test_versions_that_run_code_are_refused(monkeypatch):
         hub.fetch("hf:glue")
 
 
-def test_classification_of_a_hub_data_set(tmp_path):
-    DatasetDict(train=sentiment(20), test=sentiment(6)).save_to_disk(str(tmp_path / "films"))
-    task = get_task("classification")
-    spec = TaskSpec(Architecture(2, 8, 16, 2, 16, 64), 2, dataset=f"hf:{tmp_path / 'films'}")
-    data = task.load(spec)
-    assert data.classes == task.classes(spec) == ("neg", "pos")
-    np.testing.assert_array_equal(data.test.targets, [0, 1, 0, 1, 0, 1])
-
-
 def texts(count, **more):
     return Dataset.from_dict({"text": [f"text {i}" for i in range(count)], **more})
 
@@ -303,7 +323,7 @@ def test_documents():
     splits = DatasetDict(
         train=texts(20, source=["web", "book"] * 10), test=Dataset.from_dict({"text": ["", " a\r\nb ", None]})
     )
-    train, dev, test = hub.documents_of(splits, "hf:prose")
+    train, dev, test = documents_of(splits, "hf:prose")
     assert [len(part) for part in (train, dev, test)] == [18, 2, 1]
     assert test.texts == ("a\nb",)
     assert set(train.kinds + dev.kinds) == {"web", "book"}
@@ -311,34 +331,7 @@ def test_documents():
         (int(one.split()[1]) % 2 == 0) == (kind == "web")
         for one, kind in zip(train.texts, train.kinds, strict=True)
     )
-    stars = hub.documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
+    stars = documents_of({"train": sentiment(20)}, "hf:films", "sentence", "label")[0]
     assert stars.texts[0].startswith("film")
     assert set(stars.kinds) == {"neg", "pos"}
-    assert hub.documents_of({"train": sentiment(20)}, "hf:films")[0].texts == stars.texts  # the only strings
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (texts(9), {"text": "body"}, "1 columns of strings among the columns text, and none is 'body'"),
-        (
-            Dataset.from_dict({"a": ["x"] * 9, "b": ["y"] * 9}),
-            {},
-            "hf:x train: 2 columns of strings among the columns a, b, and none is 'text'; set text_column",
-        ),
-        (texts(9), {"kind": "topic"}, "'topic' for label_column is not a column of strings, classes or"),
-        (Dataset.from_dict({"text": [" ", ""] * 9}), {}, "no text in column 'text'"),
-        (Dataset.from_dict({"text": ["a", "x" * 6000] * 9}), {}, "hf:x train row 1: 6,000 characters"),
-    ],
-)
-def test_documents_that_do_not_fit(data, options, message):
-    with pytest.raises(DataError, match=message):
-        hub.documents_of({"train": data}, "hf:x", **options)
-
-
-def test_language_modelling_of_a_hub_data_set(tmp_path):
-    DatasetDict(train=texts(20), test=texts(6)).save_to_disk(str(tmp_path / "prose"))
-    sizes = Architecture(2, 8, 16, 2, 16, 300, causal=True)
-    data = get_task("language-modelling").load(TaskSpec(sizes, 300, dataset=f"hf:{tmp_path / 'prose'}"))
-    assert data.decode([data.test.targets.ravel()]) == ["".join(f"text {i}" for i in range(6))]
-    assert len(data.lengths) == 18
+    assert documents_of({"train": sentiment(20)}, "hf:films")[0].texts == stars.texts  # the only strings

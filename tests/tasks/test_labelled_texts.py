@@ -1,9 +1,9 @@
 """Local data files: every layout is read, every fault is named with file and line."""
 
 import csv
-import gzip
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -115,38 +115,30 @@ def test_columns_by_name_and_index(tmp_path):
             "d.tsv",
             "good film\t1\nbad film 0\n",
             {},
-            r"d\.tsv:2: 1 columns where .*d\.tsv:1 has 2; check the separators",
+            r":2: 1 columns where .*d\.tsv:1 has 2; check the separators",
         ),
-        ("d.csv", "good film,1\n\nbad, film,0\n", {}, r"d\.csv:3: 3 columns .* and quotes"),
-        ("d.csv", 'a,1\n"b,0\n', {}, r"d\.csv:2: .* check the quotes"),
-        ("d.tsv", "good film\t1\n \t0\n", {}, r"d\.tsv:2: the text is empty"),
-        ("d.tsv", "good film\t1\nbad film\t\n", {}, r"d\.tsv:2: the label is empty"),
-        (
-            "d.tsv",
-            "good film\t1\nbad film\t\x1b[31m\n",
-            {},
-            r"d\.tsv:2: label '.x1b\[31m' holds a line break or",
-        ),
-        ("d.tsv", b"good film\t1\nbad \xff film\t0\n", {}, r"d\.tsv:2: not UTF-8.*iconv -f LATIN1"),
-        ("d.tsv", "", {}, "empty file"),
+        ("d.csv", "good film,1\n\nbad, film,0\n", {}, ":3: 3 columns .* and quotes"),
+        ("d.csv", 'a,1\n"b,0\n', {}, ":2: .* quotes of this line"),
+        ("d.tsv", "good film\t1\n \t0\n", {}, ":2: the text is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\n", {}, ":2: the label is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\x1b[31m\n", {}, r":2: label '.x1b\[31m' holds a line break or"),
         ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),
-        ("d.tsv", "only text\nmore text\n", {}, r"d\.tsv:1: one column only"),
+        ("d.tsv", "only text\nmore text\n", {}, ":1: one column only"),
         ("d.json", "{}", {}, "unknown ending '.json'"),
-        ("d.csv", "only text\nmore, text\n", {}, r"d\.csv:2: 2 columns where .*d\.csv:1 has 1"),
-        ("d.csv", "text\nonly text\n", {}, r"d\.csv:1: one column only; .* add the labels"),
-        ("d.jsonl", "", {}, r"d\.jsonl: empty file"),
-        ("d.jsonl", '{"text": "only text"}\n', {}, r"d\.jsonl:1: one column only"),
-        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r"d\.jsonl: no fields of strings or whole numbers"),
-        ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, r"d\.jsonl:2: the label is empty"),
-        ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, r"d\.jsonl:2: .*one object a line"),
-        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, r"d\.jsonl:1: the text is not valid Unicode"),
+        ("d.csv", "only text\nmore, text\n", {}, r":2: 2 columns where .*d\.csv:1 has 1"),
+        ("d.csv", "text\nonly text\n", {}, ":1: one column only; .* add the labels"),
+        ("d.jsonl", '{"text": "only text"}\n', {}, ":1: one column only"),
+        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r":1: 'text' holds \['no', 'text'\]"),
+        ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, ":2: the label is empty"),
+        ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, ":2: .*one object a line"),
+        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, ":1: the text is not valid Unicode"),
         (
             "d.jsonl",
             '{"text": "a b", "label": 1, "topic": 1}\n{"text": "c d", "label": 0.5, "topic": 2}\n',
             {},
-            r"d\.jsonl:2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
+            r":2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
         ),
-        ("d.jsonl", '{"text": "a b", "label": [1], "lang": "x"}\n', {}, r"d\.jsonl:1: 'label' holds \[1\]"),
+        ("d.jsonl", '{"text": "a b", "label": [1], "lang": "x"}\n', {}, r":1: 'label' holds \[1\]"),
         ("d.jsonl", '{"text": "a b", "gold": {}, "lang": "x"}\n', {"label": "gold"}, r"1: 'gold' holds \{\}"),
         (
             "d.jsonl",
@@ -161,31 +153,16 @@ def test_columns_by_name_and_index(tmp_path):
             r"2 of the 3 columns \(text, rating, sentiment\) .*scenario's learning\.label_column",
         ),
         ("d.csv", "Gut, a b;1\nGut, c d;0\n", {}, "both ',' and ';' give every line 2 columns; .*sep=;"),
-        (
-            "d.csv",
-            "Utterance,Intent_name\na b,0\nc d,1\n",
-            {},
-            r"d\.csv:1: label 'Intent_name' occurs in this line",
-        ),
-        (
-            "d.csv",
-            "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4,
-            {},
-            r"d\.csv:1: label 'Intent_name' occurs in",
-        ),
+        ("d.csv", "Utterance,Intent_name\na b,0\nc d,1\n", {}, ":1: label 'Intent_name' occurs in this line"),
+        ("d.csv", "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4, {}, ":1: label 'Intent_name' occurs in"),
         (
             "d.csv",
             "Utterance,Intent_name\nonce,z\n" + "a b,x\nc d,y\n" * 10,
             {},
-            r"d\.csv:1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
+            r":1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
         ),
-        ("d.jsonl", '{"text": "%s", "label": 1}\n' % (r"\u00e4" * 6000), {}, r"d\.jsonl:1: 6,000 characters"),
-        (
-            "d.tsv",
-            "words\tgold\na b\t1\n",
-            {"text": "wrods"},
-            r"d\.tsv: no column 'wrods'.*did you mean 'words'",
-        ),
+        ("d.jsonl", '{"text": "%s", "label": 1}\n' % (r"\u00e4" * 6000), {}, ":1: 6,000 characters"),
+        ("d.tsv", "words\tgold\na b\t1\n", {"text": "wrods"}, ": no column 'wrods'.*did you mean 'words'"),
         (
             "d.tsv",
             "a b\t1\nc d\t0\n",
@@ -203,67 +180,20 @@ def test_columns_by_name_and_index(tmp_path):
             "d.tsv",
             "words\tgold\n" + "good\t1\nbad\t0\n" * 10,
             {},
-            r"d\.tsv:1: label 'gold' occurs in this line only",
+            ":1: label 'gold' occurs in this line only",
         ),
-        ("d.tsv", "a b\t1\n" + "x " * 70_000 + "\t0\n", {}, r"d\.tsv:2: field .*; check the separators"),
+        ("d.tsv", "a b\t1\n" + "x " * 70_000 + "\t0\n", {}, ":2: field .*; check the separators"),
         ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), {}, "300 distinct values"),
     ],
 )
 def test_faults_are_named(tmp_path, name, content, options, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=re.escape(name) + ".*" + message):
         read_labelled_texts(write(tmp_path, name, content), **options)
-
-
-def test_single_file_is_split_deterministically(tmp_path):
-    path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i % 2}\n" for i in range(50)))
-    parts = load_splits(path)
-    assert [len(part) for part in parts] == [40, 5, 5]
-    texts = [text for part in parts for text in part.texts]
-    assert sorted(texts) == sorted(f"text number {i}" for i in range(50))
-    assert load_splits(path) == parts
-    # The same samples by any route: the folder's only table is split like the file.
-    write(tmp_path, "README.txt", "not a table")
-    assert load_splits(tmp_path) == parts
 
 
 def test_sorted_files_are_split_across_labels(tmp_path):
     path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i // 100}\n" for i in range(200)))
     assert [set(part.labels) for part in load_splits(path)] == [{"0", "1"}] * 3
-
-
-def test_parts_that_a_folder_lacks_come_from_training(tmp_path):
-    lines = "".join(f"text {i}\t{i % 2}\n" for i in range(20))
-    write(tmp_path, "train.tsv", lines)
-    assert [len(part) for part in load_splits(tmp_path)] == [16, 2, 2]
-    write(tmp_path, "dev.csv", "in dev,1\n")
-    train, dev, test = load_splits(tmp_path)
-    assert (len(train), dev.texts, len(test)) == (18, ("in dev",), 2)
-    assert sorted(train.texts + test.texts) == sorted(f"text {i}" for i in range(20))
-    write(tmp_path, "test.tsv", "in test\t1\n")
-    assert [len(part) for part in load_splits(tmp_path)] == [20, 1, 1]
-    write(tmp_path, "test.csv", "in test,1\n")
-    with pytest.raises(DataError, match=r"both test\.csv and test\.tsv"):
-        load_splits(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("names", "parts"),
-    [
-        (("train", "validation", "test"), ("train", "validation", "test")),
-        (("train", "val", "test", "train_small"), ("train", "val", "test")),
-        (("news.train", "news.valid", "news.test"), ("news.train", "news.valid", "news.test")),
-        (
-            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
-            ("in_domain_train", "in_domain_dev", "out_of_domain_dev"),
-        ),
-        (("Training", "Development", "Testing", "latest"), ("Training", "Development", "Testing")),
-    ],
-)
-def test_names_of_parts(tmp_path, names, parts):
-    for name in names:
-        write(tmp_path, f"{name}.tsv", f"from {name}\t0\nalso {name}\t1\n")
-    found = [part.texts[0] for part in load_splits(tmp_path)]
-    assert found == [f"from {name}" for name in parts]
 
 
 WORDS = ("a fine film", "a rather dull film", "one more film", "such a long film")
@@ -389,13 +319,6 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
         load_splits(tmp_path)
 
 
-def test_equally_good_names_are_refused(tmp_path):
-    for name in ("train", "dev_a", "dev_b"):
-        write(tmp_path, f"{name}.tsv", "a\t0\nb\t1\n")
-    with pytest.raises(DataError, match="both dev_a and dev_b could be the dev part"):
-        load_splits(tmp_path)
-
-
 def test_missing_paths(tmp_path):
     with pytest.raises(
         DataError, match=r"no train\.tsv, train\.csv or train\.jsonl in this folder, and 0 tables"
@@ -415,19 +338,6 @@ def test_a_single_class_is_refused(tmp_path):
     path = write(tmp_path, "d.tsv", "good film\t1\nbad film\t1\n" * 5)
     with pytest.raises(DataError, match=r"d\.tsv: every label is '1'.*label_column"):
         load_splits(path)
-
-
-def test_gzip(tmp_path):
-    plain = write(tmp_path, "d.tsv", "a film\tgood\nno film\tbad\n")
-    packed = write(tmp_path, "e.tsv.gz", gzip.compress(plain.read_bytes()))
-    found = read_labelled_texts(packed)
-    assert (found.texts, found.labels) == (("a film", "no film"), ("good", "bad"))
-    assert found.places[1] == f"{packed}:2"
-    cut = write(tmp_path, "cut.tsv.gz", packed.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"cut\.tsv\.gz: not a complete gzip file"):
-        read_labelled_texts(cut)
-    with pytest.raises(DataError, match="not a complete gzip file"):
-        read_labelled_texts(write(tmp_path, "f.csv.gz", b"a film,good"))
 
 
 def test_several_text_columns_are_joined(tmp_path):

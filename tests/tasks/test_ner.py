@@ -1,9 +1,7 @@
 """Entity tagging: words, pieces and tags stay in step; scores are those of a span matcher written here."""
 
-import hashlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,8 +15,9 @@ from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
 from collapipe_env.tasks import Split, TaskSpec, get_task, ner
-from collapipe_env.tasks.hub import HubSentences
-from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, TokenLinear, entity_scores, load_entities
+from collapipe_env.tasks.conll_files import TaggedSentences
+from collapipe_env.tasks.heads import TokenLinear
+from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, entity_scores, load_entities
 from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -144,38 +143,6 @@ def test_zero_width_characters_do_not_make_another_word():
     assert (rows.tokens[1] != rows.tokens[2]).any(), "case is kept"
 
 
-@pytest.mark.parametrize("vocabulary", [64, 300, 2000])
-def test_vocabulary_is_never_exceeded(vocabulary):
-    words = [*load_entities("embedded").train.words, tuple(chr(0x4E00 + i) for i in range(400))]
-    tokenizer = train_cased_tokenizer(words, vocabulary)
-    assert tokenizer.get_vocab_size() <= vocabulary
-
-
-def test_held_out_words_do_not_shape_the_tokeniser(tmp_path):
-    train = "Anna\tB-x\nran\tO\n\nBert\tB-x\n"
-    rows = [
-        TASK.load(spec(dataset=folder_with(tmp_path / word, train, f"{word}\tO\n"), outputs=3)).train.tokens
-        for word in ("zebra", "Quartz")
-    ]
-    np.testing.assert_array_equal(*rows)
-
-
-@pytest.mark.slow
-def test_tokens_are_the_same_in_every_process(tmp_path):
-    # More equally frequent characters than have tokens of their own.
-    train = "".join(f"{chr(0x4E00 + i)}{chr(0x4E01 + i)}\tO\n" for i in range(400)) + "Anna\tB-x\n"
-    dataset = folder_with(tmp_path, train + "\n" + train)
-    code = (
-        "import hashlib; from collapipe_env.tasks import TaskSpec, get_task;"
-        "from collapipe_env.models.architecture import Architecture;"
-        f"s = TaskSpec(Architecture(2, 8, 16, 2, 900, 800), 3, dataset={dataset!r});"
-        "print(hashlib.sha256(get_task('ner').load(s).train.tokens.tobytes()).hexdigest())"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    tokens = TASK.load(spec(dataset=dataset, outputs=3, sequence_length=900)).train.tokens
-    assert found.stdout.strip() == hashlib.sha256(tokens.tobytes()).hexdigest()
-
-
 BERT_PIECES = [
     "[PAD]",
     "[unused0]",
@@ -244,50 +211,20 @@ def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, cap
 
 def test_embedded_names_cannot_be_looked_up():
     """A tagger that remembers each training word's most frequent tag finds few entities."""
-    corpus = load_entities("embedded")
+    train, *held_out = load_entities("embedded")
     counts = {}
-    for words, tags in zip(corpus.train.words, corpus.train.tags, strict=True):
+    for words, tags in zip(train.words, train.tags, strict=True):
         for word, tag in zip(words, tags, strict=True):
             counts.setdefault(word, {}).setdefault(tag, 0)
             counts[word][tag] += 1
     known = {word: max(tags, key=tags.get) for word, tags in counts.items()}
-    for part in (corpus.dev, corpus.test):
+    for part in held_out:
         remembered = [[known.get(word, "O") for word in words] for words in part.words]
         f1 = entity_scores([list(tags) for tags in part.tags], remembered)["entity_f1"]
         assert 0.1 < f1 < 0.25
-    assert (corpus.scheme, corpus.repaired) == ("BIO2", 0)
-
-
-def test_data_is_cached_and_read_only():
-    data = TASK.load(spec())
-    assert data is TASK.load(spec())
-    for array in (data.train.tokens, data.dev.targets, data.strata, data.lengths):
-        with pytest.raises(ValueError, match="read-only"):
-            array.flat[0] = 1
 
 
 # --- head, loss and predictions -------------------------------------------------------------------------
-
-
-def test_loss_of_parts_weighted_by_units_is_the_loss_of_the_whole():
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.randint(0, 5, (6, 9), generator=generator)
-    targets[torch.rand(6, 9, generator=generator) < 0.5] = NO_TAG
-    targets[:, 0] = 1
-    outputs = torch.randn(6, 9, 5, generator=generator)
-    units = TASK.units(targets)
-    assert units.tolist() == [(row != NO_TAG).sum().item() for row in targets]
-    for smoothing in (0.0, 0.1):
-        parts = [
-            TASK.loss(outputs[part], targets[part], smoothing) * units[part].sum()
-            for part in (slice(0, 1), slice(1, 4), slice(4, 6))
-        ]
-        torch.testing.assert_close(sum(parts) / units.sum(), TASK.loss(outputs, targets, smoothing))
-    # By hand: the mean of -log softmax at tagged positions.
-    chosen = [
-        -outputs[s, i].log_softmax(0)[k] for s, row in enumerate(targets) for i, k in enumerate(row) if k >= 0
-    ]
-    torch.testing.assert_close(TASK.loss(outputs, targets), torch.stack(chosen).mean())
 
 
 def test_trailing_padding_may_be_cut_off():
@@ -347,7 +284,7 @@ def test_faults_are_named(tmp_path):
     dataset = folder_with(tmp_path / "none", "Anna\tO\n", "ran\tO\n")
     with pytest.raises(DataError, match=r"train\.conll: no entities in the training part"):
         TASK.classes(spec(dataset=dataset))
-    with pytest.raises(DataError, match="text_column is 'word', but column files have no header"):
+    with pytest.raises(DataError, match="no column 'word' for text_column; there is no header, so"):
         TASK.load(spec(dataset=dataset, text_column="word"))
 
 
@@ -356,20 +293,21 @@ def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
     assert TASK.load(spec(dataset=dataset, outputs=3)).dev.references == (("B-x", "I-x"),)
 
 
-def test_sets_of_the_hub_come_from_there(tmp_path, monkeypatch):
+def test_sets_of_the_hub_come_from_there(monkeypatch):
     asked = []
 
-    def fake(dataset, words, tags):
-        asked.append((dataset, words, tags))
-        rows = HubSentences(Path(dataset), (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1))
-        strange = HubSentences(Path(dataset), (("a", "b"),), (("O", "I-y"),), (7,))
-        return rows, rows, strange if dataset == "hf:strange" else rows
+    def fake(path, words, tags):
+        asked.append((path, words, tags))
+        rows = (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1)
+        good = TaggedSentences(*rows, path, of_rows=True)
+        strange = TaggedSentences((("a", "b"),), (("O", "I-y"),), (7,), path, of_rows=True)
+        return good, good, strange if path == "hf:strange" else good
 
-    monkeypatch.setattr(ner, "hub_tagged_sentences", fake)
+    monkeypatch.setattr(ner, "load_tagged", fake)
     found = load_entities("hf:some:config", "words", "tags")
     assert asked == [("hf:some:config", "words", "tags")]
-    assert found.dev.tags == (("B-x",), ("O", "B-x"))
-    with pytest.raises(DataError, match="row 7, word 1: type 'y' never occurs in training"):
+    assert found[1].tags == (("B-x",), ("O", "B-x"))
+    with pytest.raises(DataError, match="hf:strange row 7, word 1: type 'y' never occurs in training"):
         load_entities("hf:strange")
 
 
@@ -378,13 +316,11 @@ def test_sets_of_the_hub_come_from_there(tmp_path, monkeypatch):
 
 @needs_data
 @pytest.mark.parametrize(
-    ("name", "outputs", "scheme", "sizes"),
-    [("wnut17", 13, "BIO2", (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, "IO", (1356, 170, 170))],
+    ("name", "outputs", "sizes"),
+    [("wnut17", 13, (3394, 1009, 1287)), ("wikigold/wikigold.conll", 9, (1356, 170, 170))],
 )
-def test_real_sets(name, outputs, scheme, sizes):
+def test_real_sets(name, outputs, sizes):
     dataset = str(DATA / "ner" / name)
-    corpus = load_entities(dataset)
-    assert (corpus.scheme, corpus.repaired) == (scheme, 0)
     real = spec(dataset=dataset, outputs=outputs, sequence_length=160, vocabulary=4000)
     data = TASK.load(real)
     assert tuple(len(part) for part in (data.train, data.dev, data.test)) == sizes

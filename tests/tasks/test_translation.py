@@ -1,11 +1,7 @@
 """Translation end to end: data, loss, searches and scores; and it learns."""
 
-import gzip
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +13,6 @@ from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.tasks import Split, TaskData, TaskSpec, get_task
-from collapipe_env.tasks.parallel_text import Pairs
 from collapipe_env.tasks.translation import EMBEDDED, Translation
 from collapipe_env.tasks.translation_tokenizer import (
     BEGIN,
@@ -136,23 +131,6 @@ def test_texts_survive_the_tokeniser(vocabulary):
     assert decode(tokenizer, np.array([[10**6, 0, 1, 2, END, 7], [END] * 6])) == ["", ""]
 
 
-def test_tokenisers_are_the_same_in_every_process():
-    # More characters than the alphabet holds, nearly all equally frequent.
-    program = (
-        "from collapipe_env.tasks.translation_tokenizer import train_subwords\n"
-        "texts = [chr(0x4e00 + 7 * i) + ' ' + chr(0x4e00 + 7 * i) + chr(0x3041 + i) for i in range(80)]\n"
-        "print(sorted(train_subwords(texts, 100).get_vocab().items(), key=lambda item: item[1]))\n"
-    )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONIOENCODING": "utf-8"}, encoding="utf-8",
-        ).stdout
-        for seed in range(3)
-    }  # fmt: skip
-    assert len(outputs) == 1
-
-
 def random_batch(samples=7, outputs=50):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(samples, Q, outputs, generator=generator, dtype=torch.float64)
@@ -161,31 +139,6 @@ def random_batch(samples=7, outputs=50):
     targets[torch.arange(Q + 1) > lengths[:, None]] = 0
     targets[:, 0] = BEGIN
     return scores, targets, lengths
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_by_hand(smoothing):
-    scores, targets, lengths = random_batch()
-    assert TASK.units(targets).tolist() == lengths.tolist()
-    total = 0.0
-    for s, length in enumerate(lengths.tolist()):
-        for t in range(length):
-            logs = scores[s, t] - math.log(scores[s, t].exp().sum())
-            total -= (1 - smoothing) * logs[targets[s, t + 1]] + smoothing * logs.mean()
-    assert TASK.loss(scores.flatten(0, 1), targets, smoothing).item() == pytest.approx(
-        total.item() / lengths.sum().item()
-    )
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses_of_parts_add_up_to_the_whole(smoothing):
-    scores, targets, _ = random_batch()
-    units = TASK.units(targets)
-    whole = sum(
-        TASK.loss(scores[p].flatten(0, 1), targets[p], smoothing) * units[p].sum() / units.sum()
-        for p in (slice(0, 3), slice(3, 4), slice(4, 7))
-    )
-    torch.testing.assert_close(whole, TASK.loss(scores.flatten(0, 1), targets, smoothing))
 
 
 def test_scores_without_those_of_padding_give_the_same_loss():
@@ -294,17 +247,6 @@ def test_workloads_that_do_not_fit_are_refused(tmp_path):
         TASK.predict(torch.nn.Linear(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), spec("embedded"))
 
 
-def test_gzipped_files_give_the_same_data(tmp_path):
-    plain = TASK.load(spec(folder(tmp_path)))
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for file in tmp_path.glob("*.*"):
-        (packed / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
-    other = TASK.load(spec(str(packed)))
-    assert np.array_equal(other.train.tokens, plain.train.tokens)
-    assert np.array_equal(other.test.targets, plain.test.targets)
-
-
 @pytest.mark.skipif(not Path(EMBEDDED).is_dir(), reason="the embedded messages are not there")
 def test_embedded_messages_fit_the_default_proxy():
     asked = spec("embedded", architecture=Architecture(2, 32, 64, 2, 32, 2000), outputs=2000)
@@ -334,26 +276,6 @@ def test_with_a_checkpoint_the_source_has_its_tokeniser(tmp_path):
     assert data.train.tokens[first].tolist() == [2, 4, 6, 5, 7, 3, 0, 0, 0, 0]
     assert data.decode(data.train.targets[first : first + 1, 1:]) == ["Katze sieht Hund ?"]
     assert data.hidden == 8  # the checkpoint's mask, not the row that is the unknown token elsewhere
-
-
-def test_pairs_of_the_hub_are_taken_as_they_are(monkeypatch):
-    sources, targets = sentences()
-    asked = []
-
-    def fetch(dataset):
-        asked.append(dataset)
-        return {}
-
-    def pairs_of(splits, dataset, languages):
-        asked.append(languages)
-        part = Pairs(tuple(sources), tuple(targets))
-        return part, part, part
-
-    monkeypatch.setattr("collapipe_env.tasks.translation.fetch", fetch)
-    monkeypatch.setattr("collapipe_env.tasks.translation.pairs_of", pairs_of)
-    data = TASK.load(spec("hf:some/pairs", languages=("a", "b")))
-    assert asked == ["hf:some/pairs", ("a", "b")]
-    assert data.test.references == tuple(targets)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
