@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collapipe_env.execution.role import Recorded
-from collapipe_env.execution.script_reading import LARGEST, ScriptError, from_json
-from collapipe_env.execution.scripts import ClusterScript, RecoveryScript, RoundScript
+from collapipe_env.execution.script_reading import ScriptError, from_json
+from collapipe_env.execution.scripts import LARGEST, ClusterScript, RecoveryScript, RoundScript
 from collapipe_env.ground.errors import StateError, shown
 
 FIELDS = (

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-import types
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from collapipe_env.execution.scripts import (
     BACKWARD,
     FORWARD,
     WEIGHT,
     ClusterScript,
+    Move,
     RecoveryScript,
     RoundScript,
     StageScript,
 )
 from collapipe_env.ground.errors import CollaPipeError, nearest_name, shown
 
-LARGEST = 2**53
-"""Bound of whole numbers in a script, up to which JSON's numbers are exact everywhere."""
-LONGEST = 1_000_000
-"""Most entries of a list in a script."""
-
+KINDS = (RoundScript, ClusterScript, StageScript, RecoveryScript, Move)
+READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in KINDS}
+NAMES = sorted({field.name for kind in KINDS for field in fields(kind)})
+"""Names of all fields."""
 Script = TypeVar("Script", RoundScript, ClusterScript, RecoveryScript)
 
 
@@ -34,8 +34,7 @@ class ScriptError(CollaPipeError):
 
 def to_json(script: RoundScript | ClusterScript | RecoveryScript) -> dict[str, Any]:
     """Return a script as dictionaries, lists, numbers and texts, ready for ``json.dumps``."""
-    plain = _plain(script)
-    assert isinstance(plain, dict)
+    plain: dict[str, Any] = READERS[type(script)].dump_python(script, mode="json")
     return plain
 
 
@@ -50,7 +49,10 @@ def from_json(data: object, kind: type[Script]) -> Script:
         ScriptError: If a field is missing, unknown, of a wrong type or out of its range, or fields contradict
             each other. The message names the field.
     """
-    script: Script = _read(kind, data, "script")
+    try:
+        script: Script = READERS[kind].validate_python(data)
+    except ValidationError as error:
+        raise _fault(error.errors()[0]) from None
     if isinstance(script, RoundScript):
         for n, cluster in enumerate(script.clusters):
             if cluster.cluster != n:
@@ -128,72 +130,17 @@ def _check_stage(stage: StageScript, micro_batches: int, place: str) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    return value
-
-
-@cache
-def _types_of(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(kind: Any, value: Any, place: str) -> Any:
-    """Return a value of a type; raise an error that names its place if it is of another type."""
-    if is_dataclass(kind):
-        assert isinstance(kind, type)
-        return _read_fields(kind, value, place)
-    origin, options = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        if not isinstance(value, list) or len(value) > LONGEST:
-            raise _error(place, value, f"a list of at most {LONGEST:,} entries")
-        if options[-1] is Ellipsis:
-            return tuple(_read(options[0], entry, f"{place}[{i}]") for i, entry in enumerate(value))
-        if len(value) != len(options):
-            raise _error(place, value, f"a list of {len(options)} entries")
-        pairs = zip(options, value, strict=True)
-        return tuple(_read(option, entry, f"{place}[{i}]") for i, (option, entry) in enumerate(pairs))
-    if origin in (Union, types.UnionType):
-        (other,) = (option for option in options if option is not type(None))
-        return None if value is None else _read(other, value, place)
-    if origin is Literal:
-        if value not in options:
-            raise _error(place, value, f"one of {', '.join(options)}")
-        return value
-    return _read_number(kind, value, place)
-
-
-def _read_fields(kind: type, value: Any, place: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise _error(place, value, "an object with named fields")
-    hints = _types_of(kind)
-    for name in value:
-        if name not in hints:
-            raise ScriptError(f"{place} has an unknown field {shown(name)}; {nearest_name(name, hints)}")
-    for name in hints:
-        if name not in value:
-            raise ScriptError(f"{place} lacks the field {name!r}; write scripts with to_json")
-    return kind(**{name: _read(hint, value[name], f"{place}.{name}") for name, hint in hints.items()})
-
-
-def _read_number(kind: Any, value: Any, place: str) -> Any:
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise _error(place, value, "true or false")
-        return value
-    if isinstance(value, bool):
-        raise _error(place, value, "a number")
-    if kind is int:
-        if not isinstance(value, int) or abs(value) > LARGEST:
-            raise _error(place, value, "a whole number of at most 2**53")
-        return value
-    # All real numbers of scripts are shares or times.
-    if not isinstance(value, (int, float)) or not 0.0 <= value <= LARGEST:
-        raise _error(place, value, "a finite number of 0 or more")
-    return float(value)
+def _fault(fault: ErrorDetails) -> ScriptError:
+    """Return the error for a field of a wrong type or out of its range."""
+    place = above = "script"
+    for key in fault["loc"]:
+        above, place = place, place + (f"[{key}]" if isinstance(key, int) else f".{key}")
+    name = str(fault["loc"][-1]) if fault["loc"] else ""
+    if fault["type"] == "missing":
+        return ScriptError(f"{above} lacks the field {name!r}; write scripts with to_json")
+    if fault["type"] == "unexpected_keyword_argument":
+        return ScriptError(f"{above} has an unknown field {shown(name)}; {nearest_name(name, NAMES)}")
+    return ScriptError(f"{place} is {shown(fault['input'])}: {fault['msg'].replace('Input', 'it')}")
 
 
 def _error(place: str, value: object, wanted: str) -> ScriptError:
