@@ -94,18 +94,6 @@ def test_faults(name, content, options, fault, tmp_path):
     assert "\n" not in str(refusal.value)
 
 
-def test_faults_of_folders(tmp_path):
-    with pytest.raises(DataError, match=r"no file that ends in \.txt.*in this folder; add one"):
-        load_documents(tmp_path)
-    (tmp_path / "test.txt").write_text("a")
-    with pytest.raises(DataError, match=r"test\.txt but no train\.txt or train\.jsonl in this folder"):
-        load_documents(tmp_path)
-    (tmp_path / "train.txt").write_text("a")
-    (tmp_path / "train.jsonl").write_text(rows(1))
-    with pytest.raises(DataError, match=r"both train\.jsonl and train\.txt could be the train part"):
-        load_documents(tmp_path)
-
-
 def test_embedded_stories():
     parts = load_documents(EMBEDDED)
     assert [len(part) for part in parts] == [700, 80, 100]

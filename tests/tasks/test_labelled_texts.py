@@ -191,11 +191,6 @@ def test_faults_are_named(tmp_path, name, content, options, message):
         read_labelled_texts(write(tmp_path, name, content), **options)
 
 
-def test_sorted_files_are_split_across_labels(tmp_path):
-    path = write(tmp_path, "d.tsv", "".join(f"text number {i}\t{i // 100}\n" for i in range(200)))
-    assert [set(part.labels) for part in load_splits(path)] == [{"0", "1"}] * 3
-
-
 WORDS = ("a fine film", "a rather dull film", "one more film", "such a long film")
 
 
@@ -317,21 +312,6 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
     write(tmp_path, "test.tsv", "a long film\t1\na short film\t\n")
     with pytest.raises(DataError, match=r"test\.tsv:2: the label is empty"):
         load_splits(tmp_path)
-
-
-def test_missing_paths(tmp_path):
-    with pytest.raises(
-        DataError, match=r"no train\.tsv, train\.csv or train\.jsonl in this folder, and 0 tables"
-    ):
-        load_splits(tmp_path)
-    for name in ("a.tsv", "b.tsv"):
-        write(tmp_path, name, "a\t0\nb\t1\n")
-    with pytest.raises(DataError, match="and 2 tables where a single one"):
-        load_splits(tmp_path)
-    with pytest.raises(DataError, match="no such file or folder"):
-        load_splits(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"2 samples cannot be split into training and dev and test"):
-        load_splits(tmp_path / "a.tsv")
 
 
 def test_a_single_class_is_refused(tmp_path):

@@ -81,7 +81,10 @@ def test_parts_are_found_by_name_and_missing_ones_come_out_of_training(kind, the
 @single
 def test_a_file_is_split_like_a_folder_with_it(kind, tmp_path):
     load = FORMATS[kind][0]
-    file = write(tmp_path, kind, "train")
+    # A sole table of a folder is for training, whatever its name.
+    file = write(tmp_path, kind, "train" if load in (load_tagged, load_documents) else "captions")
+    if load != load_documents:
+        (tmp_path / "README.txt").write_text("no data")
     parts = load(file)
     assert [len(part) for part in parts] == [40, 5, 5]
     if kind == "conll":  # in the order of the file

@@ -265,16 +265,6 @@ def pairs_table(folder, name, count, header="", flip=False):
     write(folder / name, header + "".join("\t".join(row[::-1] if flip else row) + "\n" for row in rows))
 
 
-def test_tables_that_a_folder_lacks_come_from_training(tmp_path):
-    pairs_table(tmp_path, "train.tsv", 40)
-    assert [len(p) for p in load_parallel(tmp_path)] == [32, 4, 4]
-    pairs_table(tmp_path, "test.tsv", 3)
-    assert [len(p) for p in load_parallel(tmp_path)] == [36, 4, 3]
-    (tmp_path / "test.tsv").unlink()
-    (tmp_path / "train.tsv").rename(tmp_path / "captions.tsv")
-    assert load_parallel(tmp_path) == load_parallel(tmp_path / "captions.tsv")
-
-
 def test_tables_without_header_are_read_like_the_training_table(tmp_path):
     pairs_table(tmp_path, "train.tsv", 2, header="tgt\tsrc\n", flip=True)
     pairs_table(tmp_path, "dev.tsv", 2, flip=True)
@@ -303,15 +293,8 @@ def test_held_out_tables_have_the_languages_of_training(tmp_path, ours, theirs, 
     assert load_parallel(tmp_path)[1].sources == ("dev.tsv en 0", "dev.tsv en 1")
 
 
-def test_folders_of_tables_that_do_not_do(tmp_path):
-    for name in ("a.tsv", "b.tsv"):
-        pairs_table(tmp_path, name, 20)
-    expect(tmp_path, "no train.tsv", "2 tables")
+def test_line_files_go_first_whatever_tables_lie_beside_them(tmp_path):
     pairs_table(tmp_path, "train.tsv", 20)
-    pairs_table(tmp_path, "dev_a.tsv", 20)
-    pairs_table(tmp_path, "dev_b.tsv", 20)
-    expect(tmp_path, "both dev_a.tsv and dev_b.tsv could be the dev part")
-    # Line files go first, whatever tables lie beside them.
     part(tmp_path, "train", 20)
     assert load_parallel(tmp_path)[0].sources[0].startswith("train en")
 
