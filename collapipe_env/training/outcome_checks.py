@@ -2,60 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from collapipe_env.ground.arrays import BoolArray, IntArray
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL, SERVER_MODES
 from collapipe_env.simulator.learner import RoundOutcome
 
 
-@dataclass(frozen=True)
-class AllowedOutcomes:
-    """Sizes of outcomes that fit a learner.
+def check_outcome(
+    outcome: RoundOutcome,
+    *,
+    num_envs: int,
+    clusters: int,
+    blocks: int,
+    local_steps: int,
+    batch_size: int,
+    moments: bool,
+) -> None:
+    """Refuse an outcome that does not fit the workload.
 
-    Attributes:
+    Args:
         num_envs: ``E``.
         clusters: ``N``.
         blocks: ``L`` of the trained model.
         local_steps: ``H``, or the most that a cluster may take.
         batch_size: ``B``.
         moments: Whether moments of blocks may travel or be lost.
-    """
-
-    num_envs: int
-    clusters: int
-    blocks: int
-    local_steps: int
-    batch_size: int
-    moments: bool
-
-
-def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
-    """Refuse an outcome that does not fit the workload.
-
-    Args:
-        allowed: Sizes that fit.
 
     Raises:
         AllocationError: If it does not fit; names the array, the place and the allowed values.
     """
-    envs_clusters = (allowed.num_envs, allowed.clusters)
-    if outcome.blocks.shape[:2] != envs_clusters or outcome.micro_batches.shape != envs_clusters:
+    shape = (num_envs, clusters)
+    if outcome.blocks.shape[:2] != shape:
         raise AllocationError(
-            f"blocks {outcome.blocks.shape} and micro_batches {outcome.micro_batches.shape} must both "
-            f"begin with (environments, clusters) = {envs_clusters}"
+            f"blocks {outcome.blocks.shape} must begin with (environments, clusters) = {shape}"
         )
-    if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*envs_clusters, allowed.local_steps):
+    if outcome.survived.ndim != 4 or outcome.survived.shape[:3] != (*shape, local_steps):
         raise AllocationError(
             f"survived has shape {outcome.survived.shape}; it must be (environments, clusters, local "
-            f"steps, micro-batches) = {(*envs_clusters, allowed.local_steps)} + (M_max,)"
+            f"steps, micro-batches) = {(*shape, local_steps)} + (M_max,)"
         )
-    on_server = _check_server(outcome, allowed)
-    left = allowed.blocks - on_server
-    plays = _check_participation(outcome, envs_clusters, allowed.local_steps)
+    shapes = {
+        "micro_batches": shape,
+        "server_blocks": shape,
+        "server_mode": shape[:1],
+        "local_steps": shape,
+        "participates": shape,
+        "recompute": shape,
+        "staleness": outcome.blocks.shape,
+        "moments": (*shape, blocks),
+    }
+    for name, expected in shapes.items():
+        given = getattr(outcome, name)
+        if given is not None and given.shape != expected:
+            ones = {"server_mode": "environment", "staleness": "stage slot", "moments": "block"}
+            one = ones.get(name, "cluster")
+            raise AllocationError(
+                f"{name} has shape {given.shape}; give one entry for each {one}: {expected}"
+            )
+    most = min(batch_size, outcome.survived.shape[-1])
+    for name, low, high in (
+        ("micro_batches", 1, most),
+        ("local_steps", 1, local_steps),
+        ("server_blocks", 0, blocks),
+    ):
+        given = getattr(outcome, name)
+        if given is not None:
+            for e, n in np.argwhere((given < low) | (given > high)):
+                raise AllocationError(
+                    f"environment {e}, cluster {n}: {name} is {given[e, n]}; give {low} to {high}"
+                )
+    _check_server(outcome)
+    on_server = np.zeros(shape, dtype=np.int64) if outcome.server_blocks is None else outcome.server_blocks
+    plays = (
+        np.ones(shape, dtype=np.bool_)
+        if outcome.participates is None
+        else outcome.participates.astype(np.bool_)
+    )
+    left = blocks - on_server
     wrong = ((outcome.blocks.sum(axis=-1) != left) & plays) | (outcome.blocks < 0).any(axis=-1)
     for e, n in np.argwhere(wrong):
         besides = f" ({on_server[e, n]} are on the server)" if on_server[e, n] else ""
@@ -64,85 +88,35 @@ def check_outcome(outcome: RoundOutcome, allowed: AllowedOutcomes) -> None:
             f"non-negative and sum to {left[e, n]}{besides}"
         )
     if outcome.staleness is not None:
-        if outcome.staleness.shape != outcome.blocks.shape:
-            raise AllocationError(
-                f"staleness has shape {outcome.staleness.shape}; give one version gap for each stage "
-                f"slot: {outcome.blocks.shape}"
-            )
         for e, n in np.argwhere((outcome.staleness < 0).any(axis=-1)):
             raise AllocationError(
                 f"environment {e}, cluster {n}: staleness {outcome.staleness[e, n].tolist()} must be "
                 "non-negative; 0 stands for weights that are up to date"
             )
-    blocks = (*envs_clusters, allowed.blocks)
-    if outcome.moments is not None and (
-        outcome.moments.shape != blocks or not allowed.moments or (outcome.moments >> 2).any()
-    ):
+    if outcome.moments is not None and (not moments or (outcome.moments >> 2).any()):
         raise AllocationError(
-            f"moments has shape {outcome.moments.shape}; a learner with moment_bits takes 0, 1 or 2 "
-            f"for every block: {blocks}"
-        )
-    if outcome.recompute is not None and outcome.recompute.shape != envs_clusters:
-        raise AllocationError(
-            f"recompute has shape {outcome.recompute.shape}; give yes or no for each cluster: {envs_clusters}"
-        )
-    most = min(allowed.batch_size, outcome.survived.shape[-1])
-    for e, n in np.argwhere((outcome.micro_batches < 1) | (outcome.micro_batches > most)):
-        raise AllocationError(
-            f"environment {e}, cluster {n}: {outcome.micro_batches[e, n]} micro-batches; give 1 to "
-            f"{most} (no more than the batch size or the entries of survived)"
+            "a learner with moment_bits takes moments of 0, 1 or 2 for every block; others take none"
         )
 
 
-def _check_participation(outcome: RoundOutcome, shape: tuple[int, int], most: int) -> BoolArray:
-    """Refuse participation or local steps that do not fit, and return who takes part (E, N)."""
-    steps, plays = outcome.local_steps, outcome.participates
-    for name, given in (("local_steps", steps), ("participates", plays)):
-        if given is not None and given.shape != shape:
-            raise AllocationError(
-                f"{name} has shape {given.shape}; give one entry for each cluster: (environments, clusters) "
-                f"= {shape}"
-            )
-    if steps is not None:
-        for e, n in np.argwhere((steps < 1) | (steps > most)):
-            raise AllocationError(
-                f"environment {e}, cluster {n}: {steps[e, n]} local steps; give 1 to {most}"
-            )
-    return np.ones(shape, dtype=np.bool_) if plays is None else plays.astype(np.bool_)
-
-
-def _check_server(outcome: RoundOutcome, allowed: AllowedOutcomes) -> IntArray:
-    """Refuse a server's side that does not fit, and return its encoder blocks (E, N)."""
-    shape = (allowed.num_envs, allowed.clusters)
-    on_server = outcome.server_blocks
-    if on_server is None:
-        on_server = np.zeros(shape, dtype=np.int64)
-    mode = outcome.server_mode
+def _check_server(outcome: RoundOutcome) -> None:
+    """Refuse a server's mode that there is not, or that its blocks do not fit."""
+    blocks, mode = outcome.server_blocks, outcome.server_mode
     if mode is None:
-        mode = np.full(allowed.num_envs, COMMON)
-    if on_server.shape != shape or mode.shape != shape[:1]:
-        raise AllocationError(
-            f"server_blocks {on_server.shape} and server_mode {mode.shape} must have the shapes "
-            f"(environments, clusters) = {shape} and (environments,) = {shape[:1]}"
-        )
+        mode = np.full(len(outcome.blocks), COMMON)
+    modes = ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
     for e in np.flatnonzero((mode < COMMON) | (mode >= len(SERVER_MODES))):
         raise AllocationError(
-            f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), "
-            + ", ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
+            f"environment {e}: server_mode is {mode[e]}; the modes are {COMMON} (one head for all), {modes}"
         )
-    for e, n in np.argwhere((on_server < 0) | (on_server > allowed.blocks)):
+    if blocks is None:
+        return
+    for e in np.flatnonzero((mode == COMMON) & blocks.any(axis=-1)):
         raise AllocationError(
-            f"environment {e}, cluster {n}: server_blocks is {on_server[e, n]}; give 0 to {allowed.blocks}"
+            f"environment {e}: server_blocks {blocks[e].tolist()} need a server_mode; give one of {modes}"
         )
-    for e in np.flatnonzero((mode == COMMON) & on_server.any(axis=-1)):
-        raise AllocationError(
-            f"environment {e}: server_blocks {on_server[e].tolist()} need a server_mode; give "
-            + " or ".join(f"{i} ({name})" for i, name in enumerate(SERVER_MODES))
-        )
-    unequal = (on_server != on_server[:, :1]).any(axis=-1)
-    for e in np.flatnonzero((mode == SEQUENTIAL) & unequal):
+    for e in np.flatnonzero((mode == SEQUENTIAL) & (blocks != blocks[:, :1]).any(axis=-1)):
         raise AllocationError(
             f"environment {e}: a sequential server has one model for all clusters, but server_blocks "
-            f"{on_server[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
+            f"{blocks[e].tolist()} differ; make them equal, or use mode {COPIES} (copies)"
         )
-    return on_server

@@ -29,7 +29,7 @@ from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
-from collapipe_env.training.outcome_checks import AllowedOutcomes, check_outcome
+from collapipe_env.training.outcome_checks import check_outcome
 from collapipe_env.training.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -193,7 +193,8 @@ class TorchLearner:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
             RuntimeError: If an environment was never reset.
         """
-        allowed = AllowedOutcomes(
+        check_outcome(
+            outcome,
             num_envs=self.num_envs,
             clusters=self._clusters,
             blocks=self.architecture.blocks,
@@ -201,7 +202,6 @@ class TorchLearner:
             batch_size=self._batch_size,
             moments=self._moment_bits is not None,
         )
-        check_outcome(outcome, allowed)
         for e, run in enumerate(self._runs):
             if run is None:
                 raise RuntimeError(f"environment {e} has no training run; call reset before train_round")

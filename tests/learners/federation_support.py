@@ -6,13 +6,22 @@ import numpy as np
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.physics.training_memory import FULL_PRECISION
 from collapipe_env.training.federation import Federation
 
 CUT = [(2, 2, 0), (1, 0, 3), (4, 0, 0)]
 
 
-def make(local_steps=1, seed=11, update_format=None, architecture=None, **learning):
-    """A learner and its run, which may send its updates in some format."""
+def make(
+    local_steps=1,
+    seed=11,
+    update_format=None,
+    architecture=None,
+    memory=FULL_PRECISION,
+    moment_bits=None,
+    **learning,
+):
+    """A learner and its run, which may send its updates, and keep what it trains, in some format."""
     learner = small_learner(local_steps, **learning)
     setup = learner._prepared[0]
     setup = replace(
@@ -20,6 +29,8 @@ def make(local_steps=1, seed=11, update_format=None, architecture=None, **learni
         update_format=update_format or UpdateFormat(),
         architecture=architecture or setup.architecture,
         schedule_steps=learning.get("schedule_steps", 100),
+        memory=memory,
+        moment_bits=moment_bits,
     )
     run = learner._runs[0] = Federation(setup, np.random.default_rng(seed))
     return learner, run

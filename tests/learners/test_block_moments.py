@@ -7,7 +7,6 @@ import pytest
 import torch
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.physics.moves import LOST, STAY, TRAVEL
 from collapipe_env.scenario import load_scenario
@@ -106,11 +105,3 @@ def test_a_scenario_tells_the_learner_its_bits():
     scenario = load_scenario({"base": "small", "dynamics": {"processes": {"migration": {"moment_bits": 16}}}})
     assert make_learner("real", scenario, 1)._moment_bits == 16
     assert make_learner("real", load_scenario("small"), 1)._moment_bits is None
-
-
-def test_moments_of_another_shape_or_meaning_are_refused():
-    learner, _ = run_of()
-    outcome = single_outcome([(2, 2, 0), (1, 0, 3), (4, 0, 0)], np.ones((N, 1, B), bool))
-    for moments in (np.zeros((1, N, 3), int), np.full((1, N, BLOCKS), 5)):
-        with pytest.raises(AllocationError, match="moments"):
-            learner.train_round(replace(outcome, moments=moments))

@@ -1,9 +1,10 @@
-"""Three styles of encoder: the same sizes and costs, and the formulas of their papers."""
+"""Styles of models: sizes and costs of encoders, the formulas of their papers, and what holds for all."""
 
 import math
 
 import pytest
 import torch
+from hf_support import FAMILIES
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -17,12 +18,17 @@ from collapipe_env.training.flat_parameters import FlatParameters, parameter_cou
 from collapipe_env.training.pipeline_step import pipeline_step
 
 STYLES = ("pre-ln", "transformer", "bert")
+KINDS = (*STYLES, *FAMILIES)
+"""Those of language models, too."""
 LENGTH, VOCABULARY = 6, 50
 
 
 def architecture(style, blocks=2, d=8, f=12, heads=2, dropout=0.0):
-    learned = {"learned_positions": 10, "token_types": 2} if style == "bert" else {}
-    return Architecture(blocks, d, f, heads, LENGTH, VOCABULARY, style=style, dropout=dropout, **learned)
+    fields = (
+        {"style": style, "learned_positions": 10, "token_types": 2} if style == "bert" else {"style": style}
+    )
+    fields = FAMILIES.get(style, fields)
+    return Architecture(blocks, d, f, heads, LENGTH, VOCABULARY, dropout=dropout, **fields)
 
 
 def seeded(seed=3):
@@ -128,7 +134,7 @@ def test_dropout_falls_where_pytorchs_layer_has_it(style):
             assert not torch.allclose(found, block(x, mask))
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", KINDS)
 def test_dropout_is_off_in_evaluation_and_at_zero(style):
     tokens = some_tokens()
     plain, dropping = (ClusterModel(architecture(style, dropout=p), seeded()) for p in (0.0, 0.5))
@@ -216,7 +222,7 @@ def test_bert_needs_a_position_for_every_token():
         ClusterModel(sizes, seeded())
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", KINDS)
 def test_shorter_rows_are_the_beginning_of_longer_ones(style):
     model = ClusterModel(architecture(style), seeded())
     tokens = torch.full((2, LENGTH), 7)
@@ -224,7 +230,7 @@ def test_shorter_rows_are_the_beginning_of_longer_ones(style):
     torch.testing.assert_close(model(tokens[:, :4]), model(tokens)[:, :4])
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", KINDS)
 def test_padding_changes_nothing(style):
     model = ClusterModel(architecture(style), seeded())
     tokens = some_tokens()
@@ -257,7 +263,7 @@ def test_initial_weights_of_the_papers(style, deviation):
         assert float(weight.abs().max()) <= math.sqrt(3) * deviation  # uniform
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", KINDS)
 @pytest.mark.parametrize(
     ("blocks", "micro_batches", "on_server"),
     [((5,), 1, 0), ((2, 0, 1, 2), 4, 0), ((1, 1, 1, 1, 1), 3, 0), ((0, 2), 2, 3)],

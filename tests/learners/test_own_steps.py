@@ -8,7 +8,6 @@ import pytest
 import torch
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
 
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.models.tokenization import PADDING
@@ -155,17 +154,6 @@ def test_schedules_count_local_steps_and_states_go_on():
         first, second = (one.train_round(own_outcome(rounds[3])) for one in (learner, other))
         np.testing.assert_array_equal(first.train_loss, second.train_loss)
     assert other._runs[0]._step_sizes.step == 11
-
-
-def test_outcomes_that_do_not_fit_are_refused():
-    learner, outcome = own_learner(), own_outcome([1, 2, 0])
-    for changes, message in (
-        ({"local_steps": np.array([[1, 2, 5]])}, "cluster 2: 5 local steps; give 1 to 4"),
-        ({"local_steps": np.array([[0, 2, 1]])}, "cluster 0: 0 local steps"),
-        ({"participates": np.array([[True, False]])}, "participates has shape"),
-    ):
-        with pytest.raises(AllocationError, match=message):
-            learner.train_round(replace(outcome, **changes))
 
 
 SKEWED = load_scenario("small").with_overrides(

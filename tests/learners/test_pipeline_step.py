@@ -11,13 +11,13 @@ from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.training.pipeline_step import CutModel, InFlight, pipeline_step
 
 BLOCKS, BATCH, LENGTH = 5, 12, 6
-ARCHITECTURE = Architecture(BLOCKS, 8, 12, 2, LENGTH, 64)
 LOSS = Classification().loss
 
 
-def setup():
+def setup(blocks=BLOCKS):
     generator = torch.Generator().manual_seed(3)
-    model, head = ClusterModel(ARCHITECTURE, generator), PooledLinear(8, 3, generator)
+    architecture = Architecture(blocks, 8, 12, 2, LENGTH, 64)
+    model, head = ClusterModel(architecture, generator), PooledLinear(8, 3, generator)
     tokens = torch.randint(0, 64, (BATCH, LENGTH), generator=generator)
     tokens[:, 0] = 7
     return model, head, tokens, torch.randint(0, 3, (BATCH,), generator=generator)

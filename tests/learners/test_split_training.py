@@ -8,7 +8,6 @@ import torch
 from learner_support import BLOCKS, B, N, PlainTraining, single_outcome, small_learner
 from variants_support import mostly_slow
 
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners import RoundOutcome
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.simulator.learner import Arrivals
@@ -138,25 +137,3 @@ def test_a_lost_round_moves_no_server():
         lost = single_outcome([(BLOCKS - 1,)] * N, alive(0.0), server_blocks=(1,) * N, mode=mode)
         learner.train_round(lost)
         assert torch.equal(torch.cat([run._parameters.flatten(), run._head.flat.values]), before)
-
-
-@pytest.mark.parametrize(
-    ("server_blocks", "mode", "message"),
-    [
-        ((1, 1, 2), SEQUENTIAL, r"one model for all clusters, but server_blocks \[1, 1, 2\] differ"),
-        ((1, 1, 1), None, "need a server_mode; give 0"),
-        ((1, 1, 1), COMMON, "need a server_mode"),
-        ((1, 1, 1), 2, r"server_mode is 2; the modes are -1 .* 0 \(copies\), 1 \(sequential\)"),
-        ((1, BLOCKS + 1, 1), COPIES, r"cluster 1: server_blocks is 5; give 0 to 4"),
-        (
-            (1, 2, 1),
-            COPIES,
-            r"cluster 1: blocks \[3\] must be non-negative and sum to 2 \(2 are on the server\)",
-        ),
-        ((1, 1), COPIES, r"server_blocks \(1, 2\)"),
-    ],
-)
-def test_unfit_servers_are_refused(server_blocks, mode, message):
-    outcome = single_outcome([(BLOCKS - 1,)] * N, alive(), server_blocks=server_blocks, mode=mode)
-    with pytest.raises(AllocationError, match=message):
-        small_learner(H).train_round(outcome)
