@@ -371,12 +371,12 @@ def test_an_environment_that_trains_so_is_saved_and_goes_on(tmp_path):
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(3)]
     env.step(actions[0])
-    env.save_state(tmp_path / "state.npz")
+    env.save_state(tmp_path / "state.safetensors")
     (run,) = env._mdp.world.learner._runs
     assert run._setup.memory == BOTH
     assert {p.dtype for p in run._models[0].parameters()} == {torch.bfloat16}
     fresh = CollaPipeEnv(scenario, learner="real")
-    fresh.load_state(tmp_path / "state.npz")
+    fresh.load_state(tmp_path / "state.safetensors")
     for action in actions[1:]:
         one, other = env.step(action), fresh.step(action)
         np.testing.assert_array_equal(one[0], other[0])

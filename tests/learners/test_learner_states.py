@@ -134,9 +134,9 @@ def test_environment_that_trains_goes_on_and_simulates_bit_for_bit(tmp_path):
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(4)]
     env.step(actions[0])
-    env.save_state(tmp_path / "state.npz")
+    env.save_state(tmp_path / "state.safetensors")
     fresh = CollaPipeEnv(learning_env())
-    fresh.load_state(tmp_path / "state.npz")
+    fresh.load_state(tmp_path / "state.safetensors")
     others = [fresh, pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
     simulated = env.simulate(actions[1])
     for action in actions[1:]:
