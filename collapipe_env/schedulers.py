@@ -219,6 +219,7 @@ SCHEDULERS: Registry[Any] = Registry(
         "memory_proportional": "collapipe_env.baselines.memory_proportional:MemoryProportional",
         "best_single_device": "collapipe_env.baselines.best_single_device:BestSingleDevice",
     },
+    group="collapipe_env.schedulers",
     error=SchedulerError,
     reserved=(LEARNED, "all"),
     hint=f"one of your own: {FORMS}",
@@ -253,8 +254,6 @@ def register_scheduler(name: str, factory: Any = None, *, replace: bool = False)
     Raises:
         SchedulerError: If the name is taken or malformed, or the factory cannot be called.
     """
-    if factory is None:
-        return SCHEDULERS.decorator(name, replace=replace)
     return SCHEDULERS.register(name, factory, replace=replace)
 
 

@@ -1,10 +1,11 @@
 """Random single damages of states, for tests that set them."""
 
 import copy
-import io
-import zipfile
 
 import numpy as np
+import safetensors.numpy
+
+from collapipe_env.ground import state_files
 
 OTHERS = [
     None,
@@ -119,23 +120,18 @@ def damaged_text(rng, text):
 
 
 def with_text(content, change):
-    """A state's file whose text is changed, with sums that are right again."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        parts = {member.filename: archive.read(member) for member in archive.infolist()}
-    text = np.load(io.BytesIO(parts["tree.npy"])).tobytes().decode()
-    return zipped({**parts, "tree.npy": as_npy(change(text))})
+    """A state's file whose text is changed, with a sum that is right again."""
+    arrays = safetensors.numpy.load(content)
+    text = change(arrays[state_files.TEXT].tobytes().decode())
+    return state_of({**arrays, state_files.TEXT: as_bytes(text)})
 
 
-def zipped(parts):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
-    return buffer.getvalue()
+def state_of(arrays):
+    """The content of a state's file of these arrays; the text is one of them."""
+    arrays = {name: array for name, array in arrays.items() if name != state_files.SUM}
+    return safetensors.numpy.save({**arrays, state_files.SUM: state_files._sum(arrays)})
 
 
-def as_npy(text):
+def as_bytes(text):
     """A text as the state files hold it."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.frombuffer(text.encode(), dtype=np.uint8))
-    return buffer.getvalue()
+    return np.frombuffer(text.encode(), dtype=np.uint8)

@@ -70,7 +70,7 @@ def check(case, path):
 @pytest.mark.parametrize("place", mostly_slow(range(len(PAIRS)), QUICK))
 def test_each_pair_plays_goes_on_from_a_file_and_is_what_its_twins_play(place, tmp_path):
     case = PAIRS[place]
-    played, decisions = check(case, tmp_path / "state.npz")
+    played, decisions = check(case, tmp_path / "state.safetensors")
     if case["kind"] == "torch":
         compare_with_numpy(case, played, decisions)
     if case["kind"] == "vector" and case["learner"] != "real":
@@ -116,7 +116,7 @@ def test_pairs_of_the_default_run_hold_twins_of_both_kinds_and_most_pairs():
 @pytest.mark.parametrize(("refusal", "case"), REFUSED, ids=[f"{place}" for place in range(len(REFUSED))])
 def test_what_is_refused_says_why_and_what_to_do(refusal, case, tmp_path):
     with pytest.raises(CollaPipeError) as raised:
-        play(case, tmp_path / "state.npz")
+        play(case, tmp_path / "state.safetensors")
     assert refusal.says(raised.value), f"{refusal.reason}: {raised.value}"
 
 
@@ -201,7 +201,7 @@ def test_each_triple_plays_and_goes_on_from_a_file(part, tmp_path):
     faults = []
     for case in triples()[part::PARTS]:
         try:
-            check(case, tmp_path / "state.npz")
+            check(case, tmp_path / "state.safetensors")
         except Exception as error:  # all faults of a part at once
             faults.append(f"{type(error).__name__}: {error}\n  in {case}")
     assert not faults, "\n".join(faults)

@@ -1,9 +1,11 @@
-"""Registry: names, lazy entries, and what it refuses."""
+"""Registry: names, lazy entries, entries of installed packages, and what it refuses."""
 
 import importlib
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -23,44 +25,52 @@ class Bell:
     """Something to be imported by name."""
 
 
+class OtherBell:
+    """Something else."""
+
+
+def checked(name, thing):
+    if not callable(thing):
+        raise ScenarioError(f"{name} does not ring")
+
+
+TESTS = {"kind": "test", "shipped": {"even": even, "half": "fractions:Fraction"}}
+BELLS = {
+    **{"kind": "bell", "shipped": {"big": Bell}, "error": SchedulerError, "reserved": ("agent",)},
+    **{"hint": "one of your own: a:B", "use": "is called at noon"},
+}
+FREE = {"kind": "task", "shipped": {"ner": Bell}, "names": None}
+
+
 @pytest.fixture
 def tests() -> Registry:
-    return Registry("test", {"even": even, "half": "fractions:Fraction"})
+    return Registry(**TESTS)
 
 
 def test_entries_are_found_and_listed_in_order(tests):
-    tests.register("odd", odd)
-    assert tests.get("odd") is odd
-    assert tests.get("even") is even
-    assert tests.names() == tuple(tests) == ("even", "half", "odd")
-    assert (tests.shipped(), tests.added()) == (("even", "half"), ("odd",))
-    assert "odd" in tests
-    assert "other" not in tests
-    assert 3 not in tests
+    assert tests.register("odd", odd) is odd
+    decorated = tests.register("third")(lambda number: number % 3 == 0)
+    assert [tests.get(name) for name in tests] == [even, Fraction, odd, decorated]
+    assert tests.names() == ("even", "half", "odd", "third")
+    assert (tests.shipped(), tests.added()) == (("even", "half"), ("odd", "third"))
+    assert [name in tests for name in ("odd", "half", "other", 3)] == [True, True, False, False]
 
 
-def test_a_decorator_registers_and_hands_back(tests):
-    @tests.decorator("third")
-    def third(number):
-        return number % 3 == 0
-
-    assert tests.get("third") is third
-
-
-def test_an_unknown_name_meets_the_nearest(tests):
-    with pytest.raises(ScenarioError, match=r"^test 'evn' is not known: did you mean 'even'\?$"):
-        tests.get("evn")
-    with pytest.raises(ScenarioError, match=r"^test 'zzz' is not known: valid names: even, half$"):
-        tests.require("zzz")
-    with pytest.raises(ScenarioError, match="test 4 is not known"):
-        tests.get(4)  # type: ignore[arg-type]
-
-
-def test_error_class_hint_and_further_names():
-    bells = Registry("bell", {"big": Bell}, error=SchedulerError, hint="one of your own: a:B")
-    with pytest.raises(SchedulerError, match=r"did you mean 'big'\? \(one of your own: a:B\)$"):
-        bells.get("bigg")
-    assert "did you mean 'tiny'" in str(bells.unknown("tinny", more=("tiny",)))
+@pytest.mark.parametrize(
+    ("made", "name", "message"),
+    [
+        (TESTS, "evn", r"^test 'evn' is not known: did you mean 'even'\?$"),
+        (TESTS, "zzz", "^test 'zzz' is not known: valid names: even, half$"),
+        (TESTS, 4, "^test 4 is not known"),
+        (BELLS, "bigg", r"did you mean 'big'\? \(one of your own: a:B\)$"),
+    ],
+)
+def test_an_unknown_name_meets_the_nearest(made, name, message):
+    registry = Registry(**made)
+    for ask in (registry.get, registry.require):
+        with pytest.raises(made.get("error", ScenarioError), match=message):
+            ask(name)
+    assert "did you mean 'tiny'" in str(registry.unknown("tinny", more=("tiny",)))
 
 
 def test_lazy_entries_are_imported_when_asked_for():
@@ -78,156 +88,206 @@ def test_lazy_entries_are_imported_when_asked_for():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+NAMES = "test name .*: use lower-case letters"
+PLACES = "write 'package.module:Name'"
+
+
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("made", "name", "entry", "message"),
     [
-        ("collapipe_env.no_such_module:Thing", "No module named"),
-        ("collapipe_env.ground.errors:NoSuchThing", "NoSuchThing"),
+        *(
+            (TESTS, name, odd, NAMES)
+            for name in ("", "Upper", "7up", "a-b", "a:b", "a" * 41, "a.py", None, 7)
+        ),
+        *((TESTS, "new", text, PLACES) for text in ("fractions.F", "", "fractions:", ":F", "a b:C", "a:b:c")),
+        *(
+            (FREE, name, Bell, "use one line of 1 to 40 characters")
+            for name in ("", "  ", "a\nb", "a\x1b[31mb", "a\u202eb", "a" * 41, None)
+        ),
+        *(
+            (BELLS, name, OtherBell, f"bell name '{name}' is taken by the package")
+            for name in ("big", "agent")
+        ),
+        (BELLS, "three", 3, "bell 'three': 3 cannot be called: .* that is called at noon"),
+        ({**TESTS, "check": checked}, "three", 3, "three does not ring"),
     ],
 )
-def test_a_lazy_entry_that_is_not_there(tests, entry, message):
-    tests.register("missing", entry)
-    with pytest.raises(ScenarioError, match=rf"^test 'missing' cannot be imported from {entry}: .*{message}"):
-        tests.get("missing")
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_cannot_be_registered(made, name, entry, message, replace):
+    registry = Registry(**made)
+    with pytest.raises(made.get("error", ScenarioError), match=message):
+        registry.register(name, entry, replace=replace)
+    with pytest.raises(made.get("error", ScenarioError), match=message):
+        registry.register(name, replace=replace)(entry)
+    assert registry.names() == tuple(made["shipped"])
 
 
-@pytest.mark.parametrize("entry", ["fractions.Fraction", "", "fractions:", ":Fraction", "a b:C", "a:b:c"])
-def test_text_that_says_no_place_is_refused(tests, entry):
-    with pytest.raises(ScenarioError, match=r"write 'package.module:Name'"):
-        tests.register("new", entry)
-    assert tests.added() == ()
-
-
-@pytest.mark.parametrize("name", ["", "Upper", "7up", "a-b", "a:b", "a" * 41, "mine.py", None, 7])
-def test_names_of_another_form_are_refused(tests, name):
-    for register in (lambda: tests.register(name, odd), lambda: tests.decorator(name)):
-        with pytest.raises(ScenarioError, match=r"test name .*: use lower-case letters"):
-            register()
-    assert tests.added() == ()
-
-
-def test_a_registry_of_free_names():
-    free = Registry("task", {"ner": Bell}, names=None)
+def test_free_names():
+    free = Registry(**FREE)
     free.register("SST-2", Bell)
     assert free.get("SST-2") is Bell
-    for name in ("", "  ", "a\nb", "a\x1b[31mb", "a\u202eb", "a" * 41, None):
-        with pytest.raises(ScenarioError, match="use one line of 1 to 40 characters"):
-            free.register(name, Bell)
-
-
-def test_nothing_is_overwritten_unless_told(tests):
-    tests.register("mine", even)
-    with pytest.raises(
-        ScenarioError, match=r"test name 'mine' is taken by .*test_registry:even: choose another, or give"
-    ):
-        tests.register("mine", odd)
-    assert tests.get("mine") is even
-    tests.register("mine", odd, replace=True)
-    assert tests.get("mine") is odd
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_the_packages_own_entries_and_reserved_names_stay(replace):
-    own = Registry("test", {"even": even}, reserved=("agent",))
-    for name in ("even", "agent"):
-        with pytest.raises(ScenarioError, match=f"test name '{name}' is taken by the package"):
-            own.register(name, odd, replace=replace)
-    assert own.get("even") is even
-
-
-def test_a_definition_may_be_run_again(tests):
-    def cell():
-        def thing() -> int:
-            return 1
-
-        return thing
-
-    tests.register("thing", cell())
-    again = tests.register("thing", cell())
-    assert tests.get("thing") is again
-    tests.register("lazy", "fractions:Fraction")
-    tests.register("lazy", "fractions:Fraction")
-    tests.register("data", {"a": 1})
-    tests.register("data", {"a": 1})
-    with pytest.raises(ScenarioError, match=r"taken by \{'a': 1\}"):
-        tests.register("data", {"a": 2})
-    tests.register("number", Fraction(1, 2))
-    tests.register("number", Fraction(2, 4))
-    with pytest.raises(ScenarioError, match="test name 'number' is taken by fractions:Fraction"):
-        tests.register("number", Fraction(1, 3))
-
-
-def local(factor=1, kept=None):
-    class Thing:
-        """Something of which there are several."""
-
-    def scaled(number):
-        return number * factor
-
-    return {"class": Thing, "lambda": lambda number, by=kept: (number, by), "closure": scaled}
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("made", "entry", "message"),
     [
-        (lambda number: number + 1, lambda number: number + 2),
-        (local()["class"], local()["class"]),
-        (local(2)["closure"], local(3)["closure"]),
-        (local(kept=even)["lambda"], local(kept=odd)["lambda"]),
-        (local()["lambda"], local()["class"]),
+        (
+            TESTS,
+            "collapipe_env.nothing:Thing",
+            "'later' cannot be imported from collapipe_env.nothing:Thing: No",
+        ),
+        (TESTS, "fractions:Nothing", "'later' cannot be imported from fractions:Nothing: .*Nothing"),
+        (BELLS, "math:pi", "bell 'later': 3.14.* cannot be called"),
+        ({**TESTS, "check": checked}, "math:pi", "later does not ring"),
     ],
 )
-def test_namesakes_are_not_taken_for_one_another(tests, before, after):
+def test_lazy_entries_are_checked_when_they_are_imported(made, entry, message):
+    registry = Registry(**made)
+    registry.register("later", entry)
+    with pytest.raises(made.get("error", ScenarioError), match=message):
+        registry.get("later")
+
+
+def cell(size=1):
+    """What a notebook's cell defines, each time that it is run."""
+
+    class Thing:
+        number = size
+
+    return {"class": Thing, "function": lambda: size, "text": "fractions:Fraction", "data": {"a": 1}}
+
+
+@pytest.mark.parametrize("kind", cell())
+def test_a_definition_may_be_run_again_and_the_last_one_counts(tests, kind):
+    tests.register("mine", cell(1)[kind])
+    again = cell(2)[kind]
+    tests.register("mine", again)
+    assert tests.get("mine") is (Fraction if kind == "text" else again)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (even, odd, r"'mine' is taken by .*test_registry:even: choose another, or give replace=True"),
+        (Bell, OtherBell, "taken by .*:Bell"),
+        (Bell, "fractions:Fraction", "taken by .*:Bell"),
+        ("fractions:Fraction", Bell, "taken by fractions:Fraction"),
+        ({"a": 1}, {"a": 2}, r"taken by \{'a': 1\}"),
+        (Fraction(1, 2), Fraction(1, 3), "taken by fractions:Fraction"),
+    ],
+)
+def test_nothing_else_is_overwritten_unless_told(tests, before, after, message):
     tests.register("mine", before)
-    tests.register("mine", before)
-    with pytest.raises(ScenarioError, match=r"test name 'mine' is taken by .*, or give replace=True"):
+    with pytest.raises(ScenarioError, match=message):
         tests.register("mine", after)
-    assert tests.get("mine") is before
     tests.register("mine", after, replace=True)
-    assert tests.get("mine") is after
+    assert tests.where("mine") == origin(after)
 
 
 def test_a_reloaded_module_may_register_again(tests, tmp_path, monkeypatch):
-    """An edited class of the same qualified name takes the former place, a lambda if it is alike."""
-    (tmp_path / "reloaded_things.py").write_text(
-        "class Thing:\n    size = 1\n\ndouble = lambda number: 2 * number\n"
-    )
     monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("reloaded_things")
-    tests.register("thing", module.Thing)
-    tests.register("double", module.double)
-    (tmp_path / "reloaded_things.py").write_text(
-        "class Thing:\n    size = 22\n\ndouble = lambda number: 2 * number\n"
-    )
-    importlib.reload(module)
-    tests.register("thing", module.Thing)
-    tests.register("double", module.double)
+    for size in (1, 22):
+        (tmp_path / "reloaded_things.py").write_text(f"class Thing:\n    size = {size}\n")
+        module = importlib.import_module("reloaded_things")
+        tests.register("thing", (module if size == 1 else importlib.reload(module)).Thing)
     assert tests.get("thing").size == 22
-    assert tests.get("double") is module.double
 
 
-def test_things_are_checked_when_added_and_when_imported():
-    def check(name, thing):
-        if not callable(thing):
-            raise ScenarioError(f"{name} cannot be called")
+PACKAGE = """
+import numpy as np
+from dataclasses import dataclass
+from types import SimpleNamespace
+import collapipe_env
+from collapipe_env.agents.dssra.policy import DSSRA as Scheduler
+from collapipe_env.learners.surrogate import SurrogateLearner as Learner
+from collapipe_env.tasks.classification import Classification as Task
 
-    checked = Registry("test", check=check)
-    with pytest.raises(ScenarioError, match="three cannot be called"):
-        checked.register("three", 3)
-    assert checked.names() == ()
-    checked.register("later", "math:pi")
-    with pytest.raises(ScenarioError, match="later cannot be called"):
-        checked.get("later")
+def reward(before, costs, after):
+    return -costs.delay
+
+@dataclass(frozen=True)
+class Fields:
+    speed: float = 2.0
+
+class Process(collapipe_env.Process):
+    name, Spec = "theirs", Fields
+
+algorithm = SimpleNamespace(kind="theirs")
+SCENARIO = {"base": "small", "dynamics": {"rounds": 3, "processes": {"theirs": {}}}}
+"""
+KINDS = ("scheduler", "learner", "reward", "task", "process", "algorithm", "scenario")
+USE = """
+import sys, warnings
+warnings.simplefilter("error")
+import gymnasium as gym
+from collapipe_env.agents.learned.algorithms import ALGORITHMS
+from collapipe_env.dynamics import PROCESSES
+from collapipe_env.envs.rewards import REWARDS
+from collapipe_env.evaluation.evaluate import evaluate
+from collapipe_env.learners.factory import LEARNERS
+from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.names import SCENARIOS
+from collapipe_env.schedulers import SCHEDULERS
+from collapipe_env.scenario.task_registry import TASKS
+every = (SCHEDULERS, LEARNERS, REWARDS, TASKS, PROCESSES, ALGORITHMS, SCENARIOS)
+assert all("theirs" in registry and registry.added() == ("theirs",) for registry in every)
+assert "stranger" not in sys.modules
+assert all(registry.get("theirs") is not None for registry in every)
+scenario = load_scenario("theirs")
+assert (scenario.name, scenario.clusters) == ("theirs", 2)
+assert dict(scenario.dynamics.processes)["theirs"].speed == 2.0
+assert load_scenario({"base": "theirs"}).dynamics == scenario.dynamics
+assert scenario.with_overrides({"workload.task": "theirs"}).workload.task == "theirs"
+env = gym.make("CollaPipeSurrogate-v0", scenario="theirs", reward="theirs", learner="theirs")
+env.reset(seed=0)
+assert env.step(env.action_space.sample())[1] < 0.0
+assert evaluate("theirs", "theirs", seeds=1, rounds=2).comparison.summaries[0].runs == 1
+"""
 
 
-def test_entries_that_are_to_be_called():
-    bells = Registry("bell", error=SchedulerError, use="is called at noon")
-    bells.register("big", Bell)
-    with pytest.raises(SchedulerError, match=r"bell 'three': 3 cannot be called: .* that is called at noon"):
-        bells.register("three", 3)
-    bells.register("later", "math:pi")
-    with pytest.raises(SchedulerError, match=r"bell 'later': 3.14.* cannot be called"):
-        bells.get("later")
+def distribution(folder: Path, name: str, points: str) -> None:
+    """Metadata of an installed package with entry points."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(points)
+
+
+def test_an_installed_package_plugs_in_without_an_import(tmp_path, monkeypatch):
+    places = ("Scheduler", "Learner", "reward", "Task", "Process", "algorithm", "SCENARIO")
+    points = "".join(
+        f"[collapipe_env.{kind}{'es' if kind == 'process' else 's'}]\ntheirs = stranger:{place}\n"
+        for kind, place in zip(KINDS, places, strict=True)
+    )
+    (tmp_path / "stranger.py").write_text(PACKAGE)
+    distribution(tmp_path, "stranger", points)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    subprocess.run([sys.executable, "-c", USE], check=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("even = math:pi", "math:pi of guest is left out: test name 'even' is taken by the package"),
+        ("Bad-Name = math:pi", "math:pi of guest is left out: test name 'Bad-Name': use lower-case"),
+    ],
+)
+def test_names_that_an_installed_package_may_not_take(line, message, tmp_path, monkeypatch):
+    distribution(tmp_path, "guest", f"[tests]\nfine = math:e\n{line}\n")
+    distribution(tmp_path, "second", "[tests]\nfine = math:inf\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry(**TESTS, group="tests")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert registry.get("fine") > 2.0
+    for words in (message, "is left out: test name 'fine' is taken by math:"):
+        assert any(words in str(one.message) for one in told)
+    assert registry.get("even") is even
+    with pytest.raises(ScenarioError, match="test name 'fine' is taken by math:"):
+        registry.register("fine", even)
+    registry.register("fine", odd, replace=True)
+    assert registry.get("fine") is odd
+    assert registry.added().count("fine") == 1
 
 
 def test_origins():
@@ -235,6 +295,4 @@ def test_origins():
     assert origin(Bell) == origin(Bell()) == f"{__name__}:Bell"
     assert origin("a:B") == "a:B"
     assert origin({"a": 1}) != origin({"a": 2})
-    bells = Registry("bell", {"big": Bell, "lazy": "a:B"})
-    assert bells.where("big") == f"{__name__}:Bell"
-    assert bells.where("lazy") == "a:B"
+    assert Registry(**TESTS).where("half") == "fractions:Fraction"

@@ -72,6 +72,7 @@ ALGORITHMS: Registry[AgentAlgorithm] = Registry(
         "sac": "collapipe_env.agents.learned.sb3_agents:SB3_AGENTS",
         "graph": "collapipe_env.agents.learned.graph.graph_files:GRAPH_AGENTS",
     },
+    group="collapipe_env.algorithms",
     error=CheckpointError,
 )
 """Algorithms by name; each is imported on first use."""

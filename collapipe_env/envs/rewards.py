@@ -262,6 +262,7 @@ REWARDS: Registry[Any] = Registry(
         "delay": _delay,
         "time_to_target": _time_to_target,
     },
+    group="collapipe_env.rewards",
     hint=f"one of your own: in Python pass it or call register_reward, on the command line {FORMS}",
     use="is reward(before, costs, after), or a class that is called with the scenario and makes one",
 )
@@ -298,8 +299,6 @@ def register_reward(name: str, reward: Any = None, *, replace: bool = False) -> 
         ...     return (before.loss - after.loss) / costs.delay
         >>> env = gym.make("CollaPipeSurrogate-v0", reward="loss_per_second")      # doctest: +SKIP
     """
-    if reward is None:
-        return REWARDS.decorator(name, replace=replace)
     return REWARDS.register(name, reward, replace=replace)
 
 

@@ -71,7 +71,7 @@ class Snapshots(Generic[Result]):
         apply_own()
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file (``.npz``), which is either complete afterwards or absent.
+        """Write the state to a file (``.safetensors``), which is either complete afterwards or absent.
 
         Args:
             path: The file; missing folders are created.

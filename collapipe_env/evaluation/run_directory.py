@@ -96,7 +96,7 @@ class RunDirectory:
     """Everything measured in an execution."""
     played = _Entry("played")
     """Reports of its finished rounds."""
-    state = _Entry("state.npz")
+    state = _Entry("state.safetensors")
     """State after its last finished round, from which it continues."""
     trace = _Entry("trace.json")
     """Its operations and transfers, for trace viewers."""

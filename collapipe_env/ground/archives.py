@@ -25,14 +25,12 @@ _SIGNATURE = b"PK\x01\x02"  # of each entry in the list of members
 _CHUNK = 1024**2
 
 
-def open_zip(source: bytes | Path, most: int | None = None, most_members: int = MEMBERS) -> zipfile.ZipFile:
+def open_zip(source: bytes | Path, most: int | None = None) -> zipfile.ZipFile:
     """Open an archive if its members are stored or deflated and their number and sizes are within limits.
 
     Args:
         source: The archive's bytes, or a regular file, which may be too large to hold in memory twice.
-        most: Most bytes to unpack to; by default :func:`~collapipe_env.ground.files.unpacked_limit` of its
-            size.
-        most_members: Most members that it may have.
+        most: Most bytes to unpack to; by default :func:`~collapipe_env.ground.files.unpacked_limit` of its size.
 
     Raises:
         zipfile.BadZipFile: If it is not an archive or exceeds the limits.
@@ -40,8 +38,8 @@ def open_zip(source: bytes | Path, most: int | None = None, most_members: int = 
     """
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
         listed, size = _listed(stream), stream.tell()
-    if listed > most_members:
-        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {most_members:,}")
+    if listed > MEMBERS:
+        raise zipfile.BadZipFile(f"it lists {listed:,} members, above the limit of {MEMBERS:,}")
     archive = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
     try:
         _require_usual(archive.infolist(), unpacked_limit(size) if most is None else most)

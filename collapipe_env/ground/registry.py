@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from types import FunctionType
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from collapipe_env.ground.errors import (
@@ -20,7 +20,6 @@ from collapipe_env.ground.errors import (
 )
 
 Entry = TypeVar("Entry")
-Given = TypeVar("Given")
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 LAZY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -33,12 +32,13 @@ class Registry(Generic[Entry]):
     """Named entries of one kind.
 
     An entry is the thing itself or the text ``"package.module:Name"``, which is imported on first use; a
-    registry can therefore list entries that are slow to import. The package's own entries are fixed; others
-    are added for this process.
+    registry can therefore list entries that are slow to import. The package's own entries are fixed.
+    Installed packages add others by entry points, and :meth:`register` adds them for this process.
 
     Args:
         kind: The kind of its entries, as messages call it: ``"scheduler"``.
         shipped: The package's own entries, by name.
+        group: Group of entry points by which installed packages add entries; ``None`` for none.
         error: Class of the errors that it raises.
         reserved: Names that have another meaning where this registry is used.
         hint: End of the error for an unknown name; for instance, how to name an unregistered entry.
@@ -67,6 +67,7 @@ class Registry(Generic[Entry]):
         kind: str,
         shipped: Mapping[str, Entry | str] | None = None,
         *,
+        group: str | None = None,
         error: type[CollaPipeError] = ScenarioError,
         reserved: tuple[str, ...] = (),
         hint: str = "",
@@ -75,41 +76,40 @@ class Registry(Generic[Entry]):
         names: re.Pattern[str] | None = NAME,
         likeness: float = 0.6,
     ) -> None:
-        self.kind, self.error, self.use = kind, error, use
+        self.kind, self.group, self.error, self.use = kind, group, error, use
         self._shipped: dict[str, Entry | str] = dict(shipped or {})
         self._added: dict[str, Entry | str] = {}
         self._reserved, self._hint = reserved, hint
         self._check, self._form, self._likeness = check, names, likeness
 
-    def register(self, name: str, entry: Given, *, replace: bool = False) -> Given:
+    def register(self, name: str, entry: Any = None, *, replace: bool = False) -> Any:
         """Add an entry, for this process.
 
         Args:
             name: Its name: lower-case letters, digits and underscores, at most 40, beginning with a letter.
-            entry: The thing, or ``"package.module:Name"``.
-            replace: Whether to replace an entry that was added before. Without it only the same definition
-                may be added again, as when a notebook's cell is run twice: the same object, or another of the
-                same qualified name. Lambdas and local definitions may share a qualified name: they count as
-                the same only if they are functions of the same code and defaults, without closure variables.
-                The package's own entries cannot be replaced.
+            entry: The thing, or ``"package.module:Name"``; ``None`` for a decorator.
+            replace: Whether to replace an entry that was added before. Without it only a definition of the
+                same module and qualified name may take its place, as when a notebook's cell is run twice, or
+                equal data. The package's own entries cannot be replaced.
 
         Returns:
-            The entry.
+            The entry, or the decorator.
 
         Raises:
             CollaPipeError: Of the registry's class, if the name is taken or malformed, or the entry is not of
                 this kind.
         """
-        self._check_name(name)
-        if isinstance(entry, str):
-            if not LAZY.fullmatch(entry):
-                raise self.error(
-                    f"{self.kind} {name!r}: {shown(entry)} does not say where it is: write "
-                    "'package.module:Name'"
-                )
-        else:
+        if (fault := self._name_fault(name)) is not None:
+            raise self.error(fault)
+        if entry is None:
+            return lambda given: self.register(name, given, replace=replace)
+        if not isinstance(entry, str):
             self._require_usable(name, entry)
-        before = self._added.get(name)
+        elif not LAZY.fullmatch(entry):
+            raise self.error(
+                f"{self.kind} {name!r}: {shown(entry)} does not say where it is: write 'package.module:Name'"
+            )
+        before = self._added.get(name, self._installed.get(name))
         if before is not None and not replace and not _same(before, entry):
             raise self.error(
                 f"{self.kind} name {name!r} is taken by {origin(before)}: choose another, or give "
@@ -118,14 +118,18 @@ class Registry(Generic[Entry]):
         self._added[name] = cast("Entry | str", entry)
         return entry
 
-    def decorator(self, name: str, *, replace: bool = False) -> Callable[[Given], Given]:
-        """Return a decorator that registers a class or function under a name; see :meth:`register`."""
-        self._check_name(name)
-
-        def register(entry: Given) -> Given:
-            return self.register(name, entry, replace=replace)
-
-        return register
+    @cached_property
+    def _installed(self) -> dict[str, str]:
+        """Entries of installed packages, ``"package.module:Name"`` by name; of two of a name, the first."""
+        found: dict[str, str] = {}
+        for point in entry_points(group=self.group) if self.group is not None else ():
+            fault = self._name_fault(point.name)
+            if fault is None and found.setdefault(point.name, point.value) != point.value:
+                fault = f"{self.kind} name {point.name!r} is taken by {found[point.name]}"
+            if fault is not None:
+                place = f"{point.value} of {point.dist.name if point.dist is not None else 'a package'}"
+                warnings.warn(f"{place} is left out: {fault}", RuntimeWarning, stacklevel=2)
+        return found
 
     def get(self, name: str) -> Entry:
         """Return the entry of a name, imported if necessary.
@@ -135,12 +139,11 @@ class Registry(Generic[Entry]):
                 or it cannot be imported.
         """
         self.require(name)
-        entry = self._added[name] if name in self._added else self._shipped[name]
+        entry = self._entry(name)
         if not isinstance(entry, str):
             return entry
-        module, _, attribute = entry.partition(":")
         try:
-            found = getattr(import_module(module), attribute)
+            found = EntryPoint(name, entry, self.group or "").load()
         except (ImportError, AttributeError) as error:
             raise self.error(
                 f"{self.kind} {name!r} cannot be imported from {entry}: {reason(error)}"
@@ -169,25 +172,33 @@ class Registry(Generic[Entry]):
 
     def names(self) -> tuple[str, ...]:
         """Return the names: the package's own, then those added, each in their order."""
-        return (*self._shipped, *self._added)
+        return (*self._shipped, *self.added())
 
     def shipped(self) -> tuple[str, ...]:
         """Return the names of the package's own entries."""
         return tuple(self._shipped)
 
     def added(self) -> tuple[str, ...]:
-        """Return the names that were added in this process."""
-        return tuple(self._added)
+        """Return the names that installed packages and this process added."""
+        return tuple({**self._installed, **self._added})
 
     def where(self, name: str) -> str:
         """Return where the thing of a known name is defined, as ``package.module:Name``; imports nothing."""
-        return origin(self._added[name] if name in self._added else self._shipped[name])
+        return origin(self._entry(name))
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._shipped or name in self._added)
+        return isinstance(name, str) and (
+            name in self._shipped or name in self._added or name in self._installed
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
+
+    def _entry(self, name: str) -> Entry | str:
+        for entries in (self._shipped, self._added):
+            if name in entries:
+                return entries[name]
+        return self._installed[name]
 
     def _require_usable(self, name: str, entry: object) -> None:
         if self.use is not None and not callable(entry):
@@ -198,17 +209,18 @@ class Registry(Generic[Entry]):
         if self._check is not None:
             self._check(name, entry)
 
-    def _check_name(self, name: object) -> None:
+    def _name_fault(self, name: object) -> str | None:
         if self._form is not None:
             if not isinstance(name, str) or not self._form.fullmatch(name):
-                raise self.error(
+                return (
                     f"{self.kind} name {shown(name)}: use lower-case letters, digits and underscores, at "
                     "most 40, beginning with a letter"
                 )
         elif not isinstance(name, str) or not 1 <= len(name.strip()) <= 40 or not fits_a_line(name):
-            raise self.error(f"{self.kind} name {shown(name)}: use one line of 1 to 40 characters")
+            return f"{self.kind} name {shown(name)}: use one line of 1 to 40 characters"
         if name in self._shipped or name in self._reserved:
-            raise self.error(f"{self.kind} name {name!r} is taken by the package: choose another")
+            return f"{self.kind} name {name!r} is taken by the package: choose another"
+        return None
 
 
 def origin(entry: object) -> str:
@@ -226,32 +238,15 @@ def origin(entry: object) -> str:
 
 
 def _same(before: object, entry: object) -> bool:
-    """Whether two definitions are the same one run twice; objects must also be equal."""
-    if before is entry:
-        return True
-    if isinstance(entry, str):
-        return origin(before) == entry
-    name = getattr(entry, "__qualname__", None)
-    if name is None:
-        return type(before) is type(entry) and bool(before == entry)
-    if origin(before) != origin(entry) and not _of_one_file(before, entry):
-        return False
-    if "<" not in name:
-        return True
-    return (
-        isinstance(before, FunctionType) and isinstance(entry, FunctionType) and _code(before) == _code(entry)
-    )
+    """Whether two definitions share module and qualified name; objects must be equal."""
+    if isinstance(before, str) or isinstance(entry, str):
+        return origin(before) == origin(entry)
+    if hasattr(before, "__qualname__") and hasattr(entry, "__qualname__"):
+        return _place(before) == _place(entry)
+    return type(before) is type(entry) and bool(before == entry)
 
 
-def _of_one_file(before: object, entry: object) -> bool:
-    """Whether two definitions share a name and a file, which may be both run by its path and imported."""
-    names = [getattr(one, "__qualname__", None) for one in (before, entry)]
-    modules = [sys.modules.get(str(getattr(one, "__module__", ""))) for one in (before, entry)]
-    files = [getattr(module, "__file__", None) for module in modules]
-    return names[0] == names[1] and None not in files and len({os.path.realpath(str(f)) for f in files}) == 1
-
-
-def _code(function: FunctionType) -> tuple[object, ...]:
-    """Return a function's code, and the identities of everything else that decides its results."""
-    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return function.__code__, *map(id, (*given, *(function.__closure__ or ())))
+def _place(definition: Any) -> tuple[object, str]:
+    """Its file, which may be run by its path and imported as well, or else its module; and its name there."""
+    module = str(definition.__module__)
+    return getattr(sys.modules.get(module), "__file__", module), definition.__qualname__

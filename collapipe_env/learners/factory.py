@@ -21,6 +21,7 @@ LEARNERS: Registry[Any] = Registry(
         "real": "collapipe_env.training.real_learner:TorchLearner",
         "surrogate": "collapipe_env.learners.surrogate:SurrogateLearner",
     },
+    group="collapipe_env.learners",
     hint=f"one of your own: in Python call register_learner, on the command line {FORMS}",
     use="is called with the scenario and the number of environments and returns a learner",
 )
@@ -52,8 +53,6 @@ def register_learner(name: str, factory: Any = None, *, replace: bool = False) -
     Raises:
         ScenarioError: If the name is taken or malformed, or the factory cannot be called.
     """
-    if factory is None:
-        return LEARNERS.decorator(name, replace=replace)
     return LEARNERS.register(name, factory, replace=replace)
 
 

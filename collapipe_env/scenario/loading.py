@@ -59,10 +59,8 @@ def register_scenario(
     Raises:
         ScenarioError: If the name is taken or malformed, or the source is not a scenario.
     """
-    scenario = load_scenario(source)
-    if isinstance(source, Mapping) and "name" not in source:
-        scenario = dataclasses.replace(scenario, name=name)
-    return SCENARIOS.register(name, scenario, replace=replace)
+    scenario: Scenario = SCENARIOS.register(name, _named(source, name), replace=replace)
+    return scenario
 
 
 def load_scenario(source: str | os.PathLike[str] | Mapping[str, Any] | Scenario) -> Scenario:
@@ -172,12 +170,20 @@ def _looks_like_path(text: str) -> bool:
 
 def _load_preset(name: str) -> Scenario:
     known = _known_preset(name, "scenario", _OTHER_FORMS)
-    return SCENARIOS.get(known) or _preset(known)
+    return _preset(known) if (added := SCENARIOS.get(known)) is None else _named(added, known)
 
 
 @cache
 def _preset(name: str) -> Scenario:
     return _build(_preset_data(name), f"preset {name!r}", name)
+
+
+def _named(source: Any, name: str) -> Scenario:
+    """A scenario that is added under a name; it takes the name if it has none of its own."""
+    scenario = load_scenario(source)
+    if isinstance(source, Mapping) and "name" not in source:
+        scenario = dataclasses.replace(scenario, name=name)
+    return scenario
 
 
 def _known_preset(name: object, place: str, more: str = "") -> str:
@@ -202,8 +208,7 @@ def _task_fields() -> dict[str, dict[str, Any]]:
 
 def _base_data(name: str) -> dict[str, Any]:
     """Sections of a scenario that another scenario names as its base."""
-    registered = SCENARIOS.get(name)
-    return _preset_data(name) if registered is None else scenario_to_dict(registered)
+    return _preset_data(name) if SCENARIOS.get(name) is None else scenario_to_dict(_load_preset(name))
 
 
 @cache

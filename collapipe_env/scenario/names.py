@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario.schema import Scenario
 
@@ -26,6 +31,13 @@ def sizes_of(tier: str) -> tuple[str, ...]:
     return LADDER if tier in WHOLE_TIERS else TIER_SIZES
 
 
+def _check(name: str, scenario: object) -> None:
+    if not isinstance(scenario, Scenario | Mapping | PathLike):
+        raise ScenarioError(
+            f"scenario {name!r} is {shown(scenario)}: give a mapping of sections, a path or a Scenario"
+        )
+
+
 TRACED = tuple(f"{size}-trace-like" for size in TIER_SIZES)
 """Scenarios whose uplinks follow synthetic traces that resemble measured ones."""
 TIERED = tuple(f"{size}-{tier}" for tier in TIERS for size in sizes_of(tier))
@@ -35,8 +47,11 @@ PRESETS = LADDER + PUBLISHED + REALISTIC + LANGUAGE + TRACED + TIERED
 SHIPPED = "; ".join(", ".join(names) for names in (LADDER, PUBLISHED, REALISTIC, LANGUAGE, TRACED, TIERED))
 """All names, as help texts show them."""
 
-SCENARIOS: Registry[Scenario | None] = Registry("scenario", dict.fromkeys(PRESETS))
-"""Registered scenarios by name; ``None`` for those of the package, whose files are read on use."""
+SCENARIOS: Registry[Any] = Registry(
+    "scenario", dict.fromkeys(PRESETS), group="collapipe_env.scenarios", check=_check
+)
+"""Scenarios by name: ``None`` for the package's own, whose files are read on use, and a mapping, a path or a
+scenario for others."""
 
 
 def scenario_names() -> tuple[str, ...]:

@@ -47,6 +47,7 @@ TASKS: Registry[Any] = Registry(
         "ner": "collapipe_env.tasks.ner:NamedEntities",
         "translation": "collapipe_env.tasks.translation:Translation",
     },
+    group="collapipe_env.tasks",
     names=None,
 )
 """Classes of tasks by name; their modules import PyTorch."""

@@ -99,6 +99,7 @@ PROCESSES: Registry[type[Process]] = Registry(
         "traces": "collapipe_env.dynamics.traces:Traces",
         "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
     },
+    group="collapipe_env.processes",
     reserved=("layout", "arrivals", "learner"),
     hint="one of your own is known once its file is imported: commands do that for a scenario named as "
     "file.py:Name, and Python may call collapipe_env.evaluate and write_page",

@@ -131,18 +131,14 @@ def test_an_execution_goes_on_from_its_last_round(tmp_path, capsys):
         assert main([*given, *other]) == 2
         assert "was made with other options" in " ".join(capsys.readouterr().err.split())
     # Damaged and foreign files are one clear error.
-    state, report = parts / "state.npz", parts / "played" / "round-2.json"
+    state, report = parts / "state.safetensors", parts / "played" / "round-2.json"
     content = state.read_bytes()
-    for damaged, words in (
-        # Cut short, the last archive in it is that of the training.
-        (content[:-100], "state.npz is the state of something else"),
-        (b"no archive", "state.npz is damaged or not a state"),
-        (content[:5000] + bytes([content[5000] ^ 1]) + content[5001:], "state.npz is damaged or not a state"),
-    ):
+    flipped = content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
+    for damaged in (content[:-100], b"no state", flipped):
         state.write_bytes(damaged)
         assert main([*given, "--rounds", "4"]) == 2
         shown = " ".join(capsys.readouterr().err.split())
-        assert words in shown
+        assert "state.safetensors is damaged or not a state" in shown
         assert "--fresh" in shown
     state.write_bytes(content)
     for damaged, words in (

@@ -266,7 +266,7 @@ def test_states_hold_old_gains_and_errors(spec, way, tmp_path):
     actions = make_actions(env, 5)
     for action in actions[:2]:
         env.step(action)
-    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.npz")
+    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.safetensors")
     assert type(other.state) is EstimatedState
     assert_same(other.last_round.costs.delay, env.last_round.costs.delay)
     for action in actions[2:]:

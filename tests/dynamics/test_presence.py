@@ -294,7 +294,7 @@ def test_states_go_on_bit_for_bit(way, tmp_path):
     actions = actions_for(env, 6)
     env.step(actions[0])
     env.step(actions[1])
-    other = way(env, build, tmp_path / "state.npz")
+    other = way(env, build, tmp_path / "state.safetensors")
     assert_same([other.step(a) for a in actions[2:]], [env.step(a) for a in actions[2:]])
 
 

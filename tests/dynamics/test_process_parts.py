@@ -221,8 +221,8 @@ def test_states_hold_what_processes_carry(process, size, tmp_path):
     actions = actions_of(env, 9)
     for action in actions[:2]:
         env.step(action)
-    env.save_state(tmp_path / "state.npz")
-    other.load_state(tmp_path / "state.npz")
+    env.save_state(tmp_path / "state.safetensors")
+    other.load_state(tmp_path / "state.safetensors")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
     twin = copy.deepcopy(env)
     thawed = pickle.loads(pickle.dumps(env))

@@ -251,7 +251,7 @@ def test_states_go_on_where_they_were(way, tmp_path):
     actions = make_actions(env, 5)
     for action in actions[:2]:
         env.step(action)
-    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.npz")
+    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.safetensors")
     for action in actions[2:]:
         assert_same(other.state.uplink_gain, env.state.uplink_gain)
         assert_same(other.step(action), env.step(action))

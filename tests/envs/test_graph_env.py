@@ -153,8 +153,8 @@ def test_states_fit_either_observation(other, tmp_path):
     actions = make_actions(one, 5)
     for action in actions[:2]:
         one.step(action)
-    one.save_state(tmp_path / "state.npz")
-    two.load_state(tmp_path / "state.npz")
+    one.save_state(tmp_path / "state.safetensors")
+    two.load_state(tmp_path / "state.safetensors")
     for action in actions[2:]:
         found, expected = two.step(action), one.step(action)
         assert found[1:] == expected[1:]

@@ -1,15 +1,15 @@
 """States of environments: taken, set, saved, pickled, simulated; each beside the one that plays on."""
 
 import copy
-import io
 import json
 import pickle
-import zipfile
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import safetensors.numpy
 from env_support import ConstantLearner, make_actions, make_env, shortened
+from state_damage_support import state_of, with_text
 from state_ways_support import WAYS, assert_same
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -52,7 +52,7 @@ def test_single_environment_goes_on_bit_for_bit(way, name, tmp_path):
     actions = make_actions(env, 8)
     env.reset(seed=5)
     go_on(env, actions[:2])
-    other = way(env, lambda: single(name), tmp_path / "state.npz")
+    other = way(env, lambda: single(name), tmp_path / "state.safetensors")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
     np.testing.assert_array_equal(other.last_round.survived, env.last_round.survived)
     assert other.np_random_seed == env.np_random_seed == 5
@@ -69,7 +69,7 @@ def test_vector_environment_goes_on_bit_for_bit(way, mode, tmp_path):
     go_on(env, actions[:1])
     env.reset(options={"reset_mask": np.array([False, True, False])})  # rows are not in step
     go_on(env, actions[1:4])  # NextStep: rows wait for their reset
-    other = way(env, lambda: vector(mode=mode), tmp_path / "state.npz")
+    other = way(env, lambda: vector(mode=mode), tmp_path / "state.safetensors")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
     assert_same(go_on(other, actions[4:]), go_on(env, actions[4:]))
 
@@ -84,7 +84,7 @@ def test_summaries_of_ended_episodes_are_part_of_the_state(way, tmp_path):
     go_on(env, actions[2:ROUNDS])  # two rows have ended
     assert env.ended_summaries["_return"].tolist() == [True, False, True]
     before = copy.deepcopy(env.ended_summaries)
-    other = way(env, lambda: vector(mode="SameStep"), tmp_path / "state.npz")
+    other = way(env, lambda: vector(mode="SameStep"), tmp_path / "state.safetensors")
     assert_same(other.ended_summaries, before)
     for action in actions[ROUNDS : ROUNDS + 2]:
         env.simulate(action)  # also of the step that ends the other row's episode
@@ -359,61 +359,37 @@ def damaged_files(good, folder):
     """Names and files that are no states."""
     content = good.read_bytes()
     middle = len(content) // 2
+    arrays = safetensors.numpy.load(content)
+    some = next(name for name in arrays if name.endswith("total_delay"))
     files = {
         "empty": b"",
         "text": b"not a state",
+        "pickled": pickle.dumps(Payload()),
         "cut": content[:middle],
         "flipped": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
+        "without": state_of({name: array for name, array in arrays.items() if name != some}),
+        "more": state_of({**arrays, "more": arrays[some]}),
+        "deep": with_text(content, lambda _: '{"tree": {"a": ' * 50 + "1" + "}}" * 50),
     }
-    with zipfile.ZipFile(good) as archive:
-        parts = {member.filename: archive.read(member) for member in archive.infolist()}
-    pickled, huge = io.BytesIO(), io.BytesIO()
-    np.save(pickled, np.array([Payload()], dtype=object), allow_pickle=True)
-    header = {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)}
-    np.lib.format.write_array_header_1_0(huge, header)
-    some = next(name for name in parts if name.endswith("total_delay.npy"))
-    variants = {
-        "pickled": {**parts, some: pickled.getvalue()},
-        "huge": {**parts, some: huge.getvalue()},
-        "without": {name: part for name, part in parts.items() if name != some},
-        "more": {**parts, "more.npy": parts[some]},
-        "deep": {**parts, "tree.npy": as_npy('{"tree": {"a": ' * 50 + "1" + "}}" * 50)},
-        "deeper": {**parts, "tree.npy": as_npy("[" * 100_000)},
-    }
-    for name, members in variants.items():
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            for member, part in members.items():
-                archive.writestr(member, part)
-        files[name] = buffer.getvalue()
-    packed = io.BytesIO()
-    np.savez_compressed(packed, tree=np.zeros(10_000_000, np.uint8))
-    files["packed"] = packed.getvalue()
     for name, data in files.items():
-        path = folder / f"{name}.npz"
+        path = folder / f"{name}.safetensors"
         path.write_bytes(data)
         yield name, path
-    (folder / "folder.npz").mkdir()
-    yield "folder", folder / "folder.npz"
-    yield "missing", folder / "missing.npz"
-
-
-def as_npy(text):
-    buffer = io.BytesIO()
-    np.save(buffer, np.frombuffer(text.encode(), dtype=np.uint8))
-    return buffer.getvalue()
+    (folder / "folder.safetensors").mkdir()
+    yield "folder", folder / "folder.safetensors"
+    yield "missing", folder / "missing.safetensors"
 
 
 def test_damaged_files_are_refused_by_name_and_nothing_changes(tmp_path):
     env = single()
     env.reset(seed=0)
     env.step(make_actions(env, 1)[0])
-    good = tmp_path / "good.npz"
+    good = tmp_path / "good.safetensors"
     env.save_state(good)
     env.step(make_actions(env, 1)[0])
     before = env.get_state()
     for name, path in damaged_files(good, tmp_path):
-        with pytest.raises(StateError, match=f"{name}.npz"):
+        with pytest.raises(StateError, match=f"{name}.safetensors"):
             env.load_state(path)
         assert_same(env.get_state(), before)
     env.load_state(good)

@@ -123,7 +123,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "state.npz": read_tree,
+    "state.safetensors": read_tree,
     "checkpoint.zip": read_checkpoint,
     "agent.safetensors": read_agent_file,
     "pipeline-0.json": lambda path: EpisodeFiles(path.parent, "pipeline", 0).read(),
@@ -205,9 +205,9 @@ def intact() -> dict[str, bytes]:
         env = CollaPipeEnv("small", learner="surrogate")
         env.reset(seed=0)
         env.step(np.zeros(env.action_space.shape))
-        env.save_state(folder / "state.npz")
+        env.save_state(folder / "state.safetensors")
         found = {path.name: path.read_bytes() for path in (folder / "run").rglob("pipeline-0.*")}
-        found["state.npz"] = (folder / "state.npz").read_bytes()
+        found["state.safetensors"] = (folder / "state.safetensors").read_bytes()
     found["scenario.yaml"] = load_scenario("small-wild").to_yaml().encode()
     found["trace.csv"] = b"time_s,RSRP\n" + b"".join(b"%d,-%d\n" % (i, 80 + i % 9) for i in range(60))
     found["agent.safetensors"] = agent_path("zoo:graph").read_bytes()

@@ -50,8 +50,8 @@ def cycle(number: int, folder: Path) -> int:
         while not over:
             over = env.step(rng.uniform(-1.0, 1.0, env.action_space.shape))[3]
             steps += 1
-    env.save_state(folder / "state.npz")
-    env.load_state(folder / "state.npz")
+    env.save_state(folder / "state.safetensors")
+    env.load_state(folder / "state.safetensors")
     env.close()
     many = CollaPipeVectorEnv(8, scenario, learner="surrogate")
     many.reset(seed=number)

@@ -143,9 +143,9 @@ def episode(folder, inside):
         env.action_space.seed(0)
         actions = [env.action_space.sample() for _ in range(3)]
         env.step(actions[0])
-        env.save_state(folder / "state.npz")
+        env.save_state(folder / "state.safetensors")
         loaded = CollaPipeEnv(scenario)
-        loaded.load_state(folder / "state.npz")
+        loaded.load_state(folder / "state.safetensors")
         seen = []
         for one in (env, loaded, copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
             seen.append(bits([one.simulate(actions[2]), one.step(actions[1])]))

@@ -380,8 +380,8 @@ def test_the_last_round_of_a_saved_state_has_its_failures(kind, tmp_path):
     first.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (4, *first.action_space.shape)).astype(np.float32)
     first.step(actions[0])
-    first.save_state(tmp_path / "state.npz")
-    second.load_state(tmp_path / "state.npz")
+    first.save_state(tmp_path / "state.safetensors")
+    second.load_state(tmp_path / "state.safetensors")
     one, two = (env.last_round.interruption.failed for env in (first, second))
     for name in one._fields:
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))

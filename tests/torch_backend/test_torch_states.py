@@ -69,7 +69,7 @@ def out_of_step(**kwargs):
 def test_environment_goes_on_bit_for_bit(way, mode, dtype, tmp_path):
     kwargs = {"autoreset_mode": mode, "dtype": dtype}
     env, actions = out_of_step(**kwargs)
-    other = way(env, lambda: make_torch("moving", **kwargs), tmp_path / "state.npz")
+    other = way(env, lambda: make_torch("moving", **kwargs), tmp_path / "state.safetensors")
     assert_same_round(env, other)
     assert_same(env.ended_summaries, other.ended_summaries)
     assert env.ended_summaries["_return"].tolist() == [True, False, True]
