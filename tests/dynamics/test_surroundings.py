@@ -1,6 +1,5 @@
 """Surroundings of warm devices that move: an Ornstein-Uhlenbeck process about each episode's mean."""
 
-import copy
 import dataclasses
 import math
 
@@ -11,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.dynamics.heat_spec import HeatSpec
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError, StateError
+from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.thermal import ambient_after
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import scenario_digest, scenario_to_dict
@@ -158,22 +156,6 @@ def test_the_means_are_those_of_surroundings_that_stand_still():
     assert (heat_of(fixed)["ambient"] != 21.0).all()
 
 
-def test_tensors_draw_the_same():
-    scenario = scenario_of()
-    env, tensors = CollaPipeVectorEnv(3, scenario, "surrogate"), CollaPipeTorchVectorEnv(3, scenario)
-    single = CollaPipeTorchVectorEnv(3, scenario, dtype="float32")
-    for one in (env, tensors, single):
-        one.reset(seed=7)
-    kinds = {name: values.dtype for name, values in heat_of(single).items()}
-    for action in actions_of(env, 4):
-        for one in (env, tensors, single):
-            one.step(action)
-        for name, values in heat_of(env).items():
-            np.testing.assert_allclose(heat_of(tensors)[name].numpy(), values, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(heat_of(single)["ambient"].numpy(), heat_of(env)["ambient"], rtol=1e-4)
-    assert {name: values.dtype for name, values in heat_of(single).items()} == kinds
-
-
 def test_schedulers_do_not_see_it_under_realistic():
     for visibility, names in (("full", {"ambient", "ambient_mean"}), ("realistic", set())):
         env = CollaPipeVectorEnv(2, scenario_of(visibility=visibility), "surrogate")
@@ -181,21 +163,6 @@ def test_schedulers_do_not_see_it_under_realistic():
         seen = env.state.processes["heat"]
         assert {name for name in seen if name.startswith("ambient")} == names
         assert not any("ambient" in name for name in env.observation_layout)
-
-
-def test_episodes_go_on_from_a_saved_state():
-    one, two = (CollaPipeVectorEnv(2, scenario_of(), "surrogate") for _ in range(2))
-    one.reset(seed=8)
-    actions = list(actions_of(one, 6))
-    paths(one, actions[:3])
-    saved = one.get_state()
-    two.set_state(copy.deepcopy(saved))
-    np.testing.assert_array_equal(paths(one, actions[3:]), paths(two, actions[3:]))
-    for name, value in {"ambient": 80.0, "ambient_mean": 36.0}.items():
-        broken = copy.deepcopy(saved)
-        broken["mdp"]["simulator"]["processes"]["heat"][name][:] = value
-        with pytest.raises(StateError, match=f"processes/heat/{name}"):
-            two.set_state(broken)
 
 
 def test_fields_are_left_out_of_the_digest_where_it_stands_still():
