@@ -11,7 +11,6 @@ from state_ways_support import assert_same
 
 from collapipe_env.dynamics.channel_knowledge import ChannelKnowledge, ChannelKnowledgeSpec
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.radio import path_gain_d2e, uplink_rate
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
@@ -246,25 +245,6 @@ def test_known_gains_are_positive_symmetric_and_repeatable(modes, noise, delay, 
     np.testing.assert_array_equal(d2d, np.swapaxes(d2d, -1, -2))
     assert (d2d[..., *np.diag_indices(d2d.shape[-1])] == 0.0).all()
     assert np.isfinite(both_gains(first)).all()
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"modes": []}, "modes is empty"),
-        ({"modes": ["perfect", "noisy"]}, "perfect cannot be combined with others"),
-        ({"modes": ["noisy", "noisy"]}, "name each once"),
-        ({"modes": ["mean", "delayed"]}, "remove delayed"),
-        ({"modes": ["fuzzy"]}, "fuzzy"),
-        ({"delay_rounds": 17}, "delay_rounds is 17: give 0 to 16"),
-        ({"noise_db": -1.0}, "noise_db is -1: give 0 to 30"),
-        ({"noise_correlation": 1.0}, "noise_correlation is 1"),
-        ({"sigma": 1.0}, "no field"),
-    ],
-)
-def test_bad_fields_are_refused(fields, message):
-    with pytest.raises(ScenarioError, match=message):
-        knowing(fields)
 
 
 def test_off_by_default_and_left_out_of_digests():

@@ -15,7 +15,7 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import StateError
+from collapipe_env.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 
 UNEVEN = {"cluster": {"devices": [3, 2], "layout": "per_episode"}, "budgets": {"device_energy_j": 40.0}}
@@ -245,3 +245,67 @@ def test_damaged_states_are_refused(row, place, change, message):
     with pytest.raises(StateError, match=message):
         env.set_state(wrong)
     env.set_state(state)
+
+
+WRONG = [
+    ("heat", {"profile": "tablet"}, r"heat\.profile: got 'tablet'.*'phone', 'board' or 'board_cased'"),
+    ("heat", {"governor": "fan"}, r"heat\.governor: got 'fan'.*'step', 'pause' or 'ipa'"),
+    ("heat", {"resistance_k_per_w": -1.0}, r"resistance_k_per_w is -1: give 0 to 1e\+06 K/W"),
+    ("heat", {"capacity_j_per_k": 0.0}, r"capacity_j_per_k is 0: give 1e-06 to 1e\+09 J/K"),
+    ("heat", {"set_c": 20.0}, r"set_c is 20: give 26"),
+    ("heat", {"critical_c": 40.0}, r"critical_c is 40: give set_c = 43 or more"),
+    ("heat", {"governor": "ipa", "on_c": 43.0}, r"on_c is 43: the governor ipa begins below set_c = 43"),
+    (
+        "heat",
+        {"ambient_min_c": 30.0, "ambient_max_c": 20.0},
+        r"ambient_min_c is 30, above ambient_max_c = 20",
+    ),
+    ("heat", {"levels": [1.0]}, r"levels are \[1\.0\]: give two or more"),
+    ("heat", {"levels": [0.9, 0.5]}, r"levels are .*1 first"),
+    ("heat", {"levels": [1.0, 0.5, 0.6]}, r"levels are .*descending"),
+    ("heat", {"levels": [1.0, 0.0]}, r"levels are .*above 0"),
+    ("heat", {"levels": [1.0, float("nan")]}, r"levels are .*above 0"),
+    ("heat", {"governor": "pause", "levels": [1.0, 0.5, 0.2]}, r"the governor pause has two"),
+    ("heat", {"idle_w": float("nan")}, r"idle_w"),
+    ("heat", {"period_s": 0.0}, r"period_s is 0: give 0\.001"),
+    ("heat", {"warmth": 1.0}, r"heat\.warmth: got 1\.0, but there is no field 'warmth'"),
+    ("presence", {"on_mean_s": 0.5}, "on_mean_s is 0.5 s: give a number from 1"),
+    ("presence", {"on_shape": 0.0}, "on_shape is 0: give"),
+    ("presence", {"graceful": 1.5}, "graceful is 1.5: give a number from 0 to 1"),
+    ("presence", {"hazard_factors": []}, "hazard_factors are .*: give one or more"),
+    ("presence", {"hazard_factors": [0.0]}, "hazard_factors are .*0.01 to 100"),
+    ("presence", {"off_mean": 3.0}, "off_mean"),
+    ("mobility", {"area": "round"}, "mobility.area: got 'round'"),
+    ("mobility", {"area": "open", "roaming": 0.5}, "roaming is 0.5 sides: give a number from 1 to 10"),
+    ("mobility", {"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
+    ("mobility", {"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),
+    ("mobility", {"speed_max_m_s": 1000.0}, "speed_max_m_s is 1000 m/s"),
+    ("mobility", {"decorrelation_m": 0.0}, "decorrelation_m is 0 m"),
+    ("mobility", {"environment_sd_db": -0.1}, "environment_sd_db is -0.1 dB"),
+    ("mobility", {"environment_time_s": 0.0}, "environment_time_s is 0 s"),
+    ("mobility", {"pause": 3.0}, "did you mean 'pause_s'"),
+    ("mobility", {"pause_s": float("nan")}, "pause_s"),
+    ("channel_knowledge", {"modes": []}, "modes is empty"),
+    ("channel_knowledge", {"modes": ["perfect", "noisy"]}, "perfect cannot be combined with others"),
+    ("channel_knowledge", {"modes": ["noisy", "noisy"]}, "name each once"),
+    ("channel_knowledge", {"modes": ["mean", "delayed"]}, "remove delayed"),
+    ("channel_knowledge", {"modes": ["fuzzy"]}, "fuzzy"),
+    ("channel_knowledge", {"delay_rounds": 17}, "delay_rounds is 17: give 0 to 16"),
+    ("channel_knowledge", {"noise_db": -1.0}, "noise_db is -1: give 0 to 30"),
+    ("channel_knowledge", {"noise_correlation": 1.0}, "noise_correlation is 1"),
+    ("channel_knowledge", {"sigma": 1.0}, "no field"),
+    ("heat", {"ambient_sd_k": -1.0}, "ambient_sd_k is -1: give 0 to 100 K"),
+    ("heat", {"ambient_tau_s": 0.0}, "ambient_tau_s is 0: give 1 to 1e\\+09 s"),
+    ("tenants", {"levels": [0.2, 0.96]}, "levels"),
+    ("tenants", {"levels": []}, "levels"),
+    ("tenants", {"levels": [0.5, 0.2]}, "levels"),
+    ("tenants", {"levels": [-0.1]}, "levels"),
+    ("tenants", {"stay_probability": 2.0}, "stay_probability is"),
+    ("tenants", {"stay_probability": float("nan")}, "stay_probability is"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "message"), WRONG)
+def test_wrong_fields_are_refused(name, fields, message):
+    with pytest.raises(ScenarioError, match=r"dynamics\.processes.*" + message):
+        load_scenario({"base": "small", "dynamics": {"processes": {name: fields}}})

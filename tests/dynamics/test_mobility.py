@@ -12,7 +12,6 @@ from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.system import laid_out, split_links
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import ScenarioError
 from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 
@@ -213,26 +212,6 @@ def test_schedulers_see_places_and_speeds():
             assert np.isnan(drawn[from_cu][~there]).all()
         seen, nodes = flat.step(action)[0], graph.step(action)[0]
     assert "motion" not in CollaPipeEnv("small", "surrogate", observation="graph").observation_layout
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"area": "round"}, "mobility.area: got 'round'"),
-        ({"area": "open", "roaming": 0.5}, "roaming is 0.5 sides: give a number from 1 to 10"),
-        ({"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
-        ({"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),
-        ({"speed_max_m_s": 1000.0}, "speed_max_m_s is 1000 m/s"),
-        ({"decorrelation_m": 0.0}, "decorrelation_m is 0 m"),
-        ({"environment_sd_db": -0.1}, "environment_sd_db is -0.1 dB"),
-        ({"environment_time_s": 0.0}, "environment_time_s is 0 s"),
-        ({"pause": 3.0}, "did you mean 'pause_s'"),
-        ({"pause_s": float("nan")}, "pause_s"),
-    ],
-)
-def test_faults_are_named(fields, message):
-    with pytest.raises(ScenarioError, match=message):
-        load_scenario({"base": "small", "dynamics": {"processes": {"mobility": fields}}})
 
 
 def test_it_is_off_unless_named():

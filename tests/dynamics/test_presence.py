@@ -11,7 +11,7 @@ from collapipe_env.dynamics.presence import PresenceSpec
 from collapipe_env.dynamics.process_registry import active_processes
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.errors import AllocationError, ScenarioError
+from collapipe_env.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
@@ -261,19 +261,3 @@ def test_graph_observations_say_who_leaves():
         flat.step(action)
         nodes = graph.step(action)[0]
     assert announced > 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"on_mean_s": 0.5}, "on_mean_s is 0.5 s: give a number from 1"),
-        ({"on_shape": 0.0}, "on_shape is 0: give"),
-        ({"graceful": 1.5}, "graceful is 1.5: give a number from 0 to 1"),
-        ({"hazard_factors": []}, "hazard_factors are .*: give one or more"),
-        ({"hazard_factors": [0.0]}, "hazard_factors are .*0.01 to 100"),
-        ({"off_mean": 3.0}, "off_mean"),
-    ],
-)
-def test_faults_are_named(fields, message):
-    with pytest.raises(ScenarioError, match=message):
-        load_scenario(going(fields))
