@@ -159,16 +159,18 @@ def test_extreme_actions(value, micro_batches, power):
     np.testing.assert_allclose(allocation.bandwidth, 0.5)
 
 
-def test_layout_of_an_action():
-    codec = small_codec()
+@pytest.mark.parametrize("decode", [ActionCodec.decode, ActionCodec.decode_finite])
+def test_layout_of_an_action(decode):
+    codec = small_codec(blocks=7)
     action = -np.ones((2, 9))
-    action[0, :3] = [1.0, 0.0, -1.0]  # segments 4 : 2 : 0
+    action[0, :3] = [1.0, 0.0, -1.0]  # segments 4.67 : 2.33 : 0
     action[0, 3:6] = [1.0, 0.0, -1.0]  # device powers
     action[0, 6] = 1.0  # the CU's
     action[1, 7] = 1 / 3  # third of four choices
     action[1, 8] = 1.0  # the second cluster takes all of the free band
-    allocation = codec.decode(action.ravel(), CAPS)
-    np.testing.assert_array_equal(allocation.blocks, [[4, 2, 0], [2, 2, 2]])
+    allocation = decode(codec, action.ravel(), CAPS)
+    # Where all are left over alike, the first device has one more.
+    np.testing.assert_array_equal(allocation.blocks, [[5, 2, 0], [3, 2, 2]])
     np.testing.assert_allclose(allocation.device_power, [[0.2, 0.02, 0.002], [0.002] * 3])
     np.testing.assert_allclose(allocation.cu_power, [0.2, 0.002])
     np.testing.assert_array_equal(allocation.micro_batches, [1, 4])

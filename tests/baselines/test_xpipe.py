@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from baseline_support import PRICED, SMALL, UNEVEN, first_state, simulated
-from schedule_oracle.periods import steady_period
-from schedule_oracle.recurrence import StageTimes
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
@@ -107,6 +105,18 @@ def test_a_round_of_one_mini_batch_is_1f1b_with_one_more_copy_of_the_weights() -
     assert np.allclose(ours.memory - plain.memory, allocation.blocks * parameters.costs.block_copy_bytes)
 
 
+def steady_period(stages, there, back, caps, duplex):
+    """Time per micro-batch at which 1F1B settles, a lower bound of the true one [s].
+
+    The slowest stage, the slowest link, and the round trip from each stage over all later stages and links,
+    which as many micro-batches share as may be in flight there.
+    """
+    both = [f + b for f, b in zip(there, back, strict=True)]
+    trips = [sum(stages[s:]) + sum(both[s:]) for s in range(len(stages))]
+    links = both if duplex == "half" else [*there, *back]
+    return max(*stages, *links, *(trip / cap for trip, cap in zip(trips, caps, strict=True)))
+
+
 @pytest.mark.parametrize("duplex", ["full", "half"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
@@ -129,17 +139,14 @@ def test_without_flushes_a_mini_batch_takes_ever_less_down_to_the_steady_period(
         hops = np.array([0, *(slots + 1)])
         # Stages of no length: the CU in front, and the CU and the base station that relay behind. Uplink and
         # downlink are links of their own, lest they share one under half duplex.
-        times = StageTimes(
-            (0.0, *e.compute_forward[at][slots], 0.0, 0.0, float(e.server_forward[at])),
-            (0.0, *e.compute_backward[at][slots], 0.0, 0.0, float(e.server_backward[at])),
-            None,
-            (*e.hop_forward[at][hops], float(e.uplink[at]), 0.0),
-            # Gradients come from the next node: those into the last device from the CU.
-            (*e.hop_backward[at][hops[1:]], e.hop_backward[at][0], 0.0, float(e.downlink[at])),
-        )
+        work = e.compute_forward[at][slots] + e.compute_backward[at][slots]
+        stages = (0.0, *work, 0.0, 0.0, float(e.server_forward[at] + e.server_backward[at]))
+        there = (*e.hop_forward[at][hops], float(e.uplink[at]), 0.0)
+        # Gradients come from the next node: those into the last device from the CU.
+        back = (*e.hop_backward[at][hops[1:]], e.hop_backward[at][0], 0.0, float(e.downlink[at]))
         unlimited = 10**6
         caps = (unlimited, *allocation.caps[at][slots], unlimited, unlimited, 1)
-        period = steady_period(times, caps, duplex=duplex)
+        period = steady_period(stages, there, back, caps, duplex)
         further = 64 * steps[64][at] - 32 * steps[32][at]
         assert steps[64][at] >= 4 * period * (1 - 1e-12)
         # The formula knows nothing of waiting for the other direction.

@@ -1,20 +1,15 @@
 """Mobility: gains of links between devices that move, shadowing that walks with them, and environments."""
 
-import copy
 import math
 
-import array_api_strict
 import numpy as np
 import pytest
-import torch
-from state_ways_support import WAYS, assert_same
+from state_ways_support import assert_same
 
 from collapipe_env.dynamics.mobility import Mobility, MobilitySpec
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
-from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
@@ -178,38 +173,6 @@ def test_no_time_changes_nothing():
     np.testing.assert_array_equal(*gains)
 
 
-@pytest.mark.parametrize("library", ["torch", "strict"])
-def test_other_array_libraries_give_the_same_numbers(library):
-    convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
-    scenario = walking(radio={"d2d_shadowing_db": 4.0})
-    process, system, words, carried = started(scenario, 3)
-    there = system.map(lambda a: convert(a.copy()))
-    other = process.begin(there, convert(numbers(process, words + np.uint64(7), 0)))
-    for t in range(1, 4):
-        for name, values in carried.items():
-            assert type(other[name]) is type(convert(np.zeros(1)))
-            np.testing.assert_allclose(np.asarray(other[name]), values, rtol=1e-9, atol=1e-9, err_msg=name)
-        a, b = (process.apply(s, c).link_gain for s, c in ((system, carried), (there, other)))
-        np.testing.assert_allclose(np.asarray(b), a, rtol=1e-9)
-        u, seconds = numbers(process, words, t), np.array([0.0, 20.0, 500.0])
-        carried = process.advance(carried, None, None, u, seconds)
-        other = process.advance(other, None, None, convert(u.copy()), convert(seconds))
-
-
-def test_a_row_does_not_depend_on_the_others():
-    process, system, words, carried = started(walking(radio={"d2d_shadowing_db": 4.0}), 6)
-    u, seconds = numbers(process, words, 1), np.linspace(1.0, 900.0, 6)
-    together = process.advance(carried, None, None, u, seconds)
-    for row in range(6):
-        own = slice(row, row + 1)
-        alone = {name: values[own] for name, values in carried.items()}
-        alone = process.advance(alone, None, None, u[own], seconds[own])
-        for name, values in together.items():
-            np.testing.assert_array_equal(alone[name], values[own])
-        only = process.apply(system.map(lambda a, own=own: a[own]), alone)
-        np.testing.assert_array_equal(only.link_gain, process.apply(system, together).link_gain[own])
-
-
 def test_other_processes_draw_the_same_numbers_beside_it():
     """And without it a scenario has neither places nor features of them."""
     extra = {"radio": {"fading_correlation": 0.7}, "cluster": {"layout": "per_episode"}}
@@ -249,79 +212,6 @@ def test_schedulers_see_places_and_speeds():
             assert np.isnan(drawn[from_cu][~there]).all()
         seen, nodes = flat.step(action)[0], graph.step(action)[0]
     assert "motion" not in CollaPipeEnv("small", "surrogate", observation="graph").observation_layout
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_states_go_on_bit_for_bit(way, tmp_path):
-    def build():
-        return CollaPipeEnv(walking(radio={"d2d_shadowing_db": 4.0}), "surrogate")
-
-    env = build()
-    env.reset(seed=5)
-    actions = make_actions(env, 5)
-    env.step(actions[0])
-    env.step(actions[1])
-    other = way(env, build, tmp_path / "state.safetensors")
-    assert_same([other.step(a) for a in actions[2:]], [env.step(a) for a in actions[2:]])
-
-
-@pytest.mark.parametrize(
-    ("place", "change", "message"),
-    [
-        ("processes/mobility/x", lambda x: x + 100.0, "mobility/x holds 1"),
-        ("processes/mobility/target_y", lambda y: y - 100.0, "target_y holds -"),
-        ("processes/mobility/speed", lambda v: v + 0.3, "speed does not agree with pause"),
-        ("processes/mobility/pause", lambda t: -t - 1.0, "pause holds -"),
-        ("processes/mobility/environment_db", lambda s: s + 3.0, "gain does not agree"),
-        ("layout/device_offset", lambda x: x * np.nan, "device_offset holds nan"),
-    ],
-)
-def test_damaged_states_are_refused(place, change, message):
-    env = CollaPipeEnv(walking(), "surrogate")
-    env.reset(seed=1)
-    env.step(env.action_space.sample())
-    state = env.get_state()
-    wrong = copy.deepcopy(state)
-    # What processes show stands in a state twice.
-    for part in (wrong["mdp"]["simulator"], wrong["mdp"]["simulator"]["system"]):
-        *above, name = place.split("/")
-        for inner in above:
-            part = part.get(inner, {})
-        if part:
-            part[name] = change(part[name])
-    with pytest.raises(StateError, match=message):
-        env.set_state(wrong)
-    env.set_state(state)
-
-
-def test_stable_baselines_plays_the_same_rounds():
-    vector = CollaPipeVectorEnv(2, walking(), "surrogate", autoreset_mode="SameStep")
-    adapter, twin = CollaPipeVecEnv(vector), CollaPipeVectorEnv(2, walking(), "surrogate")
-    adapter.seed(4)
-    first, (second, _) = adapter.reset(), twin.reset(seed=4)
-    np.testing.assert_array_equal(first, second)
-    for action in make_actions(twin, 3, lead=(2,)):
-        np.testing.assert_array_equal(adapter.step(action)[0], twin.step(action)[0])
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"area": "round"}, "mobility.area: got 'round'"),
-        ({"area": "open", "roaming": 0.5}, "roaming is 0.5 sides: give a number from 1 to 10"),
-        ({"pause_s": 0.0}, "pause_s is 0 s: give a number from 0.1 to 1e"),
-        ({"speed_min_m_s": 2.0}, "speed_min_m_s is 2, above speed_max_m_s, 1.5"),
-        ({"speed_max_m_s": 1000.0}, "speed_max_m_s is 1000 m/s"),
-        ({"decorrelation_m": 0.0}, "decorrelation_m is 0 m"),
-        ({"environment_sd_db": -0.1}, "environment_sd_db is -0.1 dB"),
-        ({"environment_time_s": 0.0}, "environment_time_s is 0 s"),
-        ({"pause": 3.0}, "did you mean 'pause_s'"),
-        ({"pause_s": float("nan")}, "pause_s"),
-    ],
-)
-def test_faults_are_named(fields, message):
-    with pytest.raises(ScenarioError, match=message):
-        load_scenario({"base": "small", "dynamics": {"processes": {"mobility": fields}}})
 
 
 def test_it_is_off_unless_named():

@@ -1,22 +1,16 @@
 """Presence: laws of stays and absences, clusters that sit out, and environments where devices come and go."""
 
-import copy
 import dataclasses
 import math
 
-import array_api_strict
 import numpy as np
 import pytest
-import torch
-from state_ways_support import WAYS, assert_same
 
-from collapipe_env.dynamics.presence import Presence, PresenceSpec
+from collapipe_env.dynamics.presence import PresenceSpec
 from collapipe_env.dynamics.sojourns import LognormalStay, WeibullStay
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
-from collapipe_env.ground.errors import AllocationError, ScenarioError, StateError
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
@@ -164,21 +158,6 @@ def test_announced_devices_leave_after_the_round_and_failing_ones_say_nothing():
     assert after["present"][ends].mean() < 0.02  # back within the same seconds
 
 
-@pytest.mark.parametrize("library", ["torch", "strict"])
-@pytest.mark.parametrize("shape", [1.0, 1.7])
-def test_other_array_libraries_give_the_same(library, shape):
-    convert = {"torch": torch.asarray, "strict": array_api_strict.asarray}[library]
-    process = process_of({**BUSY, "on_shape": shape, "hazard_factors": [0.5, 2.0]}, clusters=2, devices=3)
-    carried = process.begin(None, numbers(process, 50, 0))
-    other = process.begin(None, convert(numbers(process, 50, 0)))
-    for t in range(1, 5):
-        for name, values in carried.items():
-            np.testing.assert_allclose(np.asarray(other[name]), values, rtol=1e-9, atol=1e-9, err_msg=name)
-        seconds = np.linspace(1.0, 90.0, 50)
-        carried = process.advance(carried, None, None, numbers(process, 50, t), seconds)
-        other = process.advance(other, None, None, convert(numbers(process, 50, t)), convert(seconds))
-
-
 def test_clusters_that_cannot_hold_the_encoder_sit_out_and_count_the_reference_delay():
     env = CollaPipeVectorEnv(6, going(), "surrogate")
     env.reset(seed=0)
@@ -282,88 +261,3 @@ def test_graph_observations_say_who_leaves():
         flat.step(action)
         nodes = graph.step(action)[0]
     assert announced > 0
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_states_go_on_bit_for_bit(way, tmp_path):
-    def build():
-        return CollaPipeEnv(going(), "surrogate")
-
-    env = build()
-    env.reset(seed=5)
-    actions = actions_for(env, 6)
-    env.step(actions[0])
-    env.step(actions[1])
-    other = way(env, build, tmp_path / "state.safetensors")
-    assert_same([other.step(a) for a in actions[2:]], [env.step(a) for a in actions[2:]])
-
-
-def test_single_and_vector_environments_agree_and_so_does_torch():
-    vector = CollaPipeVectorEnv(3, going(), "surrogate")
-    tensors = CollaPipeTorchVectorEnv(3, going())
-    singles = [CollaPipeEnv(going(), "surrogate") for _ in range(3)]
-    vector.reset(seed=[4, 5, 6])
-    tensors.reset(seed=[4, 5, 6])
-    for i, env in enumerate(singles):
-        env.reset(seed=4 + i)
-    for action in actions_for(vector, 5, (3,)):
-        reward = vector.step(action)[1]
-        alone = [env.step(a)[1] for env, a in zip(singles, action, strict=True)]
-        np.testing.assert_array_equal(reward, alone)
-        there = tensors.step(torch.as_tensor(action))[1]
-        np.testing.assert_allclose(there.cpu().numpy(), reward, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("residual_s", lambda x: x - 1e9, "residual_s holds -"),
-        ("factor", lambda x: x + 0.5, "factor is not one of"),
-        ("announced", lambda x: ~x, "announced does not agree"),
-        ("present", lambda x: ~x, "does not agree"),
-    ],
-)
-def test_damaged_states_are_refused(name, change, message):
-    env = CollaPipeEnv(going(), "surrogate")
-    env.reset(seed=1)
-    env.step(env.action_space.sample())
-    state = env.get_state()
-    wrong = copy.deepcopy(state)
-    part = wrong["mdp"]["simulator"]
-    for inner in (part["processes"]["presence"], part["system"]["processes"]["presence"]):
-        if name in inner:
-            inner[name] = change(inner[name])
-    with pytest.raises(StateError, match=message):
-        env.set_state(wrong)
-    env.set_state(state)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"on_mean_s": 0.5}, "on_mean_s is 0.5 s: give a number from 1"),
-        ({"on_shape": 0.0}, "on_shape is 0: give"),
-        ({"graceful": 1.5}, "graceful is 1.5: give a number from 0 to 1"),
-        ({"hazard_factors": []}, "hazard_factors are .*: give one or more"),
-        ({"hazard_factors": [0.0]}, "hazard_factors are .*0.01 to 100"),
-        ({"off_mean": 3.0}, "off_mean"),
-    ],
-)
-def test_faults_are_named(fields, message):
-    with pytest.raises(ScenarioError, match=message):
-        load_scenario(going(fields))
-
-
-def test_it_is_off_unless_named_and_moves_nothing_else():
-    quiet = {"base": "small", "cluster": {"devices": [3, 2]}, "dynamics": {"load_levels": [0.5, 1.0]}}
-    assert Presence.of(load_scenario(quiet)) is None
-    busy = {**quiet, "dynamics": {**quiet["dynamics"], "processes": {"presence": BUSY}}}
-    envs = [CollaPipeEnv(s, "surrogate") for s in (quiet, busy)]
-    for env in envs:
-        env.reset(seed=3)
-    for action in actions_for(envs[0], 3):
-        for env in envs:
-            env.step(action)
-    a, b = (env.get_state()["mdp"]["simulator"]["processes"] for env in envs)
-    assert_same(a["load"], b["load"])
-    assert_same(a["fading"], b["fading"])

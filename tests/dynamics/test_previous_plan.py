@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import CollaPipeError, StateError
 from collapipe_env.rendering.round_view import cluster_round_timeline
@@ -16,23 +15,6 @@ SCENARIO = {"base": "small", "dynamics": {"rounds": 8, "processes": {"migration"
 
 def actions(env, rounds, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (rounds, *env.action_space.shape)).astype(np.float32)
-
-
-@pytest.mark.parametrize("fields", [{}, {"moments": "reset"}, {"route": "cu", "moment_bits": 16}])
-def test_single_vector_and_torch_environments_agree(fields):
-    scenario = {**SCENARIO, "dynamics": {"rounds": 8, "processes": {"migration": fields}}}
-    vector, tensors = CollaPipeVectorEnv(2, scenario, "surrogate"), CollaPipeTorchVectorEnv(2, scenario)
-    single = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    single.reset(seed=3)
-    for env in (vector, tensors):
-        env.reset(seed=3)
-    paid = 0.0
-    for action in actions(vector, 6):
-        a, b, c = vector.step(action), tensors.step(action), single.step(action[0])
-        np.testing.assert_allclose(b[0].numpy(), a[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(c[0], a[0][0])
-        paid += vector.last_round.costs.migration.sum()
-    assert (paid > 0.0) == (fields.get("moments") != "reset")
 
 
 def test_it_passes_the_checker_and_shows_the_plan_of_the_round_before():

@@ -3,22 +3,17 @@
 import dataclasses
 import math
 
-import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_ways_support import WAYS, assert_same
 from trace_support import write_trace
 
-from collapipe_env.dynamics.traces import Traces
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.sb3 import CollaPipeVecEnv
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.declared_sight import hides_truth
 from collapipe_env.evaluation.tuning_space import tunable
-from collapipe_env.ground.errors import ScenarioError, StateError
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.trace_gains import rsrp_of_gain
 from collapipe_env.scenario import fixed_layout, load_scenario
 from collapipe_env.schedulers import SCHEDULERS, also_playing
@@ -221,61 +216,6 @@ def test_fewer_files_than_clusters_are_shared_where_the_scenario_says_so(tmp_pat
     assert (np.diff(np.sort(position, axis=1), axis=1) > 0.0).all()
 
 
-@pytest.mark.parametrize("traces", [{}, {"profile": "bus"}, {"level": "layout"}])
-def test_single_vector_and_tensor_environments_play_alike(traces):
-    scenario = tracing(traces)
-    rows, single = CollaPipeVectorEnv(3, scenario, "surrogate"), CollaPipeEnv(scenario, "surrogate")
-    adapter = CollaPipeVecEnv(CollaPipeVectorEnv(3, scenario, "surrogate", autoreset_mode="SameStep"))
-    tensors = CollaPipeTorchVectorEnv(3, scenario)
-    rows.reset(seed=4)
-    single.reset(seed=5)
-    adapter.seed(4)
-    adapter.reset()
-    tensors.reset(seed=4)
-    for action in make_actions(rows, ROUNDS - 1):
-        np.testing.assert_array_equal(single.truth.uplink_gain[0], rows.truth.uplink_gain[1])
-        for name in ("truth", "state"):
-            gains = [getattr(env, name).uplink_gain for env in (rows, tensors)]
-            np.testing.assert_allclose(gains[1].numpy(), gains[0], rtol=1e-12)
-        expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
-        on_tensors = tensors.step(action)
-        np.testing.assert_array_equal(alone[0], expected[0][1])
-        np.testing.assert_array_equal(adapted[0], expected[0])
-        np.testing.assert_allclose(on_tensors[1].numpy(), expected[1], rtol=1e-5)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_states_go_on_where_they_were(way, tmp_path):
-    scenario = tracing({"profile": "subway"})
-    env = vector(scenario)
-    actions = make_actions(env, 5)
-    for action in actions[:2]:
-        env.step(action)
-    other = way(env, lambda: CollaPipeVectorEnv(3, scenario, "surrogate"), tmp_path / "state.safetensors")
-    for action in actions[2:]:
-        assert_same(other.state.uplink_gain, env.state.uplink_gain)
-        assert_same(other.step(action), env.step(action))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("trace", 99, r"traces/trace holds 99"),
-        ("trace", -1, r"traces/trace holds -1"),
-        ("position_s", 0.5, r"traces/position_s holds 0.5"),
-        ("position_s", np.nan, r"traces/position_s"),
-    ],
-)
-def test_damaged_states_are_refused(name, value, message):
-    env = vector(tracing({}))
-    state = env.get_state()
-    tree = state["mdp"]["simulator"]["processes"]["traces"]
-    tree[name] = tree[name].copy()
-    tree[name][0, 0] = value
-    with pytest.raises(StateError, match=message):
-        env.set_state(state)
-
-
 @pytest.mark.parametrize("base", ["mixed", "real", "reference"])
 def test_time_moves_by_the_time_base(base):
     scenario = tracing({}, dynamics={"time_base": base})
@@ -287,18 +227,6 @@ def test_time_moves_by_the_time_base(base):
         delay = env.last_round.costs.delay
         seconds = delay if base == "real" else np.full(3, usual_round(scenario))
         np.testing.assert_allclose(passed, np.broadcast_to(seconds[:, None], passed.shape), rtol=1e-9)
-
-
-def test_switched_off_nothing_changes_and_switched_on_only_uplinks_do():
-    """Numbers of all other processes stay what they were."""
-    on, off = vector(tracing({})), vector(tracing())
-    for action in make_actions(on, 4):
-        np.testing.assert_array_equal(on.truth.d2d_gain, off.truth.d2d_gain)
-        np.testing.assert_array_equal(on.state.d2d_gain, off.truth.d2d_gain)
-        np.testing.assert_array_equal(on.truth.speed, off.truth.speed)
-        assert (on.truth.uplink_gain != off.truth.uplink_gain).all()
-        on.step(action)
-        off.step(action)
 
 
 def test_mobility_moves_pairs_and_traces_move_uplinks():
@@ -387,24 +315,6 @@ def test_a_scenario_on_traces_has_its_oracle_and_its_scalar():
             found.append(env.last_round.costs.delay.mean())
         delays[name] = np.mean(found)
     assert delays["dssra-truth"] < delays["dssra"]
-
-
-def test_the_process_runs_on_any_array_library():
-    scenario = tracing({"level": "layout", "profile": "subway"})
-    env = vector(scenario)
-    process: Traces = process_of(scenario)
-    convert = array_api_strict.asarray
-    system = env._mdp.world.system._base
-    there = system.map(lambda array: convert(array.copy()))
-    u = np.random.default_rng(0).uniform(size=(3, process.numbers))
-    carried, other = process.begin(system, u), process.begin(there, convert(u))
-    for _ in range(3):
-        for one, strict in zip(process.apply(system, carried), process.apply(there, other), strict=True):
-            assert (one is None) is (strict is None)
-            if one is not None:
-                np.testing.assert_allclose(np.asarray(strict), one, rtol=1e-12)
-        carried = process.advance(carried, None, None, u, np.full(3, 7.5))
-        other = process.advance(other, None, None, convert(u), convert(np.full(3, 7.5)))
 
 
 @pytest.mark.parametrize("seconds", [1e10, 1e17, 1e200])

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_support import B, N, PlainTraining, single_outcome, small_learner
-from schedule_oracle.recurrence import StageTimes
-from schedule_oracle.schedules import Schedule, schedule_caps, simulate
+from schedule_oracle import StageTimes, one_f_one_b, run_orders, usable_caps
 from torch import nn
 from variants_support import mostly_slow
 
@@ -186,13 +185,13 @@ def test_versions_are_kept_only_as_long_as_some_gap_needs_them():
 def test_gap_formula_counts_the_steps_that_a_stage_misses(caps, micro_batches):
     """``ceil((K_s - 1) / M)`` against the simulated order, at each mini-batch's first forward."""
     H, P = 5, len(caps)
-    schedule = Schedule("async", caps=tuple(caps), mini_batches=H)
+    used = usable_caps(caps, H * micro_batches)
     times = StageTimes((1.0,) * P, (2.0,) * P, link_forward=(0.5,) * (P - 1), link_backward=(0.5,) * (P - 1))
-    events = simulate(schedule, times, micro_batches).events
-    for s, cap in enumerate(schedule_caps(schedule, P, micro_batches)):
+    events = run_orders([one_f_one_b(cap, H * micro_batches) for cap in used], times)
+    for s, cap in enumerate(used):
         done = 0
         for event in events:
-            if event.element != 2 * s:
+            if event.is_link or event.stage != s:
                 continue
             g, m = divmod(event.micro_batch, micro_batches)
             if event.kind == "F" and m == 0:

@@ -104,13 +104,3 @@ def longest_path(times, orders, micro_batches, chunks):
         if not moved:
             return max(end.values())
     raise AssertionError("the orders wait for each other")
-
-
-def one_f_one_b(cap, micro_batches):
-    """The order of one stage, written down once more."""
-    order = [("F", m, 0) for m in range(cap)]
-    for m in range(micro_batches):
-        order.append(("B", m, 0))
-        if cap + m < micro_batches:
-            order.append(("F", cap + m, 0))
-    return order

@@ -4,12 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from chain_support import NO_EVENTS, longest_path, one_f_one_b, plain_chain, random_chain
+from chain_support import NO_EVENTS, longest_path, plain_chain, random_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_oracle.orders import interleaved_orders
-from schedule_oracle.recurrence import StageTimes
-from schedule_oracle.schedules import Schedule, simulate
+from schedule_oracle import StageTimes, interleaved, one_f_one_b, run_orders, usable_caps
 
 from collapipe_env.physics.allocation import ASYNC, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
 from collapipe_env.physics.schedules.makespans import run_chain
@@ -50,6 +48,33 @@ def test_interleaved_check_value():
     assert run(times, INTERLEAVED, caps, 8, chunks=2) == pytest.approx(28.5, rel=1e-12)
 
 
+@pytest.mark.parametrize("P", [2, 3, 5])
+@pytest.mark.parametrize(("F", "B", "W"), [(1.0, 2.0, 0.0), (1.5, 1.5, 0.75), (1.0, 1.0, 1.0)])
+def test_uniform_closed_forms(P, F, B, W):
+    """Of stages without links, the last of which is the server."""
+    for M in (P, P + 1, 3 * P):
+        plain = plain_chain([F] * P, [B] * P)
+        caps = [P - s for s in range(P - 1)]
+        assert run(plain, ONE_F_ONE_B, caps, M) == pytest.approx((M + P - 1) * (F + B), rel=1e-12)
+        # Weight gradients that are no longer than forwards and backwards fill their part of the bubble.
+        split = plain_chain([F] * P, [B] * P, weight=[W] * P)
+        expected = M * (F + B + W) + (P - 1) * (F + B - W)
+        assert run(split, ZERO_BUBBLE, [P] * (P - 1), M) == pytest.approx(expected, rel=1e-12)
+    for v in (1, 2, 3):
+        times = plain_chain([F] * P + [0.0], [B] * P + [0.0])
+        times = times._replace(chunk_share=np.array([[1 / v] * v] * P + [[1.0] * v]))
+        caps = [2 * (P - s - 1) + (v - 1) * P + 1 for s in range(P)]
+        expected = 2 * P * (F + B) + (P - 1) * (F + B) / v
+        assert run(times, INTERLEAVED, caps, 2 * P, chunks=v) == pytest.approx(expected, rel=1e-12)
+
+
+def test_interleaved_order_is_megatrons():
+    text = [" ".join(f"{kind}{m}{'ab'[c]}" for kind, m, c in order) for order in interleaved(2, 4, 2)]
+    # Stage 0 warms up with 4 chunk-forwards, stage 1 with 2.
+    assert text[0] == "F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a"
+    assert text[1] == "F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a"
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), half=st.booleans())
 def test_equals_the_event_heap_on_plain_pipelines(seed, half):
@@ -59,12 +84,8 @@ def test_equals_the_event_heap_on_plain_pipelines(seed, half):
     forward, backward = rng.uniform(0.1, 2, P), rng.uniform(0.1, 4, P)
     there, back = rng.exponential(1.0, P - 1), rng.exponential(1.0, P - 1)
     caps = [*rng.integers(1, 8, P - 1).tolist(), 1]
-    wanted = simulate(
-        Schedule("1f1b", caps=tuple(caps)),
-        StageTimes(forward, backward, None, there, back),
-        M,
-        duplex="half" if half else "full",
-    ).makespan_s
+    orders = [one_f_one_b(cap, M) for cap in usable_caps(caps, M)]
+    wanted = run_orders(orders, StageTimes(forward, backward, None, there, back), half=half)[-1].end_s
     found = run(plain_chain(forward, backward, there, back), ONE_F_ONE_B, caps[:-1], M, half=half)
     assert found == pytest.approx(wanted, rel=1e-9)
 
@@ -90,8 +111,7 @@ def test_interleaved_equals_the_longest_path(seed, v):
     M = S * int(rng.integers(1, 4))
     times = random_chain(rng, S, v, latency=rng.choice([0.0, 0.5]))
     caps = [min(2 * (S - s - 1) + (v - 1) * S + 1, M * v) for s in range(S)]
-    orders = [[(x.kind, x.micro_batch, x.chunk) for x in order] for order in interleaved_orders(S, M, v)]
-    orders.append(one_f_one_b(1, M))
+    orders = [*interleaved(S, M, v), one_f_one_b(1, M)]
     wanted = longest_path(times, orders, M, v)
     assert run(times, INTERLEAVED, caps, M, chunks=v) == pytest.approx(wanted, rel=1e-9)
 

@@ -1,0 +1,189 @@
+"""Faults that the tests must find: each mutant changes one line of the core, and its tests have to fail.
+
+    python tests/mutants.py                        all mutants, a few seconds each
+    python tests/mutants.py queues.py costs.py:3   those of a file, or one of them
+
+Run it before and after tests are deleted or merged: no mutant may survive that was killed before. A file is
+put back after every run, also after Ctrl-C. Compiled loops run as plain Python, so no cache hides a mutant.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"
+
+# Loaded once here rather than in every run, which is a fork of this process.
+import gymnasium  # noqa: F401
+import numba  # noqa: F401
+import pydantic  # noqa: F401
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "collapipe_env"
+
+# A file of the package, wherever it is, and the tests that kill the mutants below it: each a text that it
+# holds once, and what replaces it.
+MUTANTS = r"""
+codec.py: test_codec.py test_action_parts.py
+    self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
+    (1.0 - self.clusters * self.bandwidth_floor) * share => (1.0 - self.bandwidth_floor) * share
+    "cu_power": rows[..., 2 * K], => "cu_power": rows[..., 2 * K + 1],
+    unit[..., :K], memory_cap) => unit[..., 1 : K + 1], memory_cap)
+decode.py: test_codec.py test_apportionment.py
+    (len(choices) - 1) + 0.5) => (len(choices) - 1))
+    free = 1.0 - N * limits.bandwidth_floor => free = 1.0 - limits.bandwidth_floor
+    remainder[k] > best => remainder[k] >= best
+decode.py: envs/test_single_env.py -k bad_actions
+    not math.isfinite(actions[e, n, i]) => math.isnan(actions[e, n, i])
+costs.py: physics/test_round_costs.py physics/test_scheduled_rounds.py
+    local_step = local_step + update => local_step = local_step - update
+    cu_airtime + relay, hops + relay => cu_airtime, hops + relay
+    links.rates[..., 1:, 0], payload => links.rates[..., 0, 1:], payload
+    from_all = xp.sum(collection => from_all = xp.max(collection
+    radio.survival(traffic.loss_exponent + uplink_loss) => radio.survival(traffic.loss_exponent)
+    maths = maths * allocation.sample_share => maths = maths / allocation.sample_share
+    in_groups = device_steps * group_time => in_groups = group_time
+plain_round.py: physics/test_round_costs.py physics/test_participation.py
+    cross_gain[e, m, n] * mean_power[m] => cross_gain[e, n, m] * mean_power[m]
+    max(ratio * longest_forward, downlink, => max(ratio * longest_forward,
+    update = max(update, update_time( => update = min(update, update_time(
+    if most > 1.0: => if most > 3.0:
+    + steps * update_time( => + update_time(
+    radio.receive_w * (passes * received[node] + sent) => radio.receive_w * passes * received[node]
+queues.py: physics/test_allowances.py envs/test_participation_queues.py
+    backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
+    (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
+    (least - taken) => (taken - least)
+    energy_ratio - per_node(granted - 1.0) => energy_ratio + per_node(granted - 1.0)
+world.py: envs/test_participation_queues.py -k 'stand_still or hold'
+    arrivals.within(costs.local_steps) => arrivals
+    arrivals.only(costs.plays) => arrivals
+world.py: dynamics/test_presence.py -k sit_out
+    absence = where(able, moved, absence) => absence = moved
+world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
+    if self.system.comes_and_goes else None => if False else None
+    excess + server[1] => excess
+world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interrupt or afresh'
+    arrivals.only(interruption.trained) => arrivals
+    rows.fill(state.backlog, 0.0) => state.backlog
+moving_system.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
+    together.trained & one.trained => together.trained | one.trained
+    together.energy + one.energy => together.energy
+    where(system.present, system.memory_bytes, 0.0) => system.memory_bytes
+    xp.minimum(system.memory_bytes, limits.memory_bytes) => limits.memory_bytes
+moving_system.py: dynamics/test_time_base.py
+    base == "mixed" and not p => base == "mixed" and p
+moving_system.py: dynamics/test_heat.py dynamics/test_open_area.py -k 'scalar or late'
+    limits.clock * system.full_speed => limits.clock * system.speed
+    moved if process.last else system => system
+heat.py: dynamics/test_every_process.py -k 'damaged and heat'
+    (np.abs(carried[name] - expected[name]) > slack).any() => False
+heat.py: dynamics/test_heat.py
+    (carried["paused"] & ~cool) => (carried["paused"] & cool)
+    cool = reading < own.set_c - own.hysteresis_k => cool = reading < own.set_c
+presence.py: dynamics/test_every_process.py -k 'damaged and presence'
+    (carried["announced"] != self._announced(carried)).any() => False
+presence.py: dynamics/test_presence.py -k 'not schedul'
+    once & (left + first <= 0.0) => once & (left + first <= -1e9)
+    rest < spec.graceful * share => rest < spec.graceful
+    carried["present"] & ~carried["graceful"] => carried["present"]
+    xp.where(once, -left, carried => xp.where(once, left, carried
+mdp.py: envs/test_single_env.py -k 'target or afresh or groups or summary'
+    reached & xp.isnan(self._time_to_target) => reached
+    self._total_delay / played => self._total_delay
+mdp.py: dynamics/test_tenants.py dynamics/test_open_area.py -k summaries
+    xp.maximum(used, self._total_server_ratio => xp.minimum(used, self._total_server_ratio
+    budgets_used(used, self._total_granted) => used
+observation.py: envs/test_observation.py envs/test_physical_observation.py
+    [..., 1 :: K + 2] => [..., :: K + 2]
+    gain[..., 0, 1:], self._d2d_scale) * present => gain[..., 0, 1:], self._d2d_scale)
+    values = xp.where(present, values, xp.nan) => values = values
+surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
+    namespace(taken).max(taken => namespace(taken).sum(taken
+    rows.fill(self._progress, 0.0) => self._progress
+    error = 1.0 - surviving / N => error = surviving / N
+    made += active / players * step => made += step
+failed_rounds.py: simulator/test_failed_rounds.py -k 'not real_learner and not picture'
+    collected = costs.cluster_delay - costs.upload => collected = costs.cluster_delay
+    steps[r, n] - failed.credited[row, n] => steps[r, n]
+    power[r, n] * seconds.sum(axis=1) => power[r, n] * seconds.sum(axis=0)
+    np.where(costs.plays[..., None], at_work, np.inf) => at_work
+"""
+
+
+def file_of(name: str, old: str) -> Path:
+    """The file of the package that has a name and holds a text once."""
+    found = [path for path in PACKAGE.rglob(name) if path.read_text().count(old) == 1]
+    if len(found) != 1:
+        raise SystemExit(f"{name}: {len(found)} files hold {old!r} once: update the table")
+    return found[0]
+
+
+def chosen(wanted: list[str]):
+    """Name, tests, file, old and new text of each mutant that is named, of all if none is."""
+    numbers = Counter()
+    for line in MUTANTS.strip().splitlines():
+        if not line.startswith(" "):
+            file, tests = line.split(": ", 1)
+            continue
+        name, (old, new) = f"{file}:{numbers[file]}", line.strip().split(" => ")
+        numbers[file] += 1
+        if not wanted or file in wanted or name in wanted:
+            yield name, tests, file_of(file, old), old, new
+
+
+@contextmanager
+def changed(path: Path, old: str, new: str):
+    """Hold a mutant in the place of a file."""
+    text, stat = path.read_text(), path.stat()
+    try:
+        # Python knows bytecode by size and whole second: no two mutants of a file may share both.
+        time.sleep(1.0)
+        path.write_text(text.replace(old, new))
+        yield
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def fails(tests: str) -> bool:
+    """Whether tests fail, in a process of their own."""
+    child = os.fork()
+    if not child:
+        os.chdir(ROOT)
+        sys.path.insert(0, str(ROOT))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        named = [f"tests/{word}" if word.endswith(".py") else word for word in shlex.split(tests)]
+        os._exit(pytest.main(["-x", "-m", "not slow", "-p", "no:cacheprovider", *named]))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, 1, 2):
+        raise SystemExit(f"pytest {tests}: ends with {code}")
+    return code != 0
+
+
+def main(wanted: list[str]) -> int:
+    """Run mutants by name, all by default; the number of survivors."""
+    whole, found = cache(fails), {}
+    for name, tests, path, old, new in chosen(wanted):
+        if whole(tests):
+            raise SystemExit(f"{tests}: fail without a mutant")
+        with changed(path, old, new):
+            found[name] = fails(tests)
+        print("killed  " if found[name] else "SURVIVED", f"{name}: {old} => {new}", flush=True)
+    survivors = [name for name, killed in found.items() if not killed]
+    print(f"{len(found) - len(survivors)} of {len(found)} killed", *survivors)
+    return len(survivors)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
