@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -36,31 +37,19 @@ GOAL = 5.0
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Time of DSSRA's search of the open space."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "boards", "large")
     """Scenarios."""
-    rounds: int = 20
+    rounds: Annotated[int, Between(1, 100_000)] = 20
     """Rounds of every run, 1 to 100,000, after one that is not counted."""
-    environments: int = 4
+    environments: Annotated[int, Between(1, 10_000)] = 4
     """Environments decided at once, 1 to 10,000."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the channels, at least 0."""
     output: Path = RESULTS / "open_search.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        within(
-            ("--rounds", self.rounds, 1, 100_000),
-            ("--environments", self.environments, 1, 10_000),
-            ("--seed", self.seed, 0, 2**32),
-        )
 
 
 def measure(name: str, options: Options) -> list[Figure]:

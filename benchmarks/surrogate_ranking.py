@@ -18,9 +18,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Figure, command, followed, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, followed, publish
 from scipy.stats import rankdata, spearmanr
 
 from collapipe_env.allocation import ASYNC, COMMON, Allocation
@@ -39,7 +40,7 @@ LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Rank correlation of schedulers' time-to-target between surrogate and real training."""
 
     scenario: str = "small"
@@ -48,15 +49,15 @@ class Options:
     """Task to train; the scenario's own by default."""
     schedulers: tuple[str, ...] = ()
     """Schedulers to rank, at least 3; all by default."""
-    episodes: int = 3
+    episodes: Annotated[int, Between(1, 1000)] = 3
     """Held-out episodes of each, 1 to 1,000."""
-    rounds: int | None = None
+    rounds: Annotated[int | None, Between(5, 10_000_000)] = None
     """Rounds of an episode, at least 5; the scenario's by default."""
     target: float | None = None
     """Target loss in nats; by default that of the median real episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
     """Folder of the finished episodes."""
-    processes: int = 1
+    processes: Annotated[int, Between(1, 512)] = 1
     """Worker processes, 1 to 512."""
     output: Path = RESULTS / "surrogate_ranking.json"
     """JSON file to write."""
@@ -67,11 +68,7 @@ class Options:
         Raises:
             ScenarioError: Names the option, its value and the range.
         """
-        within(
-            ("--episodes", self.episodes, 1, 1000),
-            ("--processes", self.processes, 1, 512),
-            ("--rounds", self.rounds, 5, 10_000_000),
-        )
+        super().check()
         if self.target is not None and not 0.0 < self.target < math.inf:
             raise ScenarioError(f"--target: {self.target} is not a finite number above 0")
         for scheduler in self.schedulers:

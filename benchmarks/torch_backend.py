@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Figure, command, publish
 from side_by_side import ACTIONS_IN_STORE, Contestant, VectorOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
@@ -45,7 +45,7 @@ class Options(VectorOptions):
     """Real types."""
     compiled: bool = False
     """Also measure torch.compile; compiles first."""
-    threads: int | None = None
+    threads: Annotated[int | None, Between(1, 1024)] = None
     """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
     output: Path = RESULTS / "torch_backend.json"
     """JSON file to write."""
@@ -54,7 +54,6 @@ class Options(VectorOptions):
         """Refuse options that cannot be run."""
         super().check()
         load_scenario(self.scenario)
-        within(("--threads", self.threads, 1, 1024))
 
 
 def numpy_contestant(scenario: str, num_envs: int) -> Contestant:

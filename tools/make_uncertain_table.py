@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,7 +24,7 @@ from stable_baselines3 import PPO
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from generated_parts import markdown_table, typed_command, write_parts
-from measuring import command, within
+from measuring import Between, Checked, command, within
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
@@ -60,22 +60,22 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Compare PPO and RecurrentPPO where knowledge is uncertain."""
 
     scenarios: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios, each with its own trainings."""
     against: tuple[str, ...] = ("random", EVEN, "dssra", REFERENCE, "zoo:graph-wild")
     """Schedulers that play the same held-out episodes; dssra-plus must be among them."""
-    steps: int = 32_768
+    steps: Annotated[int, Between(20, 10**9)] = 32_768
     """Rounds of each training."""
-    seeds: int = 5
+    seeds: Annotated[int, Between(1, 100)] = 5
     """Trainings of PPO and of RecurrentPPO with the cluster policy."""
     plain: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios with a row for PPO as it comes, one training each."""
-    episodes: int = 10
+    episodes: Annotated[int, Between(1, 1000)] = 10
     """Held-out episodes."""
-    rounds: int = 100
+    rounds: Annotated[int, Between(1, 10_000)] = 100
     """Rounds of a held-out episode."""
     work: Path = Path("runs/uncertain")
     """Folder of trainings and episodes."""
@@ -89,13 +89,8 @@ class Options:
             DataError: Names a training that is missing.
             ScenarioError: Names the option, its value and the range.
         """
-        within(
-            ("--steps", self.steps, 20, 10**9),
-            ("--seeds", self.seeds, 1, 100),
-            ("--episodes", self.episodes, 1, 1000),
-            ("--rounds", self.rounds, 1, 10_000),
-            ("number of --scenarios", len(self.scenarios), 1, 100),
-        )
+        super().check()
+        within(("number of --scenarios", len(self.scenarios), 1, 100))
         for name in (*self.scenarios, *self.plain):
             load_scenario(name)
         if REFERENCE not in self.against:

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from generated_parts import markdown_table, write_parts
-from measuring import command, within
+from measuring import Between, Checked, command
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.learned.agent_training import TrainingFiles, TrainingPlan, train
@@ -102,43 +102,29 @@ RESULTS = ("seconds", "best_step", "delay_s", "energy_percent", "backlog", "pric
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Try hyper-parameters of PPO or SAC at random, and keep every trial."""
 
     algo: Literal["ppo", "sac"] = "ppo"
     """Learning algorithm."""
     scenario: str = "medium"
     """A shipped scenario or a YAML file."""
-    trials: int = 24
+    trials: Annotated[int, Between(1, 10_000)] = 24
     """Trials in all; a larger number continues the search."""
-    steps: int = 300_000
+    steps: Annotated[int, Between(EVERY, 10**9)] = 300_000
     """Rounds that a trial trains on."""
-    envs: int = 64
+    envs: Annotated[int, Between(1, 4096)] = 64
     """Environments that play at once."""
     reward: str = "lyapunov"
     """Reward of the training."""
-    search_seed: int = 0
+    search_seed: Annotated[int, Between(0, 2**30)] = 0
     """Seed of the values that are drawn."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**30)] = 0
     """Seed of every trial's training."""
     work: Path = Path("runs/tuning")
     """Folder of the trials, with a folder for each search."""
     no_page: bool = False
     """Leave the page in docs as it is."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        within(
-            ("--trials", self.trials, 1, 10_000),
-            ("--steps", self.steps, EVERY, 10**9),
-            ("--envs", self.envs, 1, 4096),
-            ("--search-seed", self.search_seed, 0, 2**30),
-            ("--seed", self.seed, 0, 2**30),
-        )
 
     @property
     def folder(self) -> Path:
