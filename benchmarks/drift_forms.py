@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -106,10 +106,7 @@ def compare(options: Options) -> None:
     store(options.output, "DSSRA with the exact drift and with its bound", options, rows=rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and play."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -175,15 +176,12 @@ def figures(results: Sequence[Instance]) -> list[Figure]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     results = measure(options)
     publish(options, WHAT, figures(results), instances=[asdict(r) for r in results])
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

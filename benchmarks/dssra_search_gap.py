@@ -14,8 +14,9 @@ Run::
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -159,16 +160,13 @@ def figures(found: dict[tuple[str, str], FloatArray]) -> list[Figure]:
     return results
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     found = measure(options)
     lists = {f"{name}, {form}": gap.tolist() for (name, form), gap in found.items()}
     publish(options, WHAT, figures(found), gaps=lists)
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

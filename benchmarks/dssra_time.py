@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -85,11 +85,6 @@ def measure(name: str, environments: int, rounds: int, threads: int | None, seed
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     few = min(options.rounds, max(2, options.rounds // 10))
     runs = [(name, 1, few if name == "xlarge" else options.rounds) for name in LADDER]
@@ -99,6 +94,8 @@ def _run(options: Options) -> None:
     publish(replace(options, threads=threads), WHAT, found)
     print(f"a batch uses {threads} threads")
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

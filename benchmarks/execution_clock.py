@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -219,10 +220,7 @@ def compare(options: Options) -> None:
         print(f"written into {PAGE}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and measure."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

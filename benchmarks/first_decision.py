@@ -16,8 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -92,14 +92,11 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     publish(options, WHAT, figures(options.processes))
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

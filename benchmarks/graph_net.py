@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -235,10 +236,7 @@ def _faster(own: float, reference: float) -> str:
     return f"{own:.3f} ({reference / own:.1f}x less)"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and play."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -256,11 +256,6 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and store if asked to; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     torch.set_num_threads(options.threads)
     devices = [torch.device("cpu")]
@@ -277,6 +272,8 @@ def _run(options: Options) -> None:
         gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
         store(options.output, WHAT, options, gpu=gpu, figures=listed(found))
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -185,7 +185,10 @@ class Checked:
 
 
 def command(
-    kind: type[Any], run: Callable[[Any], None], about: str | None, arguments: Sequence[str] | None
+    kind: type[Any],
+    run: Callable[[Any], None],
+    about: str | None,
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Read a command line and run it.
 

@@ -11,8 +11,8 @@ by seed. Run::
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -128,10 +128,7 @@ def compare(options: Options) -> None:
     store(options.output, WHAT, options, rows=rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and train."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

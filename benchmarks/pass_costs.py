@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -140,10 +141,7 @@ def compare(options: Options) -> None:
     store(options.output, WHAT, options, law=rows, mini_batch=comparison)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and measure."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

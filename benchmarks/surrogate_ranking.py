@@ -17,6 +17,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -229,11 +230,6 @@ def table(schedulers: Sequence[Ranked]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, rank, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     plan, courses, impossible = play(options)
     target = options.target
@@ -260,6 +256,8 @@ def _run(options: Options) -> None:
     )
     print(f"goal, rho of seconds of modelled schedulers at least {GOAL:g}: {'met' if met else 'missed'}")
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

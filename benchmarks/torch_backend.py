@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -131,11 +132,6 @@ def _name(device: str, num_envs: int, dtype: str, compiled: bool) -> str:
     return f"torch {device} {dtype}{' compiled' if compiled else ''}, {num_envs}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -149,6 +145,8 @@ def _run(options: Options) -> None:
     )
     publish(replace(options, threads=torch.get_num_threads()), WHAT, found)
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

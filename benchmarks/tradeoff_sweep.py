@@ -18,6 +18,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -241,11 +242,6 @@ def table(points: Sequence[Point], limit: float) -> str:
     return "\n".join([*lines, f"{'no budgets':>10s} {limit:10.3f}"])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, print, draw and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     scenario = load_scenario(options.scenario)
     points, limit = sweep(scenario, options)
@@ -268,6 +264,8 @@ def _run(options: Options) -> None:
         long_run=long,
     )
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

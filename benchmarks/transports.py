@@ -14,7 +14,7 @@ import queue
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -140,10 +140,7 @@ def run(options: Options) -> None:
     publish(options, WHAT, figures)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark from its command line; returns the exit status."""
-    return command(Options, run, __doc__, arguments)
-
+main = partial(command, Options, run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

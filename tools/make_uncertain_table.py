@@ -23,6 +23,7 @@ from stable_baselines3 import PPO
 # The modules of these folders import each other as they would in their own process.
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import playing
 from generated_parts import markdown_table, typed_command, write_parts
 from measuring import Between, Checked, command, within
 from recurrent_ppo import ClusterMemory
@@ -30,7 +31,6 @@ from recurrent_ppo import ClusterMemory
 from collapipe_env import PolicyScheduler, evaluate
 from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.agents.learned.validation import VALIDATION_SEED, Validator
-from collapipe_env.allocation import Allocation
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.errors import DataError, ScenarioError
 from collapipe_env.evaluation.plotting import COLOURS, DASHES, INK, MUTED, RC, log_axis, new_figure, save
@@ -191,12 +191,8 @@ def validated(options: Options, name: str, scheduler: str) -> float:
     if not file.exists():
         scenario = load_scenario(name)
         env, player = Validator(scenario, 16).env, make_scheduler(scheduler, scenario)
-        observation, _ = env.reset(seed=VALIDATION_SEED)
-        player.reset(0)
-        for _ in range(env.scenario.dynamics.rounds):
-            plan = player.act(observation, env.state)
-            assert isinstance(plan, Allocation)
-            observation = env.step_allocation(plan)[0]
+        for _ in playing.rounds(env, player, env.scenario.dynamics.rounds, VALIDATION_SEED):
+            pass
         total = np.mean([env.summary(row)["return"] for row in range(env.num_envs)])
         write_text(file, str(-total * env.reference_delay / env.scenario.dynamics.rounds))
     return float(file.read_text(encoding="utf-8"))

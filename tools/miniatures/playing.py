@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import islice
 
-from collapipe_env.allocation import Allocation
+import numpy as np
+import playing
+
 from collapipe_env.arrays import FloatArray
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
@@ -33,17 +35,7 @@ def mean_delays(
     """
     rows = variants * episodes
     env = CollaPipeVectorEnv(rows, scenario, IdleLearner(rows), autoreset_mode="Disabled")
-    observation, _ = env.reset(seed=list(range(first_seed, first_seed + episodes)) * variants)
-    scheduler.reset()
-    total = np.zeros(rows)
-    for index in range(skipped + rounds):
-        decision = scheduler.act(observation, env.state)
-        if isinstance(decision, Allocation):
-            observation = env.step_allocation(decision)[0]
-        else:
-            observation = env.step(decision)[0]
-        record = env.last_round
-        assert record is not None
-        if index >= skipped:
-            total += record.costs.delay
+    seeds = list(range(first_seed, first_seed + episodes)) * variants
+    played = islice(playing.rounds(env, scheduler, skipped + rounds, seeds), skipped, None)
+    total = np.sum([record.costs.delay for record in played], axis=0)
     return (total / rounds).reshape(variants, episodes)
