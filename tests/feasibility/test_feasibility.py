@@ -17,7 +17,7 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.allocation import Allocation
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
-from collapipe_env.feasibility import report as feasibility
+from collapipe_env.feasibility import feasibility_report as feasibility
 from collapipe_env.feasibility.energy_search import EnergySearch
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.learners.idle import IdleLearner
