@@ -92,11 +92,7 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-def _run(options: Options) -> None:
-    publish(options, WHAT, figures(options.processes))
-
-
-main = partial(command, Options, _run, __doc__)
+main = partial(command, Options, lambda options: publish(options, WHAT, figures(options.processes)), __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

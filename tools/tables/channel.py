@@ -138,4 +138,3 @@ PARTS = {
         f"(`medium`, all links of {EPISODES} episodes x {ROUNDS} rounds: root mean square errors)",
     ),
 }
-"""Tables of the page, and what they show."""

@@ -103,4 +103,3 @@ PARTS = {
         "change, with the range over episodes",
     )
 }
-"""Tables of the page, and what they show."""

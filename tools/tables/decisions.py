@@ -186,4 +186,3 @@ PARTS = {
     "outside": (partial(devices_table, OUTSIDE), ABOUT),
     **{terms: (partial(server_table, terms), ABOUT) for terms in TERMS},
 }
-"""Tables of the page, and what they show."""

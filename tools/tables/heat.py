@@ -70,4 +70,3 @@ PARTS = {
         "greatest thermal headroom; share of devices and rounds below the full clock",
     )
 }
-"""Tables of the page, and what they show."""

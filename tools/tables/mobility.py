@@ -98,4 +98,3 @@ PARTS = {
     "memory": (table, f"(hops of `medium`, {LAYOUTS} layouts, without fading)"),
     "departures": (departures, f"(`medium` with `area: open`, {LAYOUTS} layouts, 5 minutes)"),
 }
-"""Tables of the page, and what they show."""

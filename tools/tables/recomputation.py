@@ -68,4 +68,3 @@ def table() -> str:
 
 
 PARTS = {"recompute": (table, f"({EPISODES} episodes x {ROUNDS} rounds, surrogate)")}
-"""Tables of the page, and what they show."""

@@ -60,4 +60,3 @@ def table() -> str:
 
 
 PARTS = {"terms": (table, f"(`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate)")}
-"""Tables of the page, and what they show."""

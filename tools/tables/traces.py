@@ -103,4 +103,3 @@ PARTS = {
         "its budget)",
     ),
 }
-"""Tables of the page, and what they show."""
