@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Between, Checked, command, store
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -28,14 +28,14 @@ FORMS: tuple[Literal["bound", "exact"], ...] = ("bound", "exact")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """DSSRA with the exact drift and with its bound."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large", "xlarge")
     """Scenarios to play."""
-    rounds: int = 100
+    rounds: Annotated[int, Between(1, 100_000)] = 100
     """Rounds of an episode, 1 to 100,000."""
-    episodes: int = 4
+    episodes: Annotated[int, Between(1, 1000)] = 4
     """Episodes, 1 to 1000."""
     per: str = "round"
     """Meaning of energy budgets: round, or second (docs/budgets.md)."""
@@ -44,7 +44,7 @@ class Options:
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
-        within(("--rounds", self.rounds, 1, 100_000), ("--episodes", self.episodes, 1, 1000))
+        super().check()
         for name in self.scenarios:
             load_scenario(name).with_overrides({"budgets.per": self.per})
 
@@ -106,10 +106,7 @@ def compare(options: Options) -> None:
     store(options.output, "DSSRA with the exact drift and with its bound", options, rows=rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and play."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

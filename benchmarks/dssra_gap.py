@@ -18,11 +18,12 @@ import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -47,27 +48,19 @@ WHAT = "relative gap of DSSRA's objective, without the parts that no decision ch
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """DSSRA's gap to the optimum on random small instances."""
 
-    instances: int = 200
+    instances: Annotated[int, Between(1, 100_000)] = 200
     """Number of instances, 1 to 100,000; about a second each."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the instances, at least 0."""
     drift: Literal["exact", "bound"] = "exact"
     """The drift plus penalty itself, or the paper's bound of it."""
-    restarts: int = 2
+    restarts: Annotated[int, Between(0, 100)] = 2
     """Random starting points for the oracle's best plans, 0 to 100."""
     output: Path = RESULTS / "dssra_gap.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(
-            ("--instances", self.instances, 1, 100_000),
-            ("--seed", self.seed, 0, 2**32),
-            ("--restarts", self.restarts, 0, 100),
-        )
 
 
 @dataclass(frozen=True)
@@ -183,15 +176,12 @@ def figures(results: Sequence[Instance]) -> list[Figure]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     results = measure(options)
     publish(options, WHAT, figures(results), instances=[asdict(r) for r in results])
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

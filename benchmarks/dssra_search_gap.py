@@ -14,13 +14,14 @@ Run::
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish, within
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -48,27 +49,24 @@ WHAT = "relative gap of DSSRA's objective to the best of longer searches and ran
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """DSSRA's gap to longer searches."""
 
     scenarios: tuple[str, ...] = ("small", "medium", "large")
     """Scenarios, each with an equal part of the states."""
     states: int = 500
     """Number of states, at least 2 for each scenario, at most 100,000."""
-    starts: int = 20
+    starts: Annotated[int, Between(0, 1000)] = 20
     """Random plans to start from, 0 to 1000."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the states and plans, at least 0."""
     output: Path = RESULTS / "dssra_search_gap.json"
     """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
-        within(
-            ("--states", self.states, 2 * len(self.scenarios), 100_000),
-            ("--starts", self.starts, 0, 1000),
-            ("--seed", self.seed, 0, 2**32),
-        )
+        super().check()
+        within(("--states", self.states, 2 * len(self.scenarios), 100_000))
 
 
 def states_of(scenario: Scenario, count: int, seed: int) -> Iterator[SystemState]:
@@ -162,16 +160,13 @@ def figures(found: dict[tuple[str, str], FloatArray]) -> list[Figure]:
     return results
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     found = measure(options)
     lists = {f"{name}, {form}": gap.tolist() for (name, form), gap in found.items()}
     publish(options, WHAT, figures(found), gaps=lists)
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

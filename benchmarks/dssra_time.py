@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -32,32 +33,19 @@ GOALS_MS = {("medium", 1): 5.0, ("medium", 64): 0.5, ("xlarge", 1): 500.0}
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Time of DSSRA's decisions."""
 
-    rounds: int = 60
+    rounds: Annotated[int, Between(1, 100_000)] = 60
     """Rounds of every run, 1 to 100,000; a tenth of them, at least 2, for a batch and for ``xlarge``."""
-    batch: int = 64
+    batch: Annotated[int, Between(1, 10_000)] = 64
     """Environments of the batch, 1 to 10,000."""
-    threads: int | None = None
+    threads: Annotated[int | None, Between(1, 1024)] = None
     """Threads for a batch, at least 1; by default DSSRA's own choice."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the channels, at least 0."""
     output: Path = RESULTS / "dssra_time.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        within(
-            ("--rounds", self.rounds, 1, 100_000),
-            ("--batch", self.batch, 1, 10_000),
-            ("--threads", self.threads, 1, 1024),
-            ("--seed", self.seed, 0, 2**32),
-        )
 
 
 def measure(name: str, environments: int, rounds: int, threads: int | None, seed: int) -> Figure:
@@ -97,11 +85,6 @@ def measure(name: str, environments: int, rounds: int, threads: int | None, seed
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     few = min(options.rounds, max(2, options.rounds // 10))
     runs = [(name, 1, few if name == "xlarge" else options.rounds) for name in LADDER]
@@ -111,6 +94,8 @@ def _run(options: Options) -> None:
     publish(replace(options, threads=threads), WHAT, found)
     print(f"a batch uses {threads} threads")
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

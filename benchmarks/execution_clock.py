@@ -18,10 +18,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from measuring import RESULTS, Figure, command, store, within
+from measuring import RESULTS, Between, Checked, Figure, command, store
 
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.execution.launching import Launcher
@@ -40,7 +41,7 @@ Name = Literal["gpipe", "1f1b", "interleaved", "zb-h1"]
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Executed rounds by the wall clock against their prices."""
 
     scenario: str = "small"
@@ -51,7 +52,7 @@ class Options:
     """Schedules."""
     micro_batches: tuple[int, ...] = (1, 4, 16)
     """Micro-batches."""
-    rounds: int = 2
+    rounds: Annotated[int, Between(1, 100)] = 2
     """Rounds of each cell, 1 to 100."""
     time_scale: float | None = None
     """Wall time of a priced second; by default the shortest operation lasts 20 ms."""
@@ -59,10 +60,6 @@ class Options:
     """Also write the table into docs/execution.md."""
     output: Path = RESULTS / "execution_clock.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(("--rounds", self.rounds, 1, 100))
 
 
 @dataclass(frozen=True)
@@ -223,10 +220,7 @@ def compare(options: Options) -> None:
         print(f"written into {PAGE}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and measure."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

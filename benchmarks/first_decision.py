@@ -16,11 +16,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish
 
 WHAT = "processor seconds of fresh processes up to DSSRA's first decision, Python's start included"
 COLD_GOAL_S = 10.0
@@ -44,17 +45,13 @@ print(json.dumps({"first step": step, "first decision": time.process_time()}))
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Processor time up to DSSRA's first decision, cold and warm."""
 
-    processes: int = 3
+    processes: Annotated[int, Between(1, 100)] = 3
     """Processes of each kind, 1 to 100."""
     output: Path = RESULTS / "first_decision.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(("--processes", self.processes, 1, 100))
 
 
 def figures(processes: int = 3) -> list[Figure]:
@@ -95,14 +92,7 @@ def _first_decision(folder: Path) -> dict[str, float]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
-def _run(options: Options) -> None:
-    publish(options, WHAT, figures(options.processes))
-
+main = partial(command, Options, lambda options: publish(options, WHAT, figures(options.processes)), __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Between, Checked, command, store, within
 from tqdm import tqdm
 
 from collapipe_env.agents.learned.agent_loading import load_agent
@@ -40,7 +42,7 @@ TIMED_STATES = 30
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """The graph net beside DSSRA."""
 
     agent: tuple[str, ...] = ("zoo:graph",)
@@ -49,21 +51,19 @@ class Options:
     """Scenarios to play."""
     reference: str = "dssra"
     """Scheduler to which the nets are compared."""
-    rounds: int = 500
+    rounds: Annotated[int, Between(1, 100_000)] = 500
     """Rounds of an episode, 1 to 100,000."""
-    episodes: int = 10
+    episodes: Annotated[int, Between(2, 1000)] = 10
     """Episodes, 2 to 1000; two fifths of them on sizes xlarge, at least 2."""
-    batch: int = 64
+    batch: Annotated[int, Between(1, 1024)] = 64
     """Systems of a batch that is timed, 1 to 1024; an eighth of them on sizes xlarge."""
     output: Path = RESULTS / "graph_net.json"
     """JSON file to write."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
+        super().check()
         within(
-            ("--rounds", self.rounds, 1, 100_000),
-            ("--episodes", self.episodes, 2, 1000),
-            ("--batch", self.batch, 1, 1024),
             ("number of --agent", len(self.agent), 1, 100),
             ("number of --scenarios", len(self.scenarios), 1, 100),
         )
@@ -236,10 +236,7 @@ def _faster(own: float, reference: float) -> str:
     return f"{own:.3f} ({reference / own:.1f}x less)"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and play."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 import tyro
 
@@ -158,8 +159,37 @@ def within(*limits: tuple[str, float | None, float, float]) -> None:
             raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
 
 
+class Between(NamedTuple):
+    """Least and largest value of an option, in the annotation of its field; of each value of a tuple."""
+
+    low: float
+    high: float
+
+
+class Checked:
+    """Options whose annotations say their ranges."""
+
+    def check(self) -> None:
+        """Refuse options that cannot be run.
+
+        Raises:
+            ScenarioError: Names the option, its value and the range.
+        """
+        # A subclass that sets another default keeps the range.
+        hints = [get_type_hints(kind, include_extras=True).items() for kind in type(self).__mro__]
+        for name, hint in itertools.chain.from_iterable(hints):
+            for bounds in getattr(hint, "__metadata__", ()):
+                if isinstance(bounds, Between):
+                    value = getattr(self, name)
+                    each = value if isinstance(value, tuple) else (value,)
+                    within(*((f"--{name.replace('_', '-')}", one, *bounds) for one in each))
+
+
 def command(
-    kind: type[Any], run: Callable[[Any], None], about: str | None, arguments: Sequence[str] | None
+    kind: type[Any],
+    run: Callable[[Any], None],
+    about: str | None,
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Read a command line and run it.
 

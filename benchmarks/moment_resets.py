@@ -11,13 +11,14 @@ by seed. Run::
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Between, Checked, command, store
 from tqdm import tqdm
 
 from collapipe_env.ground.arrays import FloatArray
@@ -30,25 +31,19 @@ WHAT = "learning with moments of moved blocks reset"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """The real learner with a share of its blocks' moments reset before every round."""
 
     scenario: str = "small"
     """Scenario whose learner trains."""
-    shares: tuple[float, ...] = (0.0, 0.1, 0.5, 1.0)
+    shares: Annotated[tuple[float, ...], Between(0.0, 1.0)] = (0.0, 0.1, 0.5, 1.0)
     """Shares of the blocks that are reset before a round, each 0 to 1; the first is the reference."""
-    rounds: int = 100
+    rounds: Annotated[int, Between(1, 100_000)] = 100
     """Rounds, 1 to 100,000."""
-    seeds: int = 3
+    seeds: Annotated[int, Between(1, 1000)] = 3
     """Training runs of each share, 1 to 1000."""
     output: Path = RESULTS / "moment_resets.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(("--rounds", self.rounds, 1, 100_000), ("--seeds", self.seeds, 1, 1000))
-        for share in self.shares:
-            within(("--shares", share, 0.0, 1.0))
 
 
 def train(scenario: Scenario, share: float, rounds: int, seed: int) -> FloatArray:
@@ -133,10 +128,7 @@ def compare(options: Options) -> None:
     store(options.output, WHAT, options, rows=rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and train."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Between, Checked, command, store
 from torch import Tensor
 
 from collapipe_env.ground.arrays import FloatArray
@@ -34,21 +36,17 @@ WHAT = "the law of pass costs against the real learner's passes on this machine"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Time of a pass as overhead plus time per sample."""
 
     scenario: str = "medium"
     """Scenario whose blocks run."""
-    blocks: int = 3
+    blocks: Annotated[int, Between(1, 12)] = 3
     """Blocks of the segment, 1 to 12."""
-    slices: int = 15
+    slices: Annotated[int, Between(3, 1000)] = 15
     """Measurements of each size, 3 to 1000."""
     output: Path = RESULTS / "pass_costs.json"
     """JSON file to write."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(("--blocks", self.blocks, 1, 12), ("--slices", self.slices, 3, 1000))
 
 
 class Segment:
@@ -143,10 +141,7 @@ def compare(options: Options) -> None:
     store(options.output, WHAT, options, law=rows, mini_batch=comparison)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and measure."""
-    return command(Options, compare, __doc__, arguments)
-
+main = partial(command, Options, compare, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,11 +175,6 @@ class Options(SliceOptions):
             raise ScenarioError(f"--folder: {self.folder} is a file; name a folder")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     timing = options.slice_seconds, options.repeats
     python = interpreter(options.folder)
@@ -201,6 +197,8 @@ def _run(options: Options) -> None:
         environments={peer.row: asdict(peer) for peer in CONTESTANTS},
     )
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

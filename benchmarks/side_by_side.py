@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
-from measuring import Figure, within
+from measuring import Between, Checked, Figure
 from tqdm import tqdm
 
 ACTIONS_IN_STORE = 16
@@ -155,35 +155,18 @@ def ratio_figure(
 
 
 @dataclass(frozen=True)
-class SliceOptions:
+class SliceOptions(Checked):
     """Options of benchmarks whose contestants take turns."""
 
-    slice_seconds: float = 0.25
+    slice_seconds: Annotated[float, Between(0.001, 60.0)] = 0.25
     """Length of a slice [s], 0.001 to 60."""
-    repeats: int = 7
+    repeats: Annotated[int, Between(1, 1000)] = 7
     """Slices of each contestant, 1 to 1000."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        within(("--slice-seconds", self.slice_seconds, 0.001, 60.0), ("--repeats", self.repeats, 1, 1000))
 
 
 @dataclass(frozen=True)
 class VectorOptions(SliceOptions):
     """Options of benchmarks of several numbers of environments that step at once."""
 
-    num_envs: tuple[int, ...] = ()
+    num_envs: Annotated[tuple[int, ...], Between(1, 10_000_000)] = ()
     """Numbers of environments, at least 1 each."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        super().check()
-        within(*(("--num-envs", size, 1, 10_000_000) for size in self.num_envs))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from measuring import RESULTS, Figure, command, publish
@@ -130,15 +131,12 @@ def _growth(timings: Mapping[str, Timing], sizes: Sequence[int]) -> Iterator[Fig
             yield ratio_figure(name, timings[rows[0]], timings[rows[1]], GROWTH_GOALS.get(size))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     found = figures(options.ids, options.num_envs, options.slice_seconds, options.repeats)
     publish(options, WHAT, found)
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

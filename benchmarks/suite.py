@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,6 @@ def run_part(name: str, quick: bool) -> list[Figure]:
     return [replace(figure, name=f"{name}: {figure.name}") for figure in found]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts, print the table; returns the exit status: 0 also where goals are missed."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     names = [name for name in PARTS if options.only is None or name in options.only]
     done: list[Figure] = []
@@ -127,6 +123,8 @@ def verdict(figures: Sequence[Figure]) -> str:
     skipped = [f.name for f in figures if f.verdict == "skipped"]
     return line + (f"; skipped: {', '.join(skipped)}" if skipped else "")
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

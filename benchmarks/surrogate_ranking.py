@@ -17,10 +17,12 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from measuring import RESULTS, Figure, command, followed, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, followed, publish
 from scipy.stats import rankdata, spearmanr
 
 from collapipe_env.evaluation.plan import EvaluationPlan
@@ -40,7 +42,7 @@ LEARNERS = ("real", "surrogate")
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Rank correlation of schedulers' time-to-target between surrogate and real training."""
 
     scenario: str = "small"
@@ -49,15 +51,15 @@ class Options:
     """Task to train; the scenario's own by default."""
     schedulers: tuple[str, ...] = ()
     """Schedulers to rank, at least 3; all by default."""
-    episodes: int = 3
+    episodes: Annotated[int, Between(1, 1000)] = 3
     """Held-out episodes of each, 1 to 1,000."""
-    rounds: int | None = None
+    rounds: Annotated[int | None, Between(5, 10_000_000)] = None
     """Rounds of an episode, at least 5; the scenario's by default."""
     target: float | None = None
     """Target loss in nats; by default that of the median real episode after 60 % of the rounds."""
     folder: Path = Path("surrogate-ranking")
     """Folder of the finished episodes."""
-    processes: int = 1
+    processes: Annotated[int, Between(1, 512)] = 1
     """Worker processes, 1 to 512."""
     output: Path = RESULTS / "surrogate_ranking.json"
     """JSON file to write."""
@@ -68,11 +70,7 @@ class Options:
         Raises:
             ScenarioError: Names the option, its value and the range.
         """
-        within(
-            ("--episodes", self.episodes, 1, 1000),
-            ("--processes", self.processes, 1, 512),
-            ("--rounds", self.rounds, 5, 10_000_000),
-        )
+        super().check()
         if self.target is not None and not 0.0 < self.target < math.inf:
             raise ScenarioError(f"--target: {self.target} is not a finite number above 0")
         for scheduler in self.schedulers:
@@ -233,11 +231,6 @@ def table(schedulers: Sequence[Ranked]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, rank, print and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     plan, courses, impossible = play(options)
     target = options.target
@@ -264,6 +257,8 @@ def _run(options: Options) -> None:
     )
     print(f"goal, rho of seconds of modelled schedulers at least {GOAL:g}: {'met' if met else 'missed'}")
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from measuring import RESULTS, Figure, command, publish
@@ -103,14 +104,11 @@ def figures(
     return [*found, *worst]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     publish(options, WHAT, figures(options.sizes, options.num_envs, options.slice_seconds, options.repeats))
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

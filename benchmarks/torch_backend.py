@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Figure, command, publish
 from side_by_side import ACTIONS_IN_STORE, Contestant, VectorOptions, ratio_figure, take_turns, vector
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
@@ -45,7 +46,7 @@ class Options(VectorOptions):
     """Real types."""
     compiled: bool = False
     """Also measure torch.compile; compiles first."""
-    threads: int | None = None
+    threads: Annotated[int | None, Between(1, 1024)] = None
     """Threads of PyTorch on the CPU, 1 to 1024; PyTorch's own choice by default."""
     output: Path = RESULTS / "torch_backend.json"
     """JSON file to write."""
@@ -54,7 +55,6 @@ class Options(VectorOptions):
         """Refuse options that cannot be run."""
         super().check()
         load_scenario(self.scenario)
-        within(("--threads", self.threads, 1, 1024))
 
 
 def numpy_contestant(scenario: str, num_envs: int) -> Contestant:
@@ -132,11 +132,6 @@ def _name(device: str, num_envs: int, dtype: str, compiled: bool) -> str:
     return f"torch {device} {dtype}{' compiled' if compiled else ''}, {num_envs}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table and store it; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -150,6 +145,8 @@ def _run(options: Options) -> None:
     )
     publish(replace(options, threads=torch.get_num_threads()), WHAT, found)
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,12 +18,13 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import matplotlib as mpl
 import numpy as np
-from measuring import RESULTS, command, store, within
+from measuring import RESULTS, Between, Checked, command, store
 from tqdm import tqdm
 
 from collapipe_env.agents.dssra import DSSRA
@@ -43,22 +44,22 @@ DEFAULT_V = (0.1, 0.2, 0.4, 0.8, 1.4, 2.8, 5.6, 11.2)
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Delay and energy backlog against V."""
 
     scenario: str = "small"
     """A shipped scenario or a YAML file."""
     v: tuple[float, ...] = DEFAULT_V
     """Values of V in 1/s, ascending, above 0."""
-    rounds: int = 400
+    rounds: Annotated[int, Between(1, 1_000_000)] = 400
     """Counted rounds of each V, 1 to 1,000,000."""
-    warmup: int = 400
+    warmup: Annotated[int, Between(0, 1_000_000)] = 400
     """Rounds before them, 0 to 1,000,000."""
-    envs: int = 2
+    envs: Annotated[int, Between(1, 1000)] = 2
     """Environments, 1 to 1,000."""
-    seed: int = 0
+    seed: Annotated[int, Between(0, 2**32)] = 0
     """Seed of the channels, at least 0."""
-    long_rounds: int = 0
+    long_rounds: Annotated[int, Between(0, 10_000_000)] = 0
     """Rounds of a long run at the scenario's V that checks the budgets; 0 for none, at most 10,000,000."""
     output: Path = RESULTS / "tradeoff_sweep.json"
     """JSON file to write."""
@@ -76,13 +77,7 @@ class Options:
         Raises:
             ScenarioError: Names the option, its value and the range.
         """
-        within(
-            ("--rounds", self.rounds, 1, 1_000_000),
-            ("--warmup", self.warmup, 0, 1_000_000),
-            ("--envs", self.envs, 1, 1000),
-            ("--seed", self.seed, 0, 2**32),
-            ("--long-rounds", self.long_rounds, 0, 10_000_000),
-        )
+        super().check()
         if not self.v or not all(0.0 < v < np.inf for v in self.v) or list(self.v) != sorted(set(self.v)):
             raise ScenarioError(f"--v: {self.v} must be finite numbers above 0 in ascending order")
         if self.picture.is_dir():
@@ -247,11 +242,6 @@ def table(points: Sequence[Point], limit: float) -> str:
     return "\n".join([*lines, f"{'no budgets':>10s} {limit:10.3f}"])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play, print, draw and store; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     scenario = load_scenario(options.scenario)
     points, limit = sweep(scenario, options)
@@ -274,6 +264,8 @@ def _run(options: Options) -> None:
         long_run=long,
     )
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

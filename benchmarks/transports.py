@@ -14,14 +14,14 @@ import queue
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from measuring import RESULTS, Figure, command, publish, within
+from measuring import RESULTS, Between, Checked, Figure, command, publish
 
 from collapipe_env.execution.frames import Frame, Tag
 from collapipe_env.execution.transport.tcp import Address, TcpEndpoint
@@ -34,23 +34,17 @@ WARM_UP = 20
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """All options."""
 
-    sizes: tuple[int, ...] = (4096, 65_536, 1_048_576, 4_194_304)
+    sizes: Annotated[tuple[int, ...], Between(1, 2**28)] = (4096, 65_536, 1_048_576, 4_194_304)
     """Bytes of a frame's array."""
-    seconds: float = 3.0
+    seconds: Annotated[float, Between(0.01, 600)] = 3.0
     """Time for the round trips of each size."""
-    slices: int = 3
+    slices: Annotated[int, Between(1, 100)] = 3
     """Turns that round trips and streaming take."""
     output: Path = RESULTS / "transports.json"
     """File for the figures."""
-
-    def check(self) -> None:
-        """Refuse values out of range."""
-        within(("--seconds", self.seconds, 0.01, 600), ("--slices", self.slices, 1, 100))
-        for size in self.sizes:
-            within(("--sizes", size, 1, 2**28))
 
 
 def echo(token: str, parent: Address, told: Any) -> None:
@@ -146,10 +140,7 @@ def run(options: Options) -> None:
     publish(options, WHAT, figures)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark from its command line; returns the exit status."""
-    return command(Options, run, __doc__, arguments)
-
+main = partial(command, Options, run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

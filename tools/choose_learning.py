@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -64,15 +65,10 @@ class Options(RunOptions):
     """A shipped scenario or a YAML file."""
     task: str = "classification"
     """Task to train."""
-    rounds: int = 100
+    rounds: Annotated[int, kept.Between(1, 1_000_000)] = 100
     """Rounds of a run."""
     no_test: bool = False
     """Leave the test part alone at the end as well."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        kept.within(("--rounds", self.rounds, 1, 1_000_000))
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-import tyro
 from fitting.conditions import (
     FITTED,
     FITTED_OPENED,
@@ -41,16 +41,17 @@ from fitting.real_runs import EVALUATE_EVERY, Run, RunsFile, run_key, run_of, tr
 from fitting.shipped_runs import (
     HeldOutRuns,
     held_out_file,
-    scenario_of,
     write_held_out,
 )
-from tqdm import tqdm
 
-from collapipe_env.ground.errors import CollaPipeError, DataError, ScenarioError
+from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.ground.progress import progress_bar
 from collapipe_env.learners.surrogate_fits import SurrogateConstants
 from collapipe_env.scenario import Scenario, load_scenario
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from measuring import Between, Checked, command
 
 ABOUT = (
     "Constants of the surrogate learner (SurrogateConstants), fitted to runs of the torch learner's proxy by "
@@ -66,42 +67,25 @@ ABOUT = (
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Fit the surrogate learner's constants to real training runs."""
 
     scenario: str = "medium"
     """Scenario whose learner is run: a shipped one or a YAML file."""
     task: str | None = None
     """Task to train; the scenario's own by default."""
-    rounds: int = 100
+    rounds: Annotated[int, Between(10, 100_000)] = 100
     """Rounds of each run, 10 to 100,000."""
-    seeds: int = 2
+    seeds: Annotated[int, Between(1, 1000)] = 2
     """Runs under each condition, 1 to 1,000."""
     opened: bool = False
     """Also run up to 16 local steps, and rounds that clusters sit out, for scenarios that open these."""
-    most_local_steps: int = 16
+    most_local_steps: Annotated[int, Between(1, 16)] = 16
     """Leave out conditions with more local steps, 1 to 16: those take the longest."""
     output: Path = Path("surrogate_fits.json")
     """File to write; an existing one keeps its other fits. The held-out runs are written beside it."""
     runs_file: Path | None = None
     """File that keeps finished runs; surrogate_runs-<scenario>-<task>.json in this folder by default."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        for name, value, low, high in (
-            ("--rounds", self.rounds, 10, 100_000),
-            ("--seeds", self.seeds, 1, 1000),
-            ("--most-local-steps", self.most_local_steps, 1, 16),
-        ):
-            if not low <= value <= high:
-                raise ScenarioError(f"{name}: {value} is not within {low:,} to {high:,}")
-        for name, path in (("--output", self.output), ("--runs-file", self.runs_file)):
-            if path is not None and path.is_dir():
-                raise ScenarioError(f"{name}: {path} is a folder; name a file")
 
 
 def conditions_of(
@@ -159,14 +143,10 @@ def real_runs(
             losses = kept.losses(key)
             if losses is None:
                 bar.set_postfix_str(f"{condition}, seed {seed}")
-                losses = train(scenario, condition, seed, options.rounds, lambda: _tick(bar))
+                losses = train(scenario, condition, seed, options.rounds, lambda: bar.update(1))
                 kept.keep(key, condition, seed, losses)
             runs.append(run_of(scenario, condition, seed, options.rounds, losses))
     return runs
-
-
-def _tick(bar: tqdm[Any]) -> None:
-    bar.update(1)
 
 
 def fit_all(runs: Sequence[Run]) -> tuple[SurrogateConstants, list[Matched]]:
@@ -268,53 +248,45 @@ def stored_fits(path: Path) -> dict[str, Any]:
     return fits
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the runs, fit, report and write; returns the exit status, 2 for bad input."""
-    options = tyro.cli(Options, description=__doc__, args=arguments)
-    try:
-        options.check()
-        import torch
+def run(options: Options) -> None:
+    """Make the runs, fit, report and write."""
+    import torch
 
-        # Small models train fastest in one thread, and losses then do not depend on the number of cores.
-        torch.set_num_threads(1)
-        base = load_scenario(options.scenario)
-        task = options.task or base.workload.task
-        scenario = scenario_of(options.scenario, task)
-        key = f"{base.name}/{task}"
-        stored_fits(options.output)  # a file that cannot be used is refused now, not after hours
+    # Small models train fastest in one thread, and losses then do not depend on the number of cores.
+    torch.set_num_threads(1)
+    base = load_scenario(options.scenario)
+    task = options.task or base.workload.task
+    scenario = base.with_task(task)
+    key = f"{base.name}/{task}"
+    stored_fits(options.output)  # a file that cannot be used is refused now, not after hours
 
-        runs_file = options.runs_file or Path(f"surrogate_runs-{base.name}-{task}.json")
-        more, more_held_out = (FITTED_OPENED, HELD_OUT_OPENED) if options.opened else ((), ())
-        known, unseen = (
-            [condition for condition in listed if condition.local_steps <= options.most_local_steps]
-            for listed in ((*FITTED, *more), (*HELD_OUT, *more_held_out))
-        )
-        training = conditions_of(scenario, known)
-        testing = conditions_of(scenario, unseen, training)
-        runs = real_runs(scenario, [*training, *testing], options, runs_file)
-        whole = [run for run in runs if run.condition in testing]
-        fitted = before_overfitting([run for run in runs if run.condition in training])
-        held_out = before_overfitting(whole)
+    runs_file = options.runs_file or Path(f"surrogate_runs-{base.name}-{task}.json")
+    more, more_held_out = (FITTED_OPENED, HELD_OUT_OPENED) if options.opened else ((), ())
+    known, unseen = (
+        [condition for condition in listed if condition.local_steps <= options.most_local_steps]
+        for listed in ((*FITTED, *more), (*HELD_OUT, *more_held_out))
+    )
+    training = conditions_of(scenario, known)
+    testing = conditions_of(scenario, unseen, training)
+    runs = real_runs(scenario, [*training, *testing], options, runs_file)
+    whole = [run for run in runs if run.condition in testing]
+    fitted = before_overfitting([run for run in runs if run.condition in training])
+    held_out = before_overfitting(whole)
 
-        constants, pairs = fit_all(fitted)
-        entry = entry_of(options, scenario, constants, fitted, held_out, pairs)
-        # Read only now: another fit may have been written meanwhile.
-        fits = {**stored_fits(options.output), key: entry}
-        write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))}, "--output")
-        beside = held_out_file(options.output)
-        write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, whole))
-        print(table(constants, fitted, held_out))
-        for one in pairs:
-            print(one)
-        print(f"wrote {options.output} and {beside}")
-    except CollaPipeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; finished runs are kept, and the same command resumes", file=sys.stderr)
-        return 130
-    return 0
+    constants, pairs = fit_all(fitted)
+    entry = entry_of(options, scenario, constants, fitted, held_out, pairs)
+    # Read only now: another fit may have been written meanwhile.
+    fits = {**stored_fits(options.output), key: entry}
+    write_json(options.output, {"about": ABOUT, "fits": dict(sorted(fits.items()))}, "--output")
+    beside = held_out_file(options.output)
+    write_held_out(beside, key, HeldOutRuns(options.scenario, task, options.rounds, whole))
+    print(table(constants, fitted, held_out))
+    for one in pairs:
+        print(one)
+    print(f"wrote {options.output} and {beside}")
 
+
+main = partial(command, Options, run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

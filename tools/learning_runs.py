@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -31,7 +31,7 @@ from collapipe_env.ground.files import write_text
 from collapipe_env.scenario import Scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from measuring import command, within
+from measuring import Between, Checked, command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,25 +43,17 @@ PICTURES = DOCS / "images" / "learning"
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Checked):
     """Options of both commands."""
 
-    episodes: int = 3
+    episodes: Annotated[int, Between(1, 1000)] = 3
     """Runs of each case."""
-    processes: int = 2
+    processes: Annotated[int, Between(1, 64)] = 2
     """Worker processes, with one thread each."""
     work: Path = Path("runs")
     """Folder of the finished runs, the table and the figure."""
     no_page: bool = False
     """Leave the page in docs as it is."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run.
-
-        Raises:
-            ScenarioError: Names the option, its value and the range.
-        """
-        within(("--episodes", self.episodes, 1, 1000), ("--processes", self.processes, 1, 64))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import playing
 from generated_parts import markdown_table, write_parts
 
 from collapipe_env import CollaPipeVectorEnv
@@ -117,12 +118,9 @@ def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rou
     )
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy, parameters = SCHEDULERS.get(scheduler)(scenario), system_parameters(scenario)
-    observation, _ = env.reset(seed=0)
     hazard, usual = 1.0 / mean_s, usual_round(scenario)
     hit, expected, extra, delay, before, after = 0, 0.0, 0.0, [], [], []
-    for _ in range(rounds):
-        env.step_allocation(policy.act(observation, env.state))
-        record = env.last_round
+    for record in playing.rounds(env, policy, rounds):
         planned = round_costs(parameters, record.state, record.allocation)
         plays = np.ones(planned.cluster_delay.shape, bool) if planned.plays is None else planned.plays
         late = np.divide(
@@ -191,11 +189,8 @@ def priced_rounds(failure_price: float, mean_s: float, rounds: int) -> tuple[Flo
     )
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy = DSSRAPlus(scenario, failure_price=failure_price)
-    observation, _ = env.reset(seed=0)
     delay, hit = np.zeros(32), 0
-    for _ in range(rounds):
-        env.step_allocation(policy.act(observation, env.state))
-        record = env.last_round
+    for record in playing.rounds(env, policy, rounds):
         delay += record.costs.delay / rounds
         failed = None if record.interruption is None else record.interruption.failed
         hit += 0 if failed is None else int((failed.device >= 0).sum())
@@ -243,11 +238,8 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
     scenario = base.with_overrides({**changes, "dynamics.processes.presence": presence})
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy = DSSRAPlus(scenario)
-    observation, _ = env.reset(seed=0)
     delay, ratio = np.zeros(32), []
-    for _ in range(rounds):
-        env.step_allocation(policy.act(observation, env.state))
-        record = env.last_round
+    for record in playing.rounds(env, policy, rounds):
         costs = round_costs(policy.parameters, record.state, record.allocation)
         delay += record.costs.delay / rounds
         plays = np.ones(costs.local_step.shape, dtype=bool) if costs.plays is None else costs.plays

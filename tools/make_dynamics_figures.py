@@ -1,6 +1,6 @@
-"""Draw the effects of heat, walks, wrong gains and failures on rounds of ``medium``, for ``docs/images``.
+"""Draw the effects of heat, walks, wrong gains and failures on rounds of ``medium``, and one plain round.
 
-Run ``python tools/make_dynamics_figures.py``; it takes about half a minute.
+Run ``python tools/make_dynamics_figures.py``; it takes about half a minute, and writes ``docs/images``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.image
 import numpy as np
+import playing
 from tqdm import tqdm
 
 from collapipe_env.dynamics.heat_spec import heat_numbers
@@ -18,11 +19,9 @@ from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.plotting import COLOURS, INK, RC, new_figure, save
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.state import SystemState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +33,8 @@ ROUNDS = 60
 SEED = 7
 
 
-def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[tuple[SystemState, RoundRecord]]:
-    """Play a scheduler, and yield the system before each round and the round's record.
+def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[RoundRecord]:
+    """Play a scheduler's episodes.
 
     Args:
         scenario: The scenario to play.
@@ -43,16 +42,7 @@ def rounds_of(scenario: Scenario, name: str, episodes: int = 1) -> Iterator[tupl
         episodes: Episodes at once.
     """
     env = CollaPipeVectorEnv(episodes, scenario, "surrogate")
-    observation, _ = env.reset(seed=SEED)
-    scheduler = SCHEDULERS.get(name)(scenario)
-    scheduler.reset()
-    for _ in range(ROUNDS):
-        before, decision = env.truth, scheduler.act(observation, env.state)
-        assert isinstance(decision, Allocation)
-        observation = env.step_allocation(decision)[0]
-        record = env.last_round
-        assert record is not None
-        yield before, record
+    return playing.rounds(env, SCHEDULERS.get(name)(scenario), ROUNDS, SEED)
 
 
 def heat() -> Figure:
@@ -63,8 +53,8 @@ def heat() -> Figure:
     above, below = figure.subplots(2, 1, sharex=True)
     for index, (name, title) in enumerate((("dssra", "DSSRA"), ("dssra-plus", "DSSRA+"))):
         hottest, delays = [], []
-        for before, record in rounds_of(scenario, name):
-            hottest.append(before.processes["heat"]["temperature"][0].max())
+        for record in rounds_of(scenario, name):
+            hottest.append(record.state.processes["heat"]["temperature"][0].max())
             delays.append(record.costs.delay[0])
         minutes = np.cumsum([0.0, *delays[:-1]]) / 60.0
         label = f"{title}, mean round {np.mean(delays):.1f} s"
@@ -86,9 +76,9 @@ def walks() -> Figure:
     figure = new_figure(7.2, 5.0)
     above, below = figure.subplots(2, 1, sharex=True)
     gains, present = [], []
-    for before, _ in rounds_of(load_scenario("medium-mobile"), "pipeline"):
-        gains.append(10.0 * np.log10(before.d2d_gain[0, 0, 1, 2]))
-        present.append(before.present[0].sum())
+    for record in rounds_of(load_scenario("medium-mobile"), "pipeline"):
+        gains.append(10.0 * np.log10(record.state.d2d_gain[0, 0, 1, 2]))
+        present.append(record.state.present[0].sum())
     above.plot(gains, color=COLOURS[0], linewidth=1.6)
     below.step(range(len(present)), present, where="post", color=COLOURS[0], linewidth=1.6)
     above.set_ylabel("gain of one hop (dB)")
@@ -113,7 +103,7 @@ def knowledge() -> Figure:
                 "dssra_plus": {"channel_weight": weight},
             }
         )
-        return float(np.mean([record.costs.delay.mean() for _, record in rounds_of(scenario, name, 8)]))
+        return float(np.mean([record.costs.delay.mean() for record in rounds_of(scenario, name, 8)]))
 
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
@@ -157,6 +147,20 @@ def failed_round(path: Path) -> None:
             return
 
 
+def plain_round(path: Path) -> None:
+    """Write the picture of the README: DSSRA on ``medium``, after ten rounds.
+
+    Args:
+        path: Where to write it.
+    """
+    env = CollaPipeEnv("medium", "surrogate", render_mode="rgb_array")
+    scheduler = SCHEDULERS.get("dssra")(env.scenario)
+    env.reset(seed=0)
+    for _ in range(10):
+        env.step_allocation(scheduler.act(None, env.state)[0])
+    mpl.image.imsave(path, env.render())
+
+
 def main() -> None:
     """Draw all figures."""
     for name, draw in (("heat", heat), ("mobility", walks), ("channel_knowledge", knowledge)):
@@ -165,9 +169,10 @@ def main() -> None:
             path = IMAGES / f"{name}.png"
             save(figure, path)
         print(f"wrote {path}")
-    path = IMAGES / "failed_round.png"
-    failed_round(path)
-    print(f"wrote {path}")
+    for name, write in (("failed_round", failed_round), ("round", plain_round)):
+        path = IMAGES / f"{name}.png"
+        write(path)
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -105,13 +105,8 @@ class Options(RunOptions):
     """A shipped scenario or a YAML file."""
     task: str | None = None
     """Task to train; the scenario's by default."""
-    rounds: int = 150
+    rounds: Annotated[int, kept.Between(1, 1_000_000)] = 150
     """Rounds of a run."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        super().check()
-        kept.within(("--rounds", self.rounds, 1, 1_000_000))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import playing
 import tyro
 from generated_parts import markdown_table, write_parts
 
@@ -172,12 +173,10 @@ def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, epi
         episodes: Number of episodes.
     """
     env = CollaPipeVectorEnv(episodes, scenario, learner="surrogate", reward="delay")
-    env.reset(seed=[HELD_OUT_SEED + episode for episode in range(episodes)])
-    scheduler, passed = rule(scenario), np.zeros(episodes)
-    for played in range(1, scenario.dynamics.rounds + 1):
-        env.step_allocation(scheduler.allocate(env.state))
-        assert env.last_round is not None
-        passed += env.last_round.costs.delay
+    seeds, passed = [HELD_OUT_SEED + episode for episode in range(episodes)], np.zeros(episodes)
+    course = playing.rounds(env, rule(scenario), scenario.dynamics.rounds, seeds)
+    for played, record in enumerate(course, 1):
+        passed += record.costs.delay
         if (passed >= seconds).all():
             return played
     return scenario.dynamics.rounds

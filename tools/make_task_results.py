@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -153,13 +153,12 @@ class Options(RunOptions):
     """A shipped scenario or a YAML file."""
     scheduler: str = "dssra"
     """Scheduler that allocates."""
-    rounds: int | None = None
+    rounds: Annotated[int | None, kept.Between(1, 1_000_000)] = None
     """Rounds of a run; by default each set's own."""
 
     def check(self) -> None:
         """Refuse options that cannot be run."""
         super().check()
-        kept.within(("--rounds", self.rounds, 1, 1_000_000))
         require_scheduler(self.scheduler)
         for name in self.sets:
             if name not in SETS:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from generated_parts import markdown_table, write_parts
+from playing import rounds
 from tqdm import tqdm
 
 from collapipe_env.dynamics.presence import PRESENCE
@@ -22,7 +23,6 @@ from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.rounds import lasting
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import LADDER, TIERS, sizes_of
@@ -80,17 +80,10 @@ def played(name: str, scheduler_name: str) -> Episodes:
     form = getattr(scheduler, "observation", "flat")
     together = XLARGE_EPISODES if name.startswith("xlarge-") else EPISODES
     env = CollaPipeVectorEnv(together, scenario, "surrogate", observation=form)
-    observation, _ = env.reset(seed=SEED)
-    scheduler.reset()
     oracle = sees_truth(scheduler)
     delays, used, granted = [], 0.0, 0.0
     failed, sat_out = np.zeros((2, together))
-    for _ in range(ROUNDS):
-        decision = scheduler.act(observation, seen_by(env, oracle=oracle))
-        step = env.step_allocation if isinstance(decision, Allocation) else env.step
-        observation = step(decision)[0]  # type: ignore[operator]
-        record = env.last_round
-        assert record is not None
+    for record in rounds(env, scheduler, ROUNDS, SEED, lambda env: seen_by(env, oracle=oracle)):
         delays.append(record.costs.delay)
         used, granted = used + record.costs.energy_ratio, granted + record.granted
         struck, plays = record.interruption, record.allocation.participates

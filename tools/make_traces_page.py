@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from fit_traces import SOURCES, fitted_traces
 from generated_parts import markdown_table, write_parts
+from playing import rounds
 
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import PROFILES, made_traces
@@ -20,7 +21,6 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.plotting import COLOURS, RC, new_figure, save
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.errors import DataError
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import usual_round
@@ -62,16 +62,9 @@ def played(scenario: Scenario, name: str, *, truth: bool = False) -> tuple[float
         truth: Whether it decides from a round's own gains.
     """
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
-    observation, _ = env.reset(seed=0)
-    scheduler = SCHEDULERS.get(name)(scenario)
-    scheduler.reset()
     delays, energy = [], []
-    for _ in range(ROUNDS):
-        plan = scheduler.act(observation, env.truth if truth else env.state)
-        assert isinstance(plan, Allocation)
-        observation = env.step_allocation(plan)[0]
-        record = env.last_round
-        assert record is not None
+    sees = (lambda env: env.truth) if truth else (lambda env: env.state)
+    for record in rounds(env, SCHEDULERS.get(name)(scenario), ROUNDS, sees=sees):
         delays.append(record.costs.delay.mean())
         energy.append(record.costs.energy_ratio)
     worst = np.mean(energy, axis=0).max(axis=(-2, -1)).mean()

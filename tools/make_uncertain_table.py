@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -23,8 +23,9 @@ from stable_baselines3 import PPO
 # The modules of these folders import each other as they would in their own process.
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import playing
 from generated_parts import markdown_table, typed_command, write_parts
-from measuring import command, within
+from measuring import Between, Checked, command, within
 from recurrent_ppo import ClusterMemory
 
 from collapipe_env import PolicyScheduler, evaluate
@@ -36,7 +37,6 @@ from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.statistics import Results, Summary, gate_of, summarise
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.ground.files import write_text
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 
 if TYPE_CHECKING:
@@ -60,22 +60,22 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Compare PPO and RecurrentPPO where knowledge is uncertain."""
 
     scenarios: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios, each with its own trainings."""
     against: tuple[str, ...] = ("random", EVEN, "dssra", REFERENCE, "zoo:graph-wild")
     """Schedulers that play the same held-out episodes; dssra-plus must be among them."""
-    steps: int = 32_768
+    steps: Annotated[int, Between(20, 10**9)] = 32_768
     """Rounds of each training."""
-    seeds: int = 5
+    seeds: Annotated[int, Between(1, 100)] = 5
     """Trainings of PPO and of RecurrentPPO with the cluster policy."""
     plain: tuple[str, ...] = ("large-stale", "large-churn", "large-wild")
     """Scenarios with a row for PPO as it comes, one training each."""
-    episodes: int = 10
+    episodes: Annotated[int, Between(1, 1000)] = 10
     """Held-out episodes."""
-    rounds: int = 100
+    rounds: Annotated[int, Between(1, 10_000)] = 100
     """Rounds of a held-out episode."""
     work: Path = Path("runs/uncertain")
     """Folder of trainings and episodes."""
@@ -89,13 +89,8 @@ class Options:
             DataError: Names a training that is missing.
             ScenarioError: Names the option, its value and the range.
         """
-        within(
-            ("--steps", self.steps, 20, 10**9),
-            ("--seeds", self.seeds, 1, 100),
-            ("--episodes", self.episodes, 1, 1000),
-            ("--rounds", self.rounds, 1, 10_000),
-            ("number of --scenarios", len(self.scenarios), 1, 100),
-        )
+        super().check()
+        within(("number of --scenarios", len(self.scenarios), 1, 100))
         for name in (*self.scenarios, *self.plain):
             load_scenario(name)
         if REFERENCE not in self.against:
@@ -196,12 +191,8 @@ def validated(options: Options, name: str, scheduler: str) -> float:
     if not file.exists():
         scenario = load_scenario(name)
         env, player = Validator(scenario, 16).env, make_scheduler(scheduler, scenario)
-        observation, _ = env.reset(seed=VALIDATION_SEED)
-        player.reset(0)
-        for _ in range(env.scenario.dynamics.rounds):
-            plan = player.act(observation, env.state)
-            assert isinstance(plan, Allocation)
-            observation = env.step_allocation(plan)[0]
+        for _ in playing.rounds(env, player, env.scenario.dynamics.rounds, VALIDATION_SEED):
+            pass
         total = np.mean([env.summary(row)["return"] for row in range(env.num_envs)])
         write_text(file, str(-total * env.reference_delay / env.scenario.dynamics.rounds))
     return float(file.read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collapipe_env.feasibility.report import (
+from collapipe_env.feasibility.feasibility_report import (
     EnergyBudgetWarning,
     FeasibilityReport,
     assumption,

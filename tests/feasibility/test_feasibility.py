@@ -16,7 +16,7 @@ import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.registration import environment_ids
 from collapipe_env.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
-from collapipe_env.feasibility import report as feasibility
+from collapipe_env.feasibility import feasibility_report as feasibility
 from collapipe_env.feasibility.energy_search import EnergySearch
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.learners.idle import IdleLearner

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import make_capacity_table as tool  # noqa: E402
+from tables import traces as tool  # noqa: E402
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25, 0.01])

@@ -13,7 +13,7 @@ from collapipe_env.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_channel_table as tool  # noqa: E402
+from tables import channel as tool  # noqa: E402
 
 PAGE = (ROOT / "docs/channel_knowledge.md").read_text()
 
@@ -65,4 +65,4 @@ def test_the_page_has_its_tables() -> None:
     for name in ("knowledge", "filter"):
         table = PAGE.partition(f"<!-- generated: {name} -->")[2].partition("<!-- end")[0]
         assert table.count("|") > 20
-        assert "make_channel_table.py" in table
+        assert "make_tables.py channel" in table

@@ -4,13 +4,11 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from collapipe_env.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_clock_table as tool  # noqa: E402
+from tables import clocks as tool  # noqa: E402
 
 
 def test_the_scenarios_are_the_tier_and_the_decision_alone() -> None:
@@ -21,11 +19,15 @@ def test_the_scenarios_are_the_tier_and_the_decision_alone() -> None:
     assert (tier.dssra_plus.heat_price, tier.dssra_plus.heat_start) == tool.PRICES[1]
 
 
-def test_the_table_of_a_few_rounds(monkeypatch, capsys) -> None:
-    for name, value in (("ROUNDS", 2), ("EPISODES", 2), ("PRICES", tool.PRICES[:2])):
+def test_the_table_of_a_few_rounds(monkeypatch) -> None:
+    for name, value in (
+        ("ROUNDS", 2),
+        ("EPISODES", 2),
+        ("PRICES", tool.PRICES[:2]),
+        ("GOVERNORS", ("step",)),
+    ):
         monkeypatch.setattr(tool, name, value)
-    tool.main(["--governors", "step"])
-    head, _, *rows = capsys.readouterr().out.strip().splitlines()
+    head, _, *rows = tool.table().splitlines()
     assert head == "| governor | price of heat | clocks free | clocks open | change |"
     assert len(rows) == 2
     # Without a price nobody caps anything, and the rounds are the same.
@@ -33,17 +35,3 @@ def test_the_table_of_a_few_rounds(monkeypatch, capsys) -> None:
     assert free == own
     assert rows[0].endswith("+0.0 % (+0.0 ... +0.0) |")
     assert "; 0% |" in rows[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--governors", "warm"], "invalid choice: 'warm'"),
-        (["--write", "--seed", "1"], "leave out --seed and --governors"),
-        (["--write", "--governors", "step"], "leave out --seed and --governors"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(capsys, arguments, message) -> None:
-    with pytest.raises(SystemExit):
-        tool.main(arguments)
-    assert message in capsys.readouterr().err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_decisions_tables as tool  # noqa: E402
+from tables import decisions as tool  # noqa: E402
 
 
 def test_tables_of_a_few_rounds(monkeypatch) -> None:

@@ -12,7 +12,7 @@ from collapipe_env.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_heat_table as tool  # noqa: E402
+from tables import heat as tool  # noqa: E402
 
 PAGE = (ROOT / "docs/heat.md").read_text()
 

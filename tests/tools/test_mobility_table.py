@@ -14,7 +14,7 @@ from collapipe_env.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_mobility_table as tool  # noqa: E402
+from tables import mobility as tool  # noqa: E402
 
 PAGE = (ROOT / "docs/mobility.md").read_text()
 

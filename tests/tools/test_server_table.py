@@ -12,7 +12,7 @@ from collapipe_env.scenario.server_section import TERMS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_server_table as tool  # noqa: E402
+from tables import server as tool  # noqa: E402
 
 PAGE = (ROOT / "docs/server.md").read_text()
 

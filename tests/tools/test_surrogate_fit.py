@@ -22,7 +22,7 @@ from fitting.conditions import (
 )
 from fitting.least_squares import agreement, fit, predicted_losses, ranking, seed_noise
 from fitting.real_runs import EVALUATE_EVERY, outcomes_of, prepared, run_key, run_of
-from fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out, scenario_of, write_held_out
+from fitting.shipped_runs import HeldOutRuns, held_out_file, read_held_out, write_held_out
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.learners.surrogate import SurrogateLearner, skew, step_factors
@@ -145,7 +145,7 @@ def test_who_takes_part_is_drawn_anew_in_every_round():
     np.testing.assert_allclose(played.participates.mean(axis=0), [0.5, 0.5], atol=0.08)
     np.testing.assert_array_equal(played.survived.any(axis=(2, 3)), played.participates)
     for opened in (*FITTED_OPENED, *HELD_OUT_OPENED):
-        assert Condition.from_dict(opened.to_dict(), "here") == opened
+        assert Condition.from_dict(asdict(opened), "here") == opened
     assert len(conditions_of(SMALL, (*HELD_OUT, *HELD_OUT_OPENED), (*FITTED, *FITTED_OPENED))) == 15
 
 
@@ -327,7 +327,7 @@ def test_training_again_gives_the_shipped_losses(task):
     stored = json.loads(held_out_file().read_text(encoding="utf-8"))["fits"][f"small/{task}"]
     run = stored["runs"][0]
     condition = Condition.from_dict(run["condition"], "the shipped file")
-    scenario = scenario_of(stored["scenario"], task)
+    scenario = load_scenario(stored["scenario"]).with_task(task)
     torch.set_num_threads(1)  # as the tool does
     losses = runs_module.train(scenario, condition, run["seed"], stored["rounds"], lambda: None)
     shipped = [float(loss) for loss in run["losses"].split()]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
@@ -93,10 +94,17 @@ def test_figures_show_the_rounds_that_were_played() -> None:
     figure = figures.heat()
     above, below = figure.axes
     played = list(figures.rounds_of(scenario, "dssra"))
-    hottest = [before.processes["heat"]["temperature"][0].max() for before, _ in played]
+    hottest = [record.state.processes["heat"]["temperature"][0].max() for record in played]
     np.testing.assert_allclose(above.lines[0].get_ydata(), hottest)
-    delays = [record.costs.delay[0] for _, record in played]
+    delays = [record.costs.delay[0] for record in played]
     np.testing.assert_allclose(below.lines[0].get_ydata(), delays)
     gain, present = figures.walks().axes
     assert len(gain.lines) == len(present.lines) == 1
     assert (present.lines[0].get_ydata() <= 20).all()
+
+
+def test_the_readme_picture_is_drawn(tmp_path) -> None:
+    figures.plain_round(tmp_path / "round.png")
+    picture = imread(tmp_path / "round.png")
+    assert min(picture.shape[:2]) > 300
+    assert picture.std() > 0.05

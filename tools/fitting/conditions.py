@@ -47,7 +47,7 @@ class Condition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], place: str) -> Self:
-        """Return the condition from a dictionary of :meth:`to_dict`; JSON may have turned tuples into lists.
+        """Return the condition from its fields by name; JSON may have turned tuples into lists.
 
         Raises:
             DataError: If the fields are not those of a condition.
@@ -56,10 +56,6 @@ class Condition:
             raise DataError(f"{place}: {sorted(data)} are not the fields of a condition; {REMEDY}")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return one line for tables and legends."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def train(
     condition: Condition,
     seed: int,
     rounds: int,
-    on_round: Callable[[], None] = lambda: None,
+    on_round: Callable[[], object] = lambda: None,
 ) -> list[float]:
     """Train for real and return the evaluation losses, as in :class:`Run`.
 
@@ -198,7 +198,7 @@ class RunsFile:
 
     def keep(self, key: str, condition: Condition, seed: int, losses: Sequence[float]) -> None:
         """Add a run and write the file."""
-        self._runs[key] = {"condition": condition.to_dict(), "seed": seed, "losses": list(losses)}
+        self._runs[key] = {"condition": asdict(condition), "seed": seed, "losses": list(losses)}
         write_json(self._path, {"runs": self._runs}, "--runs-file")
 
 

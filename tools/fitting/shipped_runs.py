@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.ground.files import read_json, write_json
 from collapipe_env.learners.surrogate_fits import REMEDY, fits_file
-from collapipe_env.scenario import Scenario, load_scenario
+from collapipe_env.scenario import load_scenario
 from fitting.conditions import Condition
 from fitting.least_squares import before_overfitting
 from fitting.real_runs import Run, run_of
@@ -43,15 +43,6 @@ def held_out_file(fits: Path | None = None) -> Path:
     return (fits_file() if fits is None else fits).with_name("surrogate_runs.json")
 
 
-def scenario_of(source: str, task: str) -> Scenario:
-    """Return the scenario that a fit is made for.
-
-    Raises:
-        ScenarioError: If there is no such scenario or task.
-    """
-    return load_scenario(source).with_task(task)
-
-
 def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
     """Write the held-out runs of a fit into a file, which keeps those of other fits.
 
@@ -68,7 +59,7 @@ def write_held_out(path: Path, key: str, held_out: HeldOutRuns) -> None:
         "rounds": held_out.rounds,
         "runs": [
             {
-                "condition": run.condition.to_dict(),
+                "condition": asdict(run.condition),
                 "seed": run.seed,
                 # One line of text instead of a line for each number.
                 "losses": " ".join(f"{loss:.4f}" for loss in run.losses),
@@ -100,7 +91,7 @@ def read_held_out(path: Path, *, whole: bool = False) -> dict[str, HeldOutRuns]:
             ]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{place} is damaged ({error!r}); {REMEDY}") from None
-        scenario = scenario_of(source, task)
+        scenario = load_scenario(source).with_task(task)
         runs = [
             run_of(scenario, Condition.from_dict(condition, place), seed, rounds, losses)
             for condition, seed, losses in stored

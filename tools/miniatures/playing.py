@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
+import playing
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.learners.idle import IdleLearner
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Scheduler
 
@@ -33,17 +35,7 @@ def mean_delays(
     """
     rows = variants * episodes
     env = CollaPipeVectorEnv(rows, scenario, IdleLearner(rows), autoreset_mode="Disabled")
-    observation, _ = env.reset(seed=list(range(first_seed, first_seed + episodes)) * variants)
-    scheduler.reset()
-    total = np.zeros(rows)
-    for index in range(skipped + rounds):
-        decision = scheduler.act(observation, env.state)
-        if isinstance(decision, Allocation):
-            observation = env.step_allocation(decision)[0]
-        else:
-            observation = env.step(decision)[0]
-        record = env.last_round
-        assert record is not None
-        if index >= skipped:
-            total += record.costs.delay
+    seeds = list(range(first_seed, first_seed + episodes)) * variants
+    played = islice(playing.rounds(env, scheduler, skipped + rounds, seeds), skipped, None)
+    total = np.sum([record.costs.delay for record in played], axis=0)
     return (total / rounds).reshape(variants, episodes)

@@ -1,20 +1,14 @@
-"""Play DSSRA and the published systems on equal terms, and write the tables of ``docs/decisions.md``.
-
-Run ``python tools/make_decisions_tables.py``; it takes about a quarter of an hour. With names of tables, only
-those are made again.
-"""
+"""DSSRA and the published systems on equal terms."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
 from tqdm import tqdm
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -23,7 +17,7 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS
 
-PAGE = Path(__file__).parents[1] / "docs" / "decisions.md"
+PAGE = "decisions.md"
 EPISODES, ROUNDS = 2, 100
 BASES = ("small", "medium", "boards")
 OPENINGS: dict[str, tuple[str, ...]] = {
@@ -182,32 +176,13 @@ def server_table(terms: str, base: str = "medium") -> str:
     return ranked(rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Play everything and write the tables.
-
-    Args:
-        arguments: Command line; that of this process by default.
-    """
-    makers: dict[str, Callable[[], str]] = {
-        "openings": openings_table,
-        "devices": lambda: devices_table(WITHIN),
-        "outside": lambda: devices_table(OUTSIDE),
-        **{terms: partial(server_table, terms) for terms in TERMS},
-    }
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="TABLE", help="tables to make anew; all by default")
-    chosen = parser.parse_args(arguments).parts or list(makers)
-    for name in chosen:
-        if name not in makers:
-            parser.error(f"there is no table {name!r}: choose from {', '.join(makers)}")
-    stamp = (
-        f"`python tools/make_decisions_tables.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate; "
-        "energies are means of the node or server that uses most of its budget, over that budget)"
-    )
-    parts = {name: makers[name]() for name in tqdm(chosen, desc="tables")}
-    write_parts(PAGE, {name: f"{table}\n\n{stamp}" for name, table in parts.items()})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+ABOUT = (
+    f"({EPISODES} episodes x {ROUNDS} rounds, surrogate; energies are means of the node or server that uses "
+    "most of its budget, over that budget)"
+)
+PARTS = {
+    "openings": (openings_table, ABOUT),
+    "devices": (partial(devices_table, WITHIN), ABOUT),
+    "outside": (partial(devices_table, OUTSIDE), ABOUT),
+    **{terms: (partial(server_table, terms), ABOUT) for terms in TERMS},
+}

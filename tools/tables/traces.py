@@ -1,14 +1,10 @@
-"""Compare rates of gains with rates as capacities, and write a table of ``docs/traces.md``.
-
-Run ``python tools/make_capacity_table.py``; it takes seconds and needs no data sets.
-"""
+"""Rates of gains beside rates as capacities, and the scenarios on synthetic traces."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from make_traces_page import EPISODES, ROUNDS, played
 
 from collapipe_env.dynamics.trace_bank import TraceBank
 from collapipe_env.dynamics.trace_like import PROFILES, made_traces
@@ -17,15 +13,20 @@ from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.physics.radio import db_to_linear, uplink_rate
 from collapipe_env.physics.trace_gains import capacity_rate, rate_gain
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.names import TRACED
 from collapipe_env.simulator.build import usual_round
 
-PAGE = Path(__file__).parents[1] / "docs" / "traces.md"
+PAGE = "traces.md"
 SHARES = (1.0, 0.25, 0.05)
 """Shares of the band that are compared at full power."""
-NOTE = (
-    "`python tools/make_capacity_table.py` (synthetic traces, means over rounds of `medium`, `s = 1 / eta`, "
-    "fields of `traces` at their defaults)"
-)
+
+SCHEDULERS = {
+    "DSSRA on the truth": ("dssra", True),
+    "DSSRA": ("dssra", False),
+    "DSSRA+": ("dssra-plus", False),
+    "even split": ("pipeline", False),
+}
+"""Columns: the scheduler, and whether it decides from a round's own gains."""
 
 
 def round_rates(name: str, round_s: float) -> FloatArray:
@@ -80,5 +81,25 @@ def table() -> str:
     return markdown_table(heads, rows)
 
 
-if __name__ == "__main__":
-    write_parts(PAGE, {"capacities": table() + f"\n\n{NOTE}"})
+def scenarios_table() -> str:
+    """Return the table of mean round delays."""
+    rows = []
+    for name in TRACED:
+        scenario = load_scenario(name)
+        found = [played(scenario, which, truth=truth) for which, truth in SCHEDULERS.values()]
+        rows.append([f"`{name}`", *(f"{delay:.2f} s ({worst:.2f})" for delay, worst in found)])
+    return markdown_table(("scenario", *SCHEDULERS), rows)
+
+
+PARTS = {
+    "capacities": (
+        table,
+        "(synthetic traces, means over rounds of `medium`, `s = 1 / eta`, fields of `traces` at their "
+        "defaults)",
+    ),
+    "trace-scenarios": (
+        scenarios_table,
+        f"({EPISODES} episodes x {ROUNDS} rounds, surrogate; in brackets the energy of the worst node over "
+        "its budget)",
+    ),
+}

@@ -1,14 +1,9 @@
-"""Move devices, and write the tables of ``docs/mobility.md``.
-
-Run ``python tools/make_mobility_table.py``; it takes some seconds.
-"""
+"""Gains between devices that walk, and devices that leave."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
 
 from collapipe_env.ground.arrays import FloatArray
 from collapipe_env.ground.backends import NUMPY
@@ -16,7 +11,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.system import laid_out
 
-PAGE = Path(__file__).parents[1] / "docs" / "mobility.md"
+PAGE = "mobility.md"
 LAYOUTS, ROUND_S, LAGS = 400, 10.0, (1, 6, 30)
 """Drawn layouts, seconds of a round, and rounds between two looks at a gain."""
 
@@ -99,16 +94,7 @@ def departures() -> str:
     return markdown_table(head, [row])
 
 
-def main() -> None:
-    """Move the devices and write the tables."""
-    stamp = f"`python tools/make_mobility_table.py` (hops of `medium`, {LAYOUTS} layouts, without fading)"
-    open_stamp = (
-        f"`python tools/make_mobility_table.py` (`medium` with `area: open`, {LAYOUTS} layouts, 5 minutes)"
-    )
-    parts = {"memory": f"{table()}\n\n{stamp}", "departures": f"{departures()}\n\n{open_stamp}"}
-    write_parts(PAGE, parts)
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {
+    "memory": (table, f"(hops of `medium`, {LAYOUTS} layouts, without fading)"),
+    "departures": (departures, f"(`medium` with `area: open`, {LAYOUTS} layouts, 5 minutes)"),
+}

@@ -1,14 +1,10 @@
-"""Measure DSSRA with recomputation always, never and as a decision; write the table of ``docs/costs.md``.
-
-Run ``python tools/make_recomputation_table.py``; it takes about ten seconds.
-"""
+"""DSSRA with recomputation always, never and as a decision."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from playing import rounds
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -16,7 +12,7 @@ from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
 
-PAGE = Path(__file__).parents[1] / "docs" / "costs.md"
+PAGE = "costs.md"
 MEMORIES: tuple[tuple[float, ...], ...] = (
     (1e9, 2e9, 4e9),
     (0.6e9, 0.9e9),
@@ -36,15 +32,11 @@ def played(scenario: Scenario) -> tuple[float, float, float]:
         scenario: Scenario of the episodes.
     """
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
-    env.reset(seed=0)
-    scheduler = DSSRA(scenario)
     delays, ratios, chosen = [], [], []
-    for _ in range(ROUNDS):
-        plan = scheduler.allocate(env.state)
+    for record in rounds(env, DSSRA(scenario), ROUNDS):
+        plan, costs = record.allocation, record.costs
         again = np.full(plan.micro_batches.shape, int(scenario.workload.recompute))
         chosen.append((again if plan.recompute is None else plan.recompute).mean())
-        env.step_allocation(plan)
-        costs = env.last_round.costs
         delays.append(costs.delay.mean())
         ratios.append(costs.energy_ratio)
     worst = np.mean(ratios, axis=0).max(axis=(-1, -2))
@@ -75,12 +67,4 @@ def table() -> str:
     return markdown_table(("memory of a board (GB), one of", "never", "always", "decided"), rows)
 
 
-def main() -> None:
-    """Play everything and write the table."""
-    stamp = f"`python tools/make_recomputation_table.py` ({EPISODES} episodes x {ROUNDS} rounds, surrogate)"
-    write_parts(PAGE, {"recompute": f"{table()}\n\n{stamp}"})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"recompute": (table, f"({EPISODES} episodes x {ROUNDS} rounds, surrogate)")}

@@ -1,22 +1,18 @@
-"""Play DSSRA with hot devices under every governor, and write the table of ``docs/heat.md``.
-
-Run ``python tools/make_heat_table.py``; it takes half a minute.
-"""
+"""DSSRA with hot devices under every governor."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from playing import rounds
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 
-PAGE = Path(__file__).parents[1] / "docs" / "heat.md"
+PAGE = "heat.md"
 LOADS: dict[str, dict[str, Any]] = {
     "as shipped": {},
     "no energy budgets, H = 4": {
@@ -43,16 +39,8 @@ def played(load: str, governor: str | None) -> tuple[float, float, float]:
     processes = {} if governor is None else {"heat": {"governor": governor}}
     scenario = load_scenario({"base": "medium", **LOADS[load], "dynamics": {"processes": processes}})
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
-    observation, _ = env.reset(seed=0)
-    scheduler = SCHEDULERS.get("dssra")(scenario)
-    scheduler.reset()
     delays, warmest, slowed = [], 0.0, []
-    for _ in range(ROUNDS):
-        plan = scheduler.act(observation, env.state)
-        assert isinstance(plan, Allocation)
-        observation = env.step_allocation(plan)[0]
-        record = env.last_round
-        assert record is not None
+    for record in rounds(env, SCHEDULERS.get("dssra")(scenario), ROUNDS):
         delays.append(record.costs.delay.mean())
         if governor is not None:
             heat = env.state.processes["heat"]
@@ -74,16 +62,11 @@ def table() -> str:
     return markdown_table(("governor", *LOADS), rows)
 
 
-def main() -> None:
-    """Play everything and write the table."""
-    stamp = (
-        f"`python tools/make_heat_table.py` (`medium`, phones, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, "
-        "surrogate): mean delay of a round; greatest thermal headroom; share of devices and rounds below the "
-        "full clock"
+PARTS = {
+    "governors": (
+        table,
+        f"(`medium`, phones, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, surrogate): mean delay of a "
+        "round; "
+        "greatest thermal headroom; share of devices and rounds below the full clock",
     )
-    write_parts(PAGE, {"governors": f"{table()}\n\n{stamp}"})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+}

@@ -1,23 +1,18 @@
-"""Play schedulers under every terms of the server, and write the table of ``docs/server.md``.
-
-Run ``python tools/make_server_table.py``; it takes half a minute.
-"""
+"""Schedulers under every terms of the server."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from playing import rounds
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.server import server_energy
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters
 
-PAGE = Path(__file__).parents[1] / "docs" / "server.md"
+PAGE = "server.md"
 TERMS: dict[str, dict[str, object]] = {
     "free": {"terms": "free"},
     "metered": {"terms": "metered"},
@@ -38,21 +33,9 @@ def played(scenario: Scenario, name: str) -> tuple[float, float, float]:
         name: Name of the scheduler.
     """
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
-    observation, _ = env.reset(seed=0)
-    scheduler, parameters = SCHEDULERS.get(name)(scenario), system_parameters(scenario)
-    scheduler.reset()
-    delays, encoder, whole = [], [], []
-    for _ in range(ROUNDS):
-        plan = scheduler.act(observation, env.state)
-        assert isinstance(plan, Allocation)
-        observation = env.step_allocation(plan)[0]
-        record = env.last_round
-        assert record is not None
-        c = record.costs
-        seconds = (c.elements.downlink, c.broadcast, c.delay)
-        used = server_energy(
-            parameters.server, parameters.costs, parameters.bs_power_w, c.allocation, seconds
-        )
+    parameters, delays, encoder, whole = system_parameters(scenario), [], [], []
+    for record in rounds(env, SCHEDULERS.get(name)(scenario), ROUNDS):
+        used = server_energy(parameters.server, parameters.costs, parameters.bs_power_w, record.costs)
         delays.append(record.costs.delay.mean())
         encoder.append(used.encoder.sum(axis=-1).mean())
         whole.append(encoder[-1] + used.head.sum(axis=-1).mean() + (used.idle + used.radio).mean())
@@ -76,14 +59,4 @@ def table() -> str:
     return markdown_table(("terms", *titles), rows)
 
 
-def main() -> None:
-    """Play everything and write the table."""
-    stamp = (
-        f"`python tools/make_server_table.py` (`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate)"
-    )
-    write_parts(PAGE, {"terms": f"{table()}\n\n{stamp}"})
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"terms": (table, f"(`medium`, {EPISODES} episodes x {ROUNDS} rounds, surrogate)")}

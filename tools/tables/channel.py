@@ -1,27 +1,23 @@
-"""Play DSSRA on known gains of all kinds, and write the tables of ``docs/channel_knowledge.md``.
-
-Run ``python tools/make_channel_table.py``; it takes three minutes.
-"""
+"""DSSRA on known gains of all kinds, and errors of filtered gains."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from generated_parts import markdown_table, write_parts
+from generated_parts import markdown_table
+from playing import rounds
 
 from collapipe_env.agents.link_filter import LinkFilter
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import joined_links
 
-PAGE = Path(__file__).parents[1] / "docs" / "channel_knowledge.md"
+PAGE = "channel_knowledge.md"
 EPISODES, ROUNDS = 20, 60
 NOISES_DB = (1.0, 2.0, 3.0, 6.0)
 KNOWN: dict[str, dict[str, Any] | None] = {
@@ -56,17 +52,13 @@ def played(scenario: Scenario, name: str, filtered: bool) -> tuple[float, float,
         filtered: Whether it decides from filtered gains.
     """
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
-    observation, _ = env.reset(seed=0)
-    scheduler, links = SCHEDULERS.get(name)(scenario), LinkFilter(scenario)
-    scheduler.reset()
+    links = LinkFilter(scenario)
+
+    def sees(env: CollaPipeVectorEnv) -> SystemState:
+        return links.update(env.state) if filtered else env.state
+
     delays, uploads, energy = [], [], []
-    for _ in range(ROUNDS):
-        seen: SystemState = links.update(env.state) if filtered else env.state
-        plan = scheduler.act(observation, seen)
-        assert isinstance(plan, Allocation)
-        observation = env.step_allocation(plan)[0]
-        record = env.last_round
-        assert record is not None
+    for record in rounds(env, SCHEDULERS.get(name)(scenario), ROUNDS, sees=sees):
         delays.append(record.costs.delay.mean())
         uploads.append(record.costs.upload.max(axis=-1).mean())
         energy.append(record.costs.energy_ratio)
@@ -133,25 +125,16 @@ def filter_table() -> str:
     return markdown_table(heads, rows)
 
 
-def main() -> None:
-    """Play everything and write the tables."""
-    command = "`python tools/make_channel_table.py`"
-    play = f"`medium`, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, surrogate"
-    stamps = {
-        "knowledge": (
-            knowledge_table,
-            f"{play}: mean delay of a round, with its excess over the delay on the truth; mean of the "
-            "longest upload; mean energy of the worst node over its budget",
-        ),
-        "filter": (
-            filter_table,
-            f"`medium`, all links of {EPISODES} episodes x {ROUNDS} rounds: root mean square errors",
-        ),
-    }
-    parts = {name: f"{make()}\n\n{command} ({stamp})" for name, (make, stamp) in stamps.items()}
-    write_parts(PAGE, parts)
-    print(f"wrote {PAGE}")
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {
+    "knowledge": (
+        knowledge_table,
+        f"(`medium`, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay of a round, with "
+        "its "
+        "excess over the delay on the truth; mean of the longest upload; mean energy of the worst node over "
+        "its budget)",
+    ),
+    "filter": (
+        filter_table,
+        f"(`medium`, all links of {EPISODES} episodes x {ROUNDS} rounds: root mean square errors)",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Tables of the documentation, a module for each set; ``make_tables.py`` writes them."""
