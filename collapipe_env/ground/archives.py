@@ -30,7 +30,8 @@ def open_zip(source: bytes | Path, most: int | None = None) -> zipfile.ZipFile:
 
     Args:
         source: The archive's bytes, or a regular file, which may be too large to hold in memory twice.
-        most: Most bytes to unpack to; by default :func:`~collapipe_env.ground.files.unpacked_limit` of its size.
+        most: Most bytes to unpack to; by default :func:`~collapipe_env.ground.files.unpacked_limit` of its
+            size.
 
     Raises:
         zipfile.BadZipFile: If it is not an archive or exceeds the limits.
