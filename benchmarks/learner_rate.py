@@ -33,7 +33,6 @@ from collapipe_env.learners.base import Arrivals
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
 
@@ -138,7 +137,7 @@ class RealLearner:
     ) -> None:
         # Unless a contestant says otherwise, only the first round is evaluated.
         never = {"learning.evaluate_every": NEVER, "learning.metric_every": NEVER}
-        scenario = override_scenario(scenario, {**never, **settings})
+        scenario = scenario.with_overrides({**never, **settings})
         self._learner = TorchLearner.from_scenario(scenario, 1, device=str(device))
         self._learner.reset([np.random.default_rng(0)])
         n, steps = scenario.cluster.clusters, scenario.workload.local_steps
@@ -208,7 +207,7 @@ def figures_of(
 
 def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     """Measure everything for one task on one device."""
-    scenario = override_scenario(load_scenario(options.scenario), {"workload.task": task})
+    scenario = load_scenario(options.scenario).with_overrides({"workload.task": task})
     first, turns = options.micro_batches[0], options.rounds
     found: list[Figure] = []
 

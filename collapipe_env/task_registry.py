@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from collapipe_env.errors import ScenarioError
 from collapipe_env.registry import Registry
-
-if TYPE_CHECKING:
-    from collapipe_env.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -86,14 +83,13 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     TASKS.register(name, entry_point, replace=replace)
 
 
-def get_task(name: str) -> Task:
-    """Return the task of that name.
+def get_task(name: str) -> Any:
+    """Return the task of that name, a :class:`collapipe_env.tasks.Task`.
 
     Raises:
         ScenarioError: If there is none (the message names the nearest), or it cannot be imported.
     """
-    task: Task = TASKS.get(name)()
-    return task
+    return TASKS.get(name)()
 
 
 def task_traits(name: str) -> TaskTraits:

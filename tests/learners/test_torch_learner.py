@@ -16,7 +16,6 @@ from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.training.sample_stream import SampleStream
 
 ARCHITECTURE = Architecture(3, 8, 16, 2, 12, 300)
@@ -250,7 +249,7 @@ def scenario(proxy=None, **changes):
         "workload.local_steps": H, "cluster.clusters": N, "learning.evaluation_samples": 20,
         "learning.proxy": proxy,
     }  # fmt: skip
-    return override_scenario(load_scenario("small"), {**defaults, **changes})
+    return load_scenario("small").with_overrides({**defaults, **changes})
 
 
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():
