@@ -18,22 +18,20 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 from unittest import mock
 
 import numpy as np
 import torch
-from measuring import Between, Checked, Figure, command, figure_table, listed, store
+from measuring import Figure, command, figure_table, listed, store, within
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.tasks import get_task
 from collapipe_env.tasks.base import task_spec
@@ -46,7 +44,7 @@ SAME = "learner, same micro-batches"
 
 
 @dataclass(frozen=True)
-class Options(Checked):
+class Options:
     """Time of a round of the real learner beside a plain PyTorch loop."""
 
     output: Path | None = None
@@ -55,14 +53,23 @@ class Options(Checked):
     """Preset, or path of a scenario."""
     task: tuple[str, ...] = ("classification",)
     """Tasks, one after the other."""
-    micro_batches: Annotated[tuple[int, ...], Between(1, 100_000)] = (4, 64)
+    micro_batches: tuple[int, ...] = (4, 64)
     """Numbers of micro-batches at which to compare with the plain loop; the other groups use the first."""
-    stages: Annotated[int, Between(1, 1000)] = 5
+    stages: int = 5
     """Stages of every cluster's pipeline, 1 to 1000."""
-    rounds: Annotated[int, Between(1, 100_000)] = 15
+    rounds: int = 15
     """Timed turns of each contestant, 1 to 100,000."""
-    threads: Annotated[int, Between(1, 1024)] = 1
+    threads: int = 1
     """PyTorch threads, 1 to 1024."""
+
+    def check(self) -> None:
+        """Refuse options that cannot be run."""
+        within(
+            ("--stages", self.stages, 1, 1000),
+            ("--rounds", self.rounds, 1, 100_000),
+            ("--threads", self.threads, 1, 1024),
+            *(("--micro-batches", count, 1, 100_000) for count in self.micro_batches),
+        )
 
 
 class PlainLoop:
@@ -130,7 +137,7 @@ class RealLearner:
     ) -> None:
         # Unless a contestant says otherwise, only the first round is evaluated.
         never = {"learning.evaluate_every": NEVER, "learning.metric_every": NEVER}
-        scenario = override_scenario(scenario, {**never, **settings})
+        scenario = scenario.with_overrides({**never, **settings})
         self._learner = TorchLearner.from_scenario(scenario, 1, device=str(device))
         self._learner.reset([np.random.default_rng(0)])
         n, steps = scenario.cluster.clusters, scenario.workload.local_steps
@@ -200,7 +207,7 @@ def figures_of(
 
 def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     """Measure everything for one task on one device."""
-    scenario = override_scenario(load_scenario(options.scenario), {"workload.task": task})
+    scenario = load_scenario(options.scenario).with_overrides({"workload.task": task})
     first, turns = options.micro_batches[0], options.rounds
     found: list[Figure] = []
 
@@ -256,6 +263,11 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     return found
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and store if asked to; returns the exit status."""
+    return command(Options, _run, __doc__, arguments)
+
+
 def _run(options: Options) -> None:
     torch.set_num_threads(options.threads)
     devices = [torch.device("cpu")]
@@ -272,8 +284,6 @@ def _run(options: Options) -> None:
         gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
         store(options.output, WHAT, options, gpu=gpu, figures=listed(found))
 
-
-main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

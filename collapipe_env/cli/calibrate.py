@@ -188,7 +188,7 @@ def _report(
     from collapipe_env.execution.calibration_fit import fit
     from collapipe_env.execution.calibration_profile import calibrated, merged
     from collapipe_env.execution.calibration_report import calibration_page, checked_plans, residual_table
-    from collapipe_env.scenario.loading import plain_yaml
+    from collapipe_env.scenario.plain_data import plain_yaml
     from collapipe_env.simulator.build import system_parameters
 
     costs = system_parameters(setting).costs

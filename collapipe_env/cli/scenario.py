@@ -14,7 +14,6 @@ from collapipe_env.cli.common import SCENARIO_OPTION, TASK_OPTION, chosen_scenar
 from collapipe_env.evaluation.run_directory import differences
 from collapipe_env.ground.errors import shortened
 from collapipe_env.scenario import Scenario, block_bytes, working_bytes
-from collapipe_env.scenario.loading import scenario_to_dict, scenario_to_yaml
 from collapipe_env.scenario.names import SHIPPED
 
 DESCRIPTION = f"""Show or check a scenario, or list the differences between two.
@@ -45,7 +44,7 @@ class Show:
     def run(self) -> int:
         """Print the scenario."""
         scenario = chosen_scenario(self.scenario, self.task, None)
-        print(scenario_to_yaml(scenario), end="")
+        print(scenario.to_yaml(), end="")
         return 0
 
 
@@ -96,7 +95,7 @@ class Diff:
         first, second = (chosen_scenario(source, None, None) for source in (self.first, self.second))
         lines = [
             (place, *(shortened(str(value), 60) for value in values))
-            for place, *values in differences(scenario_to_dict(first), scenario_to_dict(second))
+            for place, *values in differences(first.to_dict(), second.to_dict())
         ]
         if not lines:
             print("no differences")

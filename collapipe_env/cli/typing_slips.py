@@ -12,8 +12,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from collapipe_env.evaluation.own_code import is_reference
 from collapipe_env.ground.errors import ScenarioError, shortened
-from collapipe_env.scenario.loading import YAML_SUFFIXES
 from collapipe_env.scenario.names import scenario_names
+from collapipe_env.scenario.plain_data import YAML_SUFFIXES
 
 ELSEWHERE = {"reward": "rewards belong to training, as in collapipe train --reward NAME"}
 """Options that users look for in commands that do not have them."""

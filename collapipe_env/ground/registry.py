@@ -44,7 +44,8 @@ class Registry(Generic[Entry]):
         hint: End of the error for an unknown name; for instance, how to name an unregistered entry.
         use: How an entry is used, if it has to be callable: ``"is called with the scenario"``.
         check: Called with the name and the thing when it is added; raises an error if the thing is not of
-            this kind. Entries that are imported later are checked on first use.
+            this kind; or its place ``"package.module:name"``. Entries that are imported later are checked on
+            first use.
         names: Form of the names that may be added; ``None`` for one line of 1 to 40 characters.
         likeness: Smallest ``difflib`` ratio, in [0, 1], of a name suggested by the error for an unknown one.
 
@@ -72,7 +73,7 @@ class Registry(Generic[Entry]):
         reserved: tuple[str, ...] = (),
         hint: str = "",
         use: str | None = None,
-        check: Callable[[str, Any], object] | None = None,
+        check: Callable[[str, Any], object] | str | None = None,
         names: re.Pattern[str] | None = NAME,
         likeness: float = 0.6,
     ) -> None:
@@ -206,6 +207,8 @@ class Registry(Generic[Entry]):
                 f"{self.kind} {name!r}: {shown(entry)} cannot be called: register a class or function that "
                 f"{self.use}"
             )
+        if isinstance(self._check, str):
+            self._check = cast("Callable[[str, Any], object]", EntryPoint("check", self._check, "").load())
         if self._check is not None:
             self._check(name, entry)
 

@@ -22,7 +22,7 @@ from collapipe_env.physics.workload import (
 )
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import Scenario
+    from collapipe_env.scenario.sections import Sections
     from collapipe_env.scenario.workload_section import WorkloadSpec
 
 
@@ -58,7 +58,7 @@ def training_memory(workload: WorkloadSpec) -> TrainingMemory:
     return TrainingMemory(workload.train_bits, workload.moment_bits, workload.recompute)
 
 
-def training_memory_of(scenario: Scenario) -> TrainingMemory:
+def training_memory_of(scenario: Sections) -> TrainingMemory:
     """Return that form for a scenario, including the copies that devices need to continue after a failure."""
     presence = dict(scenario.dynamics.processes).get("presence")
     goes_on = presence is not None and presence.graceful < 1.0 and presence.recovery != "drop-round"

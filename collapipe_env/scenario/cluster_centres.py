@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collapipe_env.ground.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import ClusterSpec
+    from collapipe_env.scenario.sections import ClusterSpec
 
 TRIES_PER_CLUSTER = 4096
 """Candidates for one cluster's centre before the whole placement starts again."""

@@ -15,7 +15,7 @@ from collapipe_env.scenario.block_prices import block_prices, training_memory_of
 from collapipe_env.scenario.layout import fixed_layout
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import ClusterSpec, Scenario
+    from collapipe_env.scenario.sections import ClusterSpec, Sections
 
 
 MAX_HOPS = 2**24
@@ -32,7 +32,7 @@ SHOWN = 3
 """Clusters that a message about memory lists before it only counts the rest."""
 
 
-def require_placement(scenario: Scenario) -> None:
+def require_placement(scenario: Sections) -> None:
     """Refuse a scenario whose clusters cannot be kept apart, or have more hops than fit into memory.
 
     The areas are compared before anything is drawn. The layout of ``layout_seed`` is tried even where layouts
@@ -56,19 +56,19 @@ def require_placement(scenario: Scenario) -> None:
     fixed_layout(scenario)
 
 
-def require_attenuation(scenario: Scenario) -> None:
+def require_attenuation(cluster: ClusterSpec) -> None:
     """Refuse a smallest distance with a mean path gain above 1: a receiver would get more than was sent.
 
     Shadowing and fading are factors around that mean and may exceed 1. CUs are at least 1 m from the base
     station and from each other, where both laws attenuate.
 
     Args:
-        scenario: The scenario to check.
+        cluster: The section to check.
 
     Raises:
         ScenarioError: Names the field, its value, the gain, and the least distance allowed.
     """
-    metres = scenario.cluster.hop_min_m
+    metres = cluster.hop_min_m
     gain, one, ten = path_gain_d2d(np.array([metres, 1.0, 10.0])).tolist()
     if gain > 1.0:
         # Where the power law's gain is 1.
@@ -103,7 +103,7 @@ def _require_area(cluster: ClusterSpec) -> None:
         )
 
 
-def require_memory(scenario: Scenario) -> None:
+def require_memory(scenario: Sections) -> None:
     """Refuse a scenario in which some cluster cannot hold the encoder at all.
 
     A device holds ``floor(memory / (16 w + B alpha))`` blocks: GPipe keeps the activations of the whole
@@ -154,7 +154,7 @@ def require_memory(scenario: Scenario) -> None:
         )
 
 
-def block_bytes(scenario: Scenario) -> float:
+def block_bytes(scenario: Sections) -> float:
     """Return the bytes one block takes on a device under GPipe, ``16 w + B alpha`` in 32 bits.
 
     With low-rank adapters, which alone have gradients and moments, it is ``4 w + 16 w_a + B alpha``.
@@ -169,7 +169,7 @@ def block_bytes(scenario: Scenario) -> float:
     return state + work.batch_size * block.stored_bytes
 
 
-def working_bytes(scenario: Scenario) -> float:
+def working_bytes(scenario: Sections) -> float:
     """Return the bytes of a device's working set under recomputation, for the largest allowed micro-batch.
 
     Args:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import Scenario
+from typing import Literal, Protocol, get_args
 
 Decision = Literal[
     "segments",
@@ -56,7 +53,15 @@ def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
     return tuple(name for name in DECISIONS if name in named)
 
 
-def opens(scenario: Scenario, decision: Decision) -> bool:
+class Deciding(Protocol):
+    """A scenario, or anything else that names decisions."""
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Decisions that are left to schedulers."""
+
+
+def opens(scenario: Deciding, decision: Decision) -> bool:
     """Whether a scenario leaves a decision to schedulers.
 
     Args:
@@ -65,7 +70,7 @@ def opens(scenario: Scenario, decision: Decision) -> bool:
     return decision in scenario.decisions
 
 
-def judged_by_target(scenario: Scenario) -> bool:
+def judged_by_target(scenario: Deciding) -> bool:
     """Whether schedulers are judged by the time to a target: the shortest rounds train least.
 
     This holds where schedulers decide about participation or local steps.
@@ -74,20 +79,3 @@ def judged_by_target(scenario: Scenario) -> bool:
         scenario: Any scenario.
     """
     return opens(scenario, "participation") or opens(scenario, "local_steps")
-
-
-def require_own_steps(scenario: Scenario) -> None:
-    """Refuse a scenario whose own number of local steps is not among the schedulers' choices.
-
-    Args:
-        scenario: The scenario to check.
-
-    Raises:
-        ValueError: If local steps are a decision and the number is missing; the message names both fields.
-    """
-    own, choices = scenario.workload.local_steps, scenario.workload.local_steps_choices
-    if opens(scenario, "local_steps") and own not in choices:
-        raise ValueError(
-            f"workload.local_steps = {own} is not among workload.local_steps_choices = {list(choices)}, and "
-            "decisions list local_steps: add it, or choose one of them"
-        )

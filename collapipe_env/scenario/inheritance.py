@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.scenario.plain_data import parse
 from collapipe_env.scenario.published_models import model_fields
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS
 
@@ -31,15 +34,23 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def layered(
-    base: Mapping[str, Any], own: Mapping[str, Any], task_fields: Mapping[str, Mapping[str, Any]], source: str
-) -> dict[str, Any]:
+@cache
+def task_fields() -> dict[str, dict[str, Any]]:
+    """Fields that each task needs, by its name."""
+    folder = resources.files("collapipe_env.scenario").joinpath("tasks")
+    return {
+        file.name.removesuffix(".yaml"): parse(file.read_text(encoding="utf-8"), f"task file {file.name!r}")
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".yaml")
+    }
+
+
+def layered(base: Mapping[str, Any], own: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Replace fields of a base by those of a new task, then of a named model, then by own fields.
 
     Args:
         base: Sections of the preset or scenario to start from.
         own: Sections that replace its fields; ``workload.model`` may name a published model.
-        task_fields: Fields that each known task needs.
         source: Source of ``own``, for messages.
 
     Returns:
@@ -60,7 +71,7 @@ def layered(
             raise ScenarioError(f"{source}: workload.{MODEL}: {error}") from None
     before = base.get("workload", {}).get("task", DEFAULT_TASK)
     task = workload.get("task", model.get("task", before))
-    needed = dict(task_fields.get(task, {})) if isinstance(task, str) and task != before else {}
+    needed = dict(task_fields().get(task, {})) if isinstance(task, str) and task != before else {}
     if "learning" in needed and base.get("learning", {}).get("proxy", {}) is None:
         # Without a proxy there are no proxy sizes to change.
         needed["learning"] = {key: value for key, value in needed["learning"].items() if key != "proxy"}

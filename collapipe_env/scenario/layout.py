@@ -15,7 +15,7 @@ from collapipe_env.physics.radio import path_gain_d2d, path_gain_d2e
 from collapipe_env.scenario.cluster_centres import RESTARTS, place_clusters
 
 if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import ClusterSpec, DeviceSpec, Scenario
+    from collapipe_env.scenario.sections import ClusterSpec, DeviceSpec, Sections
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -70,7 +70,7 @@ class Layout:
             array.setflags(write=False)
 
 
-def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
+def draw_layout(scenario: Sections, rng: np.random.Generator) -> Layout:
     """Draw a layout.
 
     The base station is at the origin, CU n at the centre of its cluster's square (at a uniform distance
@@ -81,13 +81,13 @@ def draw_layout(scenario: Scenario, rng: np.random.Generator) -> Layout:
     ``layout_seed`` in random order, and no draw fails or takes long.
 
     Args:
-        scenario: Scenario with the distributions.
+        scenario: Sections with the distributions.
         rng: The only source of randomness; its state alone decides the draw.
     """
     return _draw(scenario.cluster, scenario.devices, rng, lambda: fixed_layout(scenario).cu_position)
 
 
-def fixed_layout(scenario: Scenario) -> Layout:
+def fixed_layout(scenario: Sections) -> Layout:
     """Return the layout of the scenario's ``layout_seed``; equal scenarios share one (cached) object.
 
     Args:

@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name, shortened, shown
-from collapipe_env.scenario.inheritance import merge
-from collapipe_env.scenario.schema import Scenario
+from collapipe_env.scenario.inheritance import MODEL, layered, merge
+from collapipe_env.scenario.plain_data import MAX_DEPTH, dumped, plain_data, validated
 from collapipe_env.scenario.validation_errors import dataclass_at
 
 PROCESSES = ("dynamics", "processes")
 """Path at which a scenario names processes."""
-MAX_DEPTH = 12
-"""Largest depth of nested sections and lists."""
+
+T = TypeVar("T")
 
 
-def assign(data: dict[str, Any], dotted: str, value: object) -> None:
-    """Set one field by its dotted path, in place; a mapping changes only the fields it names."""
+def overridden(scenario: T, overrides: Mapping[str, object]) -> T:
+    """Return a copy of a scenario with some fields changed.
+
+    Args:
+        scenario: Scenario to start from.
+        overrides: New values by dotted path.
+
+    Raises:
+        ScenarioError: If a path does not exist or the result is not a valid scenario.
+    """
+    source = f"overrides of scenario {shown(getattr(scenario, 'name', ''))}"
+    data = dumped(scenario)
+    changes = plain_data(overrides, "overrides")
+    keys = ("task", MODEL, "vocabulary")  # the outputs of a language model follow the last one
+    bringing = {key: changes[f"workload.{key}"] for key in keys if f"workload.{key}" in changes}
+    if isinstance(changes.get("workload"), dict):
+        bringing |= changes["workload"]
+    data = layered(data, {"workload": bringing}, source)
+    for dotted, value in changes.items():
+        if dotted == "workload" and isinstance(value, dict):
+            value = {key: item for key, item in value.items() if key != MODEL}
+        if dotted != f"workload.{MODEL}":
+            assign(data, dotted, value, type(scenario))
+    return validated(type(scenario), data, source)
+
+
+def assign(data: dict[str, Any], dotted: str, value: object, root: type) -> None:
+    """Set one field by its dotted path, in place; a mapping changes only the fields it names.
+
+    Args:
+        root: The dataclass that the data describe.
+    """
     steps = dotted.split(".")
     if len(steps) > MAX_DEPTH:
         raise ScenarioError(
@@ -34,7 +65,7 @@ def assign(data: dict[str, Any], dotted: str, value: object) -> None:
                 )
             key: int | str = int(step)
         else:
-            section = dataclass_at(Scenario, steps[:depth])
+            section = dataclass_at(root, steps[:depth])
             names = [field.name for field in dataclasses.fields(section)] if section is not None else []
             if depth >= 2 and tuple(steps[:2]) == PROCESSES and isinstance(current, dict):
                 # The one place where users choose the names; a new one is checked with its fields.

@@ -13,14 +13,15 @@ from collapipe_env.scenario.consistency import require_attenuation, require_memo
 from collapipe_env.scenario.decision_names import (
     COLLAPIPE,
     Decision,
+    opens,
     ordered_decisions,
-    require_own_steps,
 )
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.scenario.memory_fields import require_adam
 from collapipe_env.scenario.overheads_section import OverheadSpec
+from collapipe_env.scenario.overrides import overridden
+from collapipe_env.scenario.plain_data import dumped, plain_yaml
 from collapipe_env.scenario.sections import (
     BudgetSpec,
     ClusterSpec,
@@ -30,7 +31,7 @@ from collapipe_env.scenario.sections import (
     RadioSpec,
     WorkloadSpec,
 )
-from collapipe_env.scenario.server_section import ServerSpec, require_one_tenancy
+from collapipe_env.scenario.server_section import TENANTS, ServerSpec
 from collapipe_env.scenario.validation_errors import refuse_clearly
 
 __all__ = [
@@ -110,10 +111,25 @@ class Scenario:
                 f"budgets.bandwidth_floor = {self.budgets.bandwidth_floor:g} times cluster.clusters = "
                 f"{self.cluster.clusters} is {floors:g}; it must stay below 1"
             )
-        require_one_tenancy(self)
-        require_own_steps(self)
-        require_adam(self)
-        require_attenuation(self)
+        workload, tenants = self.workload, self.server.tenants
+        if tenants is not None and TENANTS in dict(self.dynamics.processes):
+            raise ValueError(
+                f"server.tenants = {tenants:g} is a constant share of other tenants, and "
+                "dynamics.processes.tenants moves it: leave one of the two out"
+            )
+        own, choices = workload.local_steps, workload.local_steps_choices
+        if opens(self, "local_steps") and own not in choices:
+            raise ValueError(
+                f"workload.local_steps = {own} is not among workload.local_steps_choices = {list(choices)}, "
+                "and decisions list local_steps: add it, or choose one of them"
+            )
+        for name in ("train_bits", "moment_bits"):
+            if (bits := getattr(workload, name)) != 32 and self.learning.optimizer != "adamw":
+                raise ValueError(
+                    f"workload.{name} = {bits} needs learning.optimizer = 'adamw', but it is "
+                    f"{self.learning.optimizer!r}; change one of them"
+                )
+        require_attenuation(self.cluster)
         require_placement(self)
         require_memory(self)
         return self
@@ -135,15 +151,11 @@ class Scenario:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON-able) that ``load_scenario`` turns back into an equal object."""
-        from collapipe_env.scenario.loading import scenario_to_dict
-
-        return scenario_to_dict(self)
+        return dumped(self)
 
     def to_yaml(self) -> str:
         """Return the scenario as YAML text that ``load_scenario`` reads back from a file."""
-        from collapipe_env.scenario.loading import scenario_to_yaml
-
-        return scenario_to_yaml(self)
+        return plain_yaml(self.to_dict())
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Scenario:
         """Return a copy with some fields changed and everything checked again.
@@ -157,9 +169,7 @@ class Scenario:
         Raises:
             ScenarioError: If a path does not exist or the result is not a valid scenario.
         """
-        from collapipe_env.scenario.loading import override_scenario
-
-        return override_scenario(self, overrides)
+        return overridden(self, overrides)
 
     def with_task(self, task: str, dataset: str | None = None) -> Scenario:
         """Return the scenario for a task, named after both, with the fields that the task needs.

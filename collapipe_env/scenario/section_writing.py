@@ -14,7 +14,8 @@ from ruamel.yaml.nodes import MappingNode
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.files import write_text
 from collapipe_env.scenario.dssra_plus_section import NEUTRAL, DSSRAPlusSpec
-from collapipe_env.scenario.loading import scenario_from_text, scenario_text
+from collapipe_env.scenario.loading import scenario_from_text
+from collapipe_env.scenario.plain_data import scenario_text
 from collapipe_env.scenario.schema import Scenario
 
 SECTION = "dssra_plus"

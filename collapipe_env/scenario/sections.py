@@ -8,7 +8,7 @@ preset ``medium``.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import model_validator
 from pydantic.dataclasses import dataclass
@@ -333,3 +333,23 @@ class DynamicsSpec:
             raise ValueError("load_levels must hold at least one level; [1.0] means constant speeds")
         require_ordered("load_levels", self.load_levels)
         return self
+
+
+class Sections(Protocol):
+    """A scenario, as its layout and its prices read it."""
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        """The priced model."""
+
+    @property
+    def devices(self) -> DeviceSpec:
+        """The devices."""
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """Clusters and layout."""
+
+    @property
+    def dynamics(self) -> DynamicsSpec:
+        """The episode."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.fields import SPEC_CONFIG, described, real
 from collapipe_env.scenario.validation_errors import refuse_clearly
-
-if TYPE_CHECKING:
-    from collapipe_env.scenario.schema import Scenario
 
 TENANTS = "tenants"
 """Name of the process that changes the share of other tenants."""
@@ -98,19 +95,3 @@ def term_values(server: ServerSpec) -> TermValues:
     named = TERMS[server.terms]
     own = {name: value for name in TermValues._fields if (value := getattr(server, name, None)) is not None}
     return named._replace(**own, chain=named.chain and server.tenants is None)
-
-
-def require_one_tenancy(scenario: Scenario) -> None:
-    """Refuse a constant share of other tenants together with a process that changes it.
-
-    Args:
-        scenario: The scenario to check.
-
-    Raises:
-        ValueError: If both are given.
-    """
-    if scenario.server.tenants is not None and TENANTS in dict(scenario.dynamics.processes):
-        raise ValueError(
-            f"server.tenants = {scenario.server.tenants:g} is a constant share of other tenants, and "
-            "dynamics.processes.tenants moves it: leave one of the two out"
-        )

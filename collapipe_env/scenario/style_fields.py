@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collapipe_env.scenario.workload_section import WorkloadSpec
+from typing import Any
 
 CAUSAL = ("gpt2", "llama")
 """Styles of language models."""
@@ -29,7 +26,7 @@ _OF_LANGUAGE_MODELS = ("norm_epsilon", "tied_head")
 """Fields that both styles read; the others are for ``llama`` only."""
 
 
-def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
+def style_fields(workload: object, style: str) -> dict[str, Any]:
     """Return the fields of a workload that a style reads, except its heads of keys and values.
 
     Args:
@@ -39,49 +36,17 @@ def style_fields(workload: WorkloadSpec, style: str) -> dict[str, Any]:
     return {
         name: getattr(workload, name)
         for name in LANGUAGE_FIELDS
-        if name != "kv_heads" and style in _owners(name)
+        if name != "kv_heads" and style in owners_of(name)
     }
 
 
-def _owners(name: str) -> tuple[str, ...]:
+def owners_of(name: str) -> tuple[str, ...]:
+    """Return the styles that read a field."""
     if name == "learned_positions":
         return ("bert", "gpt2")
     if name == "token_types":
         return ("bert",)
     return CAUSAL if name in _OF_LANGUAGE_MODELS else ("llama",)
-
-
-def require_style_fields(workload: WorkloadSpec) -> None:
-    """Refuse fields that contradict the style.
-
-    Raises:
-        ValueError: If the style needs another value of a field, or does not read it.
-    """
-    w = workload
-    if w.style in ("bert", "gpt2") and w.learned_positions < w.sequence_length:
-        raise ValueError(
-            f"style = {w.style!r} needs learned_positions of at least sequence_length = {w.sequence_length}, "
-            f"not {w.learned_positions}"
-        )
-    for name, neutral in {"learned_positions": 0, "token_types": 0, **LANGUAGE_FIELDS}.items():
-        value, owners = getattr(w, name), _owners(name)
-        if w.style not in owners and value != neutral:
-            raise ValueError(
-                f"{name} = {value} needs style = {' or '.join(map(repr, owners))}, but style is {w.style!r}; "
-                f"set it to {neutral}"
-            )
-    if w.style in CAUSAL and w.decoder_blocks:
-        raise ValueError(
-            f"decoder_blocks = {w.decoder_blocks}, but style = {w.style!r} is a decoder itself and has none "
-            "that reads it; set decoder_blocks to 0"
-        )
-    if w.style == "llama":
-        require_heads(w.width, w.heads, w.kv_heads)
-    if w.tied_head and w.update_compression == "top-k":
-        raise ValueError(
-            "tied_head = True moves every row of the table in every round, but update_compression = 'top-k' "
-            "sends some entries only; set tied_head to False or choose another compression"
-        )
 
 
 def require_heads(width: int, heads: int, kv_heads: int) -> None:

@@ -21,10 +21,10 @@ _MISSING = object()
 
 
 class InnerFieldError(ValueError):
-    """A fault inside a field that pydantic treats as a unit, such as one of a process's fields.
+    """A fault and its place, which may be inside a field that pydantic treats as a unit: a process's fields.
 
     Args:
-        place: Dotted path within the field; empty for the field itself.
+        place: Dotted path; empty for the thing itself.
         text: The fault, with the value and the allowed values.
     """
 
@@ -68,19 +68,29 @@ def fault_text(error: ValidationError, root: type, data: object, source: str) ->
     Returns:
         One line for one fault; otherwise a heading and one line for each.
     """
+    faults = _faults(error, data)
+    lines = [str(_fault(path, items, data, root)) for path, items in faults[:SHOWN]]
+    if len(faults) == 1:
+        return f"{source}: {lines[0]}"
+    if len(faults) > SHOWN:
+        lines.append(f"and {len(faults) - SHOWN:,} more")
+    return f"{source}: {len(faults):,} faults\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def first_fault(error: ValidationError, root: type, data: object) -> InnerFieldError:
+    """Return the first fault of a validation; arguments as for :func:`fault_text`."""
+    return _fault(*_faults(error, data)[0], data, root)
+
+
+def _faults(error: ValidationError, data: object) -> list[tuple[tuple[int | str, ...], list[Any]]]:
+    """Pydantic's errors by their place in the data."""
     faults: dict[tuple[int | str, ...], list[Any]] = {}
     for item in error.errors(include_url=False):
         path = tuple(_path_in(data, item["loc"], item["type"]))
         faults.setdefault(path, []).append(item)
     # Where an entry of a list is at fault, a fault of the list itself is only another branch of a union.
     above = {path[:length] for path in faults for length in range(1, len(path))}
-    paths = [path for path in faults if path not in above]
-    lines = [_line(path, faults[path], data, root) for path in paths[:SHOWN]]
-    if len(paths) == 1:
-        return f"{source}: {lines[0]}"
-    if len(paths) > SHOWN:
-        lines.append(f"and {len(paths) - SHOWN:,} more")
-    return f"{source}: {len(paths):,} faults\n" + "\n".join(f"  {line}" for line in lines)
+    return [(path, items) for path, items in faults.items() if path not in above]
 
 
 def dataclass_at(root: type, path: Iterable[object]) -> type | None:
@@ -103,23 +113,24 @@ def dataclass_at(root: type, path: Iterable[object]) -> type | None:
     return current
 
 
-def _line(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> str:
+def _fault(path: Sequence[int | str], items: Sequence[Any], data: object, root: type) -> InnerFieldError:
     """Describe the fault at one place; pydantic reports one for each branch of a union."""
     fault = items[0].get("ctx", {}).get("error")
     if isinstance(fault, InnerFieldError):
-        return f"{shortened('.'.join(map(str, (*path, fault.place))).rstrip('.'))}: {fault.text}"
+        place = shortened(".".join(map(str, (*path, fault.place))).rstrip("."))
+        return InnerFieldError(place, fault.text)
     texts = dict.fromkeys(_allowed(item, root, path) for item in items)
     allowed = " or ".join(texts)
     if not path:
-        return allowed
+        return InnerFieldError("", allowed)
     dotted = shortened(".".join(map(str, path)))
     section = dataclass_at(root, path)
     if section is not None and allowed.startswith("!"):
-        return f"{dotted}: {allowed[1:]}"  # a rule between fields: its message holds the values
+        return InnerFieldError(dotted, allowed[1:])  # a rule between fields: its message holds the values
     value = _value_at(data, path, items[-1]["input"])
     note = _description(root, path)
-    text = f"{dotted}: got {shown(value)}, but {allowed.removeprefix('!')}"
-    return f"{text} ({note})" if note else text
+    text = f"got {shown(value)}, but {allowed.removeprefix('!')}"
+    return InnerFieldError(dotted, f"{text} ({note})" if note else text)
 
 
 def _allowed(item: Mapping[str, Any], root: type, path: Sequence[object]) -> str:

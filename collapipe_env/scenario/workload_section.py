@@ -18,12 +18,13 @@ from collapipe_env.scenario.fields import (
     require_ordered,
     whole,
 )
-from collapipe_env.scenario.memory_fields import require_half_precision
-from collapipe_env.scenario.style_fields import require_style_fields
+from collapipe_env.scenario.style_fields import CAUSAL, LANGUAGE_FIELDS, owners_of, require_heads
 from collapipe_env.scenario.task_registry import SHIPPED_TRAITS, task_names
 from collapipe_env.scenario.validation_errors import refuse_clearly
 
 Bits = Literal[16, 32]
+_FOLLOWING = ("stored_activation_bits", "activation_bits", "gradient_bits")
+"""Bits of the numbers that a model in bfloat16 produces."""
 Steps = Annotated[int, Field(strict=True, ge=1, le=1024)]
 
 
@@ -198,8 +199,8 @@ class WorkloadSpec:
         traits = SHIPPED_TRAITS.get(self.task)
         if traits is not None and traits.decoder and self.decoder_blocks == 0:
             raise ValueError(f"task = {self.task!r} needs decoder_blocks of at least 1, not 0")
-        require_style_fields(self)
-        require_half_precision(self)
+        self._require_style_fields()
+        self._require_half_precision()
         if traits is not None and traits.causal and self.outputs != self.vocabulary:
             raise ValueError(
                 f"task = {self.task!r} predicts its own tokens, but outputs = {self.outputs} differs from "
@@ -211,6 +212,43 @@ class WorkloadSpec:
                 f"feedforward = {self.feedforward}; adapters of that rank save nothing"
             )
         return self
+
+    def _require_style_fields(self) -> None:
+        """Refuse fields of which the style needs another value, or which it does not read."""
+        w = self
+        if w.style in ("bert", "gpt2") and w.learned_positions < w.sequence_length:
+            raise ValueError(
+                f"style = {w.style!r} needs learned_positions of at least sequence_length = "
+                f"{w.sequence_length}, not {w.learned_positions}"
+            )
+        for name, neutral in {"learned_positions": 0, "token_types": 0, **LANGUAGE_FIELDS}.items():
+            value, owners = getattr(w, name), owners_of(name)
+            if w.style not in owners and value != neutral:
+                raise ValueError(
+                    f"{name} = {value} needs style = {' or '.join(map(repr, owners))}, but style is "
+                    f"{w.style!r}; set it to {neutral}"
+                )
+        if w.style in CAUSAL and w.decoder_blocks:
+            raise ValueError(
+                f"decoder_blocks = {w.decoder_blocks}, but style = {w.style!r} is a decoder itself and has "
+                "none that reads it; set decoder_blocks to 0"
+            )
+        if w.style == "llama":
+            require_heads(w.width, w.heads, w.kv_heads)
+        if w.tied_head and w.update_compression == "top-k":
+            raise ValueError(
+                "tied_head = True moves every row of the table in every round, but update_compression = "
+                "'top-k' sends some entries only; set tied_head to False or choose another compression"
+            )
+
+    def _require_half_precision(self) -> None:
+        """Refuse 32-bit activations in a 16-bit model."""
+        wide = [name for name in _FOLLOWING if getattr(self, name) != 16]
+        if self.train_bits == 16 and wide:
+            raise ValueError(
+                f"train_bits = 16 makes activations of 16 bits, but {' and '.join(wide)} "
+                f"{'is' if len(wide) == 1 else 'are'} 32; set {'it' if len(wide) == 1 else 'them'} to 16"
+            )
 
     @property
     def micro_batch_choices(self) -> tuple[int, ...]:

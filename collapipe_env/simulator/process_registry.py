@@ -8,8 +8,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from collapipe_env.ground.errors import ScenarioError, shown
-from collapipe_env.ground.registry import Registry
 from collapipe_env.scenario import Scenario
+from collapipe_env.scenario.process_names import PROCESSES as PROCESSES
 from collapipe_env.simulator.process import Observed, Process
 
 _CALLED = (
@@ -23,7 +23,7 @@ _COUNTS = {"numbers": 0, "factors": 1, "interrupt_numbers": 0, "estimate_numbers
 """Attributes that are whole numbers, and their least values."""
 
 
-def _check(name: object, process: object) -> None:
+def check_process(name: object, process: object) -> None:
     """Refuse an object that is not a process of this name."""
     if not (isinstance(process, type) and issubclass(process, Process)):
         raise ScenarioError(
@@ -84,38 +84,13 @@ def _is_frozen(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind) and bool(getattr(kind, "__dataclass_params__").frozen)  # noqa: B009
 
 
-PROCESSES: Registry[type[Process]] = Registry(
-    "process",
-    {
-        "presence": "collapipe_env.dynamics.presence:Presence",
-        "shadowing": "collapipe_env.dynamics.shadowing:Shadowing",
-        "mobility": "collapipe_env.dynamics.mobility:Mobility",
-        "fading": "collapipe_env.dynamics.fading:Fading",
-        "load": "collapipe_env.dynamics.load:Load",
-        "migration": "collapipe_env.dynamics.migration:PreviousPlan",
-        "tenants": "collapipe_env.dynamics.tenants:Tenants",
-        "server": "collapipe_env.dynamics.server_queue:ServerQueue",
-        "heat": "collapipe_env.dynamics.heat:Heat",
-        "traces": "collapipe_env.dynamics.traces:Traces",
-        "channel_knowledge": "collapipe_env.dynamics.channel_knowledge:ChannelKnowledge",
-    },
-    group="collapipe_env.processes",
-    reserved=("layout", "arrivals", "learner"),
-    hint="one of your own is known once its file is imported: commands do that for a scenario named as "
-    "file.py:Name, and Python may call collapipe_env.evaluate and write_page",
-    check=_check,
-    likeness=0.75,  # names of the user's own processes are short, and not meant for others
-)
-"""Processes by name."""
-
-
 def leaves_clusters_short(name: str) -> bool:
     """Whether a process may leave too few devices of a cluster to hold the encoder.
 
     Args:
         name: Name of the process; for an unknown one the result is False.
     """
-    return name in PROCESSES and PROCESSES.get(name).leaves_clusters_short
+    return name in PROCESSES and bool(PROCESSES.get(name).leaves_clusters_short)
 
 
 Kind = TypeVar("Kind", bound=type[Process])
@@ -131,8 +106,9 @@ def register_process(process: Kind) -> Kind:
         ScenarioError: If it is not such a class, or another process has its name.
     """
     name = getattr(process, "name", None)
-    _check(name, process)
-    return PROCESSES.register(process.name, process)
+    check_process(name, process)
+    registered: Kind = PROCESSES.register(process.name, process)
+    return registered
 
 
 def active_processes(scenario: Scenario) -> tuple[Process, ...]:

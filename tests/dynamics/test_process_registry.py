@@ -46,6 +46,13 @@ def test_a_scenario_names_it_and_sets_its_fields(wind, tmp_path):
     assert plain.with_overrides({"dynamics.processes.wind": {"speed": 3.0}}).dynamics == scenario.dynamics
 
 
+def test_fields_given_as_an_object_are_checked_like_others(wind):
+    scenario = load_scenario({"base": "small", "dynamics": {"processes": {"wind": WindFields(3.0)}}})
+    assert load_scenario(scenario.to_dict()) == scenario
+    with pytest.raises(ScenarioError, match=r"wind\.sped: got 2\.0, but there is no field 'sped' here"):
+        scenario.with_overrides({"dynamics.processes.wind": {"sped": 2.0}})
+
+
 def test_without_processes_nothing_of_a_scenario_changes(wind):
     plain = load_scenario("small")
     assert plain.to_dict()["dynamics"]["processes"] == {}
@@ -85,7 +92,7 @@ def test_a_process_of_the_base_is_switched_off(off):
         ),
         ({"wind": {"speed": "fast"}}, r"wind\.speed: got 'fast', but the input should be a valid number"),
         ({"wind": 5}, r"wind: got 5, but a mapping"),
-        ({"wind": {"speed": float("nan")}}, r"wind\.speed: got nan, but expected a finite number"),
+        ({"wind": {"speed": float("nan")}}, r"wind\.speed: got nan, but the input should be a finite number"),
         ({"wind": {"speed": "3"}}, r"wind\.speed: got '3', but expected float"),
         ({"wind": {"gusts": True}}, r"wind\.gusts: got True, but expected int"),
         ({"fading": {}}, r"'fading' has no fields here"),

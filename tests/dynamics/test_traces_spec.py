@@ -10,11 +10,8 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.loading import (
-    override_scenario,
     scenario_digest,
     scenario_from_text,
-    scenario_to_dict,
-    scenario_to_yaml,
 )
 from collapipe_env.trace_files import checksum, source_files
 
@@ -124,7 +121,7 @@ def test_the_digest_says_which_files_are_meant_and_not_where_they_lie(folder, tm
 
 def test_a_written_scenario_means_the_same_files_wherever_it_is_read(folder, monkeypatch, tmp_path):
     scenario = load({"source": str(folder), "mode": "rsrp"})
-    text = scenario_to_yaml(scenario)
+    text = scenario.to_yaml()
     assert spec_of(scenario).checksum in text
     assert scenario_from_text(text, "there", "there") == scenario
     # Without the files it can be read and told apart, but not played.
@@ -142,7 +139,7 @@ def test_a_written_scenario_means_the_same_files_wherever_it_is_read(folder, mon
 
 def test_another_part_of_the_same_files_is_an_override_away(folder):
     scenario = load({"source": str(folder), "mode": "rsrp"})
-    tested = override_scenario(scenario, {"dynamics.processes.traces.split": "test"})
+    tested = scenario.with_overrides({"dynamics.processes.traces.split": "test"})
     assert spec_of(tested).checksum == spec_of(scenario).checksum
     assert scenario_digest(tested) != scenario_digest(scenario)
     assert bank_of(spec_of(tested), 1).names == ("t4.csv",)
@@ -151,7 +148,7 @@ def test_another_part_of_the_same_files_is_an_override_away(folder):
 def test_lists_of_files_are_hashable_fields(folder):
     names = [str(folder / f"t{number}.csv") for number in (2, 0)]
     scenario = load({"source": names, "mode": "rsrp", "split": "all"})
-    assert hash(scenario) == hash(load_scenario(scenario_to_dict(scenario)))
+    assert hash(scenario) == hash(load_scenario(scenario.to_dict()))
     assert bank_of(spec_of(scenario), 2).names == ("t0.csv", "t2.csv")
 
 

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario
-from collapipe_env.scenario.loading import scenario_to_dict
 from collapipe_env.scenario.names import PRESETS, TIERED
 from collapipe_env.simulator.process_registry import PROCESSES
 
@@ -44,11 +43,11 @@ def drawn_scenario(seed: int) -> tuple[Scenario, str]:
     kind = str(rng.choice(["shipped", "mild", "wild"], p=[0.2, 0.4, 0.4]))
     if kind == "shipped":
         return load_scenario(_shipped(rng)), kind
-    data = scenario_to_dict(load_scenario(_sized(rng, scenario_of(_case(rng)))))
+    data = load_scenario(_sized(rng, scenario_of(_case(rng)))).to_dict()
     for _ in range(int(rng.integers(1, 13))):
         changed = _changed(rng, data, wild=kind == "wild")
         try:
-            data = scenario_to_dict(load_scenario(changed))
+            data = load_scenario(changed).to_dict()
         except ScenarioError:
             continue  # this change would contradict another field
     return load_scenario({**data, "name": f"drawn-{seed}"}), kind

@@ -15,7 +15,6 @@ from collapipe_env.models.tokenization import PADDING, UNKNOWN
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.learning import LearningSpec
-from collapipe_env.scenario.loading import override_scenario
 from collapipe_env.simulator.learner import Arrivals
 from collapipe_env.training.sample_stream import SampleStream
 
@@ -215,12 +214,25 @@ def test_it_learns_the_training_data():
     assert np.mean(trained[-20:]) < np.mean(trained[:20]) - 0.04
 
 
-def test_outcomes_are_checked():
-    """All rules are in the tests of the checks."""
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blocks": np.full((1, N, 2), 2)}, "cluster 0: blocks \\[2, 2\\] must be non-negative and sum to 3"),
+        ({"blocks": np.tile([4, -1], (1, N, 1))}, "must be non-negative"),
+        ({"blocks": np.full((1, N + 1, 1), 3)}, "environments, clusters"),
+        ({"micro_batches": np.array([[1, 2, 9]])}, "cluster 2: 9 micro-batches; give 1 to 8"),
+        ({"micro_batches": np.array([[1, 0, 1]])}, "cluster 1: 0 micro-batches"),
+        (
+            {"arrivals": Arrivals.of(np.ones((1, N, H + 1, B), dtype=bool), np.ones((1, N), dtype=int))},
+            "local steps",
+        ),
+    ],
+)
+def test_unfit_outcomes_are_refused(change, message):
     subject = learner()
     subject.reset(rngs(0))
-    with pytest.raises(AllocationError, match="must be non-negative and sum to 3"):
-        subject.train_round(replace(outcome(), blocks=np.full((1, N, 2), 2)))
+    with pytest.raises(AllocationError, match=message):
+        subject.train_round(replace(outcome(), **change))
 
 
 def test_misuse_is_refused():
@@ -237,7 +249,7 @@ def scenario(proxy=None, **changes):
         "workload.local_steps": H, "cluster.clusters": N, "learning.evaluation_samples": 20,
         "learning.proxy": proxy,
     }  # fmt: skip
-    return override_scenario(load_scenario("small"), {**defaults, **changes})
+    return load_scenario("small").with_overrides({**defaults, **changes})
 
 
 def test_from_scenario_trains_the_proxy_or_the_priced_architecture():

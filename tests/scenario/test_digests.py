@@ -4,7 +4,7 @@ import pytest
 
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
-from collapipe_env.scenario.loading import scenario_digest, scenario_from_text, scenario_to_dict
+from collapipe_env.scenario.loading import scenario_digest, scenario_from_text
 from collapipe_env.scenario.names import scenario_names
 
 LLAMA = {"workload.style": "llama", "workload.learned_positions": 0, "workload.token_types": 0}
@@ -65,7 +65,7 @@ def test_every_change_changes_the_digest_and_is_written(overrides, changes):
     made = [base, *(base.with_overrides(one) for one in changes)]
     assert len({scenario_digest(one) for one in made}) == len(made)
     for one in made:
-        plain = scenario_to_dict(one)
+        plain = one.to_dict()
         assert load_scenario(plain) == one == scenario_from_text(one.to_yaml(), "there", "there")
 
 
@@ -79,7 +79,7 @@ def test_digests_of_shipped_scenarios_differ_and_all_fields_are_written():
     shipped = [load_scenario(name) for name in scenario_names()]
     assert len({scenario_digest(one) for one in shipped}) == len(shipped)
     free = (("dynamics", "processes"), ("learning", "proxy"))  # a scenario has the processes that are on
-    fields = [{path for path in paths(scenario_to_dict(one)) if path[:2] not in free} for one in shipped]
+    fields = [{path for path in paths(one.to_dict()) if path[:2] not in free} for one in shipped]
     assert all(one == fields[0] for one in fields)
     assert ("server", "pue") in fields[0]
     assert ("dssra_plus", "heat_price") in fields[0]

@@ -92,6 +92,6 @@ def test_ctrl_c_while_a_scenario_becomes_plain_data_stays_one(kind: type[BaseExc
         raise kind
 
     scenario = load_scenario("small-thermal")
-    monkeypatch.setattr(process_fields, "_adapter", stop)
+    monkeypatch.setattr(process_fields, "adapter", stop)
     with pytest.raises(kind):
         scenario.to_dict()

@@ -7,7 +7,7 @@ import pytest
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario, load_scenario, scenario_names
-from collapipe_env.scenario.loading import _task_fields
+from collapipe_env.scenario.inheritance import task_fields
 from collapipe_env.scenario.names import LANGUAGE
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.tasks import task_names
@@ -52,7 +52,7 @@ def test_a_task_without_a_base_stands_on_the_defaults():
 
 
 def test_all_tasks_set_the_same_fields_so_that_switching_leaves_nothing_behind():
-    fields = _task_fields()
+    fields = task_fields()
     assert set(fields) == set(task_names())
     first, *others = (paths(data) for data in fields.values())
     assert all(other == first for other in others)

@@ -6,7 +6,6 @@ import pytest
 
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.loading import scenario_to_dict
 from collapipe_env.scenario.style_fields import LANGUAGE_FIELDS
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.tasks.base import trained_architecture
@@ -61,7 +60,7 @@ def test_contradictions_of_the_proxy_are_refused(proxy, message):
 @pytest.mark.parametrize("workload", [LLAMA, GPT2, {**LLAMA, "tied_head": True, "norm_epsilon": 1e-6}])
 def test_what_a_scenario_says_makes_it_anew(workload, tmp_path):
     scenario = load_scenario({"workload": workload, "learning": {"proxy": {"style": "llama", "kv_heads": 1}}})
-    plain = scenario_to_dict(scenario)
+    plain = scenario.to_dict()
     assert {name: plain["workload"][name] for name in workload} == workload
     assert plain["learning"]["proxy"]["kv_heads"] == 1
     assert load_scenario(plain) == scenario
