@@ -57,6 +57,12 @@ plain_round.py: physics/test_round_costs.py physics/test_participation.py
     if most > 1.0: => if most > 3.0:
     + steps * update_time( => + update_time(
     radio.receive_w * (passes * received[node] + sent) => radio.receive_w * passes * received[node]
+simulation.py: physics/test_chain_simulation.py
+    queued_at[other, head[other]] < queued_at[link, head[link]] => queued_at[other, head[other]] < 0.0
+    stored[p] >= limits[p] => stored[p] > limits[p]
+    ready_w[r] += 1 => ready_w[r] += 2
+timeline.py: physics/test_timeline.py
+    waiting[resource].popleft() => waiting[resource].pop()
 queues.py: physics/test_allowances.py envs/test_participation_queues.py
     backlog + energy_ratio - granted, 0.0 => backlog + energy_ratio - 1.0, 0.0
     (plays[..., None], following, backlog) => (plays[..., None], following, 0.0 * backlog)
@@ -65,7 +71,7 @@ queues.py: physics/test_allowances.py envs/test_participation_queues.py
 world.py: envs/test_participation_queues.py -k 'stand_still or hold'
     arrivals.within(costs.local_steps) => arrivals
     arrivals.only(costs.plays) => arrivals
-world.py: dynamics/test_presence.py -k sit_out
+world.py: dynamics/test_presence.py -k nobody_chose
     absence = where(able, moved, absence) => absence = moved
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
     if self.system.comes_and_goes else None => if False else None

@@ -12,6 +12,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decisions import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
 from collapipe_env.simulator.process_registry import active_processes
@@ -185,6 +186,20 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out_and_count_the_reference_d
         nobody = ~able.any(axis=-1)
         np.testing.assert_array_equal(costs.delay[nobody], usual)
     assert alone > 3
+
+
+def test_no_cluster_is_charged_for_an_absence_that_nobody_chose():
+    scenario = load_scenario(going(decisions=[*COLLAPIPE, "participation"]))
+    env, parameters, unable = CollaPipeVectorEnv(6, scenario, "surrogate"), system_parameters(scenario), 0
+    env.reset(seed=0)
+    for action in actions_for(env, 8, (6,)):
+        before, able = env.state.absence, able_clusters(parameters, env.state)
+        env.step(action)
+        plays = env.last_round.allocation.participates > 0
+        charged = np.maximum(before + parameters.participation_min - plays, 0.0)
+        np.testing.assert_allclose(env.state.absence, np.where(able, charged, before), rtol=1e-12)
+        unable += (~able & (charged != before)).sum()
+    assert unable > 0
 
 
 @pytest.mark.parametrize("name", [n for n in scheduler_names() if n not in ("dssra-target", "optpipe")])
