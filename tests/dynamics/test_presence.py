@@ -12,7 +12,7 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decisions import COLLAPIPE
+from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.schedulers import SCHEDULERS, scheduler_names
 from collapipe_env.simulator.build import action_codec, system_parameters, usual_round
 from collapipe_env.simulator.process_registry import active_processes
