@@ -67,23 +67,21 @@ def best_option(
 
 
 @compiled_inner
-def segments_elsewhere(
+def planned_segments(
     n: int,
+    segments: IntArray,
     power: FloatArray,
     terms: ClusterTerms,
-    value: float,
-    planned: IntArray,
     step: int,
     inputs: RoundInput,
     parameters: Parameters,
 ) -> tuple[IntArray, ClusterTerms]:
-    """Exact segments under other options with the same number of micro-batches, where these are better.
+    """Exact segments at given powers, also under other options with the same number of micro-batches.
 
     Args:
+        segments: The segments at hand (K,), or zeros.
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and its option.
-        value: Objective of the segments at hand, the option's constant included.
-        planned: The segments at hand (K,).
         step: Most blocks by which the server's number may change.
         inputs: The environment.
         parameters: The scenario.
@@ -91,8 +89,12 @@ def segments_elsewhere(
     Returns:
         The best segments, and the terms with their option.
     """
-    best, kept = terms, server_blocks_of(terms.option)
-    most = inputs.most_server[0]
+    problem = segment_problem(n, power, terms, inputs, parameters)
+    value, planned = best_segments(problem, plan_cost(problem, segments))
+    best, kept, most = terms, server_blocks_of(terms.option), inputs.most_server[0]
+    if not is_open(inputs) and most == 0:
+        return planned, best
+    value += problem.constant
     for blocks in range(max(kept - step, 0), min(kept + step, most) + 1):
         for setting in range(2 if is_open(inputs) else 1):
             if blocks == kept and setting == 0:
@@ -144,12 +146,8 @@ def improve_cluster(
                     power[k + 1] = starting_power(
                         n, k + 1, terms.delay_weight, terms.noise_w, inputs, parameters
                     )
-            problem = segment_problem(n, power, terms, inputs, parameters)
-            value, planned = best_segments(problem, plan_cost(problem, segments))
             kept = terms
-            if is_open(inputs) or inputs.most_server[0] > 0:
-                value += problem.constant
-                planned, terms = segments_elsewhere(n, power, terms, value, planned, ONE, inputs, parameters)
+            planned, terms = planned_segments(n, segments, power, terms, ONE, inputs, parameters)
             stays = terms.option == kept.option
             for k in range(segments.shape[0]):
                 stays = stays and planned[k] == segments[k]
@@ -238,13 +236,8 @@ def first_guess(
     for n in range(clusters):
         share[n] = parameters.bandwidth_floor + (1.0 - clusters * parameters.bandwidth_floor) * share[n]
         terms = ClusterTerms(option[n], noise[n], share[n], weight, 0.0)
-        problem = segment_problem(n, power[n], terms, inputs, parameters)
-        value, planned = best_segments(problem, np.inf)
-        if is_open(inputs) or inputs.most_server[0] > 0:
-            value += problem.constant
-            planned, terms = segments_elsewhere(
-                n, power[n], terms, value, planned, inputs.most_server[0], inputs, parameters
-            )
+        most = inputs.most_server[0]
+        planned, terms = planned_segments(n, segments[n], power[n], terms, most, inputs, parameters)
         for k in range(devices):
             segments[n, k] = planned[k]
         terms = best_option(n, segments[n], power[n], terms, inputs, parameters)

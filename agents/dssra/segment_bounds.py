@@ -9,6 +9,10 @@ from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
 from .segment_plan import SegmentProblem, take_moments
 
+PARTS = 7
+"""Numbers that describe a partial plan: cost, slowest forward and backward element, longest collection and
+update, and for its moments the time moved and the time being sent."""
+
 
 @compiled_inner
 def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
@@ -102,75 +106,101 @@ def relaxed_completions(problem: SegmentProblem, cap: IntArray) -> tuple[FloatAr
 
 @compiled_leaf
 def least_total(
-    problem: SegmentProblem,
-    cost: float,
-    forward: float,
-    backward: float,
-    collect: float,
-    update: float,
-    moving: float,
-    rest: FloatArray,
-    placed: int,
-    node: int,
+    problem: SegmentProblem, value: FloatArray, label: int, rest: FloatArray, placed: int, node: int
 ) -> float:
-    """Least objective of a partial plan whose completion has the bounds ``rest[placed, node]``."""
+    """Least objective of a partial plan whose completion has the bounds ``rest[placed, node]``.
+
+    Args:
+        problem: The cluster.
+        value: Numbers that describe partial plans (labels, PARTS).
+        label: The partial plan.
+        rest: Bounds of completions (L+1, K+1, 5).
+        placed: Blocks placed.
+        node: The last node to hold some, or the next one.
+    """
+    forward, backward = value[label, 1], value[label, 2]
     slowest = max(forward, rest[placed, node, 1]) + max(backward, rest[placed, node, 2])
     total: float = (
-        cost
+        value[label, 0]
         + rest[placed, node, 0]
         + problem.bottleneck_price * slowest
-        + problem.collect_price * max(collect, rest[placed, node, 3])
-        + problem.update_price * max(update, rest[placed, node, 4])
-        + problem.moving_price * moving
+        + problem.collect_price * max(value[label, 3], rest[placed, node, 3])
+        + problem.update_price * max(value[label, 4], rest[placed, node, 4])
+        + problem.moving_price * max(value[label, 5], value[label, 6])
     )
     return total
 
 
 @compiled_leaf
+def put_blocks(
+    problem: SegmentProblem,
+    value: FloatArray,
+    label: int,
+    new: int,
+    last: int,
+    node: int,
+    placed: int,
+    blocks: int,
+) -> None:
+    """Describe a partial plan with so many blocks more on its next node; the moments' sums stay.
+
+    Args:
+        problem: The cluster.
+        value: Numbers that describe partial plans (labels, PARTS); receives the new one.
+        label: The partial plan.
+        new: Place of the new one.
+        last: Last node to hold blocks.
+        node: The next one.
+        placed: Blocks placed.
+        blocks: Blocks on the next node; 0 for the hop to it alone.
+    """
+    times, k = problem.times, node - 1
+    cost = value[label, 0] + problem.hop_cost[last, node] + problem.block_cost[k, blocks]
+    if problem.lead.shape[0] > 0:
+        cost += problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
+    forward = max(times.hop_forward[last, node], blocks * times.block_forward[k])
+    backward = max(times.hop_backward[last, node], blocks * times.block_backward[k])
+    value[new, 0] = cost
+    value[new, 1], value[new, 2] = max(value[label, 1], forward), max(value[label, 2], backward)
+    value[new, 3] = max(value[label, 3], blocks * times.block_collect[k])
+    value[new, 4] = max(value[label, 4], blocks * times.block_update[k])
+    value[new, 5], value[new, 6] = value[label, 5], value[label, 6]
+
+
+@compiled_leaf
+def nothing_placed(problem: SegmentProblem, value: FloatArray) -> None:
+    """Write the partial plan without blocks into the first place of ``value``."""
+    for part in (0, 3, 4, 5, 6):
+        value[0, part] = 0.0
+    value[0, 1], value[0, 2] = problem.least_forward, problem.least_backward
+
+
+@compiled_inner
 def dive(problem: SegmentProblem, cap: IntArray, bound: FloatArray) -> float:
     """Objective of a plan built greedily by the least bound at every step: a first upper bound."""
-    times, total_blocks, nodes = problem.times, problem.total_blocks, problem.cap.shape[0] + 1
-    cost, forward, backward, collect, update = 0.0, problem.least_forward, problem.least_backward, 0.0, 0.0
-    placed, last, moves = 0, 0, problem.lead.shape[0] > 0
-    moved = sending = next_moved = next_sending = 0.0
+    total_blocks, nodes, moves = problem.total_blocks, problem.cap.shape[0] + 1, problem.lead.shape[0] > 0
+    value, placed, last, least = np.empty((3, PARTS)), 0, 0, np.inf  # the plan, a longer one and the best
+    nothing_placed(problem, value)
     while placed < total_blocks:
         least, next_node, next_blocks = np.inf, 0, 0
         for node in range(last + 1, nodes):
-            k = node - 1
-            longest, sent, received, moments = moved, sending, 0.0, 0.0
-            for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
+            moved, sending, receiving = value[0, 5], value[0, 6], 0.0
+            for blocks in range(1, min(cap[node - 1], total_blocks - placed) + 1):
+                after = placed + blocks
                 if moves:
-                    longest, sent, received = take_moments(
-                        problem, k, placed + blocks - 1, longest, sent, received
+                    moved, sending, receiving = take_moments(
+                        problem, node - 1, after - 1, moved, sending, receiving
                     )
-                    moments = problem.moments_cost[k, placed + blocks] - problem.moments_cost[k, placed]
-                if bound[placed + blocks, node, 0] == np.inf:
+                if bound[after, node, 0] == np.inf:
                     continue
-                total = least_total(
-                    problem,
-                    cost + problem.hop_cost[last, node] + problem.block_cost[k, blocks] + moments,
-                    max(forward, max(times.hop_forward[last, node], blocks * times.block_forward[k])),
-                    max(backward, max(times.hop_backward[last, node], blocks * times.block_backward[k])),
-                    max(collect, blocks * times.block_collect[k]),
-                    max(update, blocks * times.block_update[k]),
-                    max(max(longest, received), sent),
-                    bound,
-                    placed + blocks,
-                    node,
-                )
+                put_blocks(problem, value, 0, 1, last, node, placed, blocks)
+                value[1, 5], value[1, 6] = max(moved, receiving), sending
+                total = least_total(problem, value, 1, bound, after, node)
                 if total < least:
                     least, next_node, next_blocks = total, node, blocks
-                    next_moved, next_sending = max(longest, received), sent
-        k = next_node - 1
-        cost += problem.hop_cost[last, next_node] + problem.block_cost[k, next_blocks]
-        if moves:
-            cost += problem.moments_cost[k, placed + next_blocks] - problem.moments_cost[k, placed]
-            moved, sending = next_moved, next_sending
-        forward = max(forward, max(times.hop_forward[last, next_node], next_blocks * times.block_forward[k]))
-        backward = max(
-            backward, max(times.hop_backward[last, next_node], next_blocks * times.block_backward[k])
-        )
-        collect = max(collect, next_blocks * times.block_collect[k])
-        update = max(update, next_blocks * times.block_update[k])
+                    for part in range(PARTS):
+                        value[2, part] = value[1, part]
+        for part in range(PARTS):
+            value[0, part] = value[2, part]
         placed, last = placed + next_blocks, next_node
     return float(least)

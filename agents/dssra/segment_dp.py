@@ -14,11 +14,16 @@ import numpy as np
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.ground.compiled import compiled_inner, compiled_leaf
 
-from .segment_bounds import dive, least_total, relaxed_completions, useful_blocks
+from .segment_bounds import (
+    PARTS,
+    dive,
+    least_total,
+    nothing_placed,
+    put_blocks,
+    relaxed_completions,
+    useful_blocks,
+)
 from .segment_plan import SegmentProblem, take_moments
-
-PARTS = 7
-"""Numbers that describe a partial plan."""
 
 
 @compiled_inner
@@ -35,7 +40,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         The least objective and the blocks of each device (K,); infinity and zeros where the devices
         cannot hold the blocks (or where no plan reaches ``upper_bound``).
     """
-    times, total_blocks, devices = problem.times, problem.total_blocks, problem.cap.shape[0]
+    total_blocks, devices = problem.total_blocks, problem.cap.shape[0]
     nodes = devices + 1
     upper = upper_bound * (1.0 + 1e-12)  # rounding must not lose the known plan itself
     cap = useful_blocks(problem, upper)
@@ -47,8 +52,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
         return np.inf, segments
     upper = min(upper, dive(problem, cap, bound) * (1.0 + 1e-12))
 
-    # Labels: [cost, slowest forward, slowest backward, longest collection, longest update, moments moved,
-    # moments being sent]; [placed, last, blocks, parent, next label of the same place, 0 once dominated].
+    # Labels: their numbers; [placed, last, blocks, parent, next label of the same place, 0 once dominated].
     size, moves = 256, problem.lead.shape[0] > 0
     value = np.empty((size, PARTS))
     link = np.empty((size, 6), dtype=np.int64)
@@ -56,9 +60,7 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     for placed in range(total_blocks + 1):
         for last in range(nodes):
             head[placed, last] = -1
-    for part in (0, 3, 4, 5, 6):
-        value[0, part] = 0.0
-    value[0, 1], value[0, 2] = problem.least_forward, problem.least_backward
+    nothing_placed(problem, value)
     link[0, 0], link[0, 1], link[0, 2], link[0, 3], link[0, 4], link[0, 5] = 0, 0, 0, -1, -1, 1
     count = int(np.int64(1))  # not a literal, for which Numba would compile the heap's functions twice
     # A binary heap of labels, least bound first, and each label's bound.
@@ -80,75 +82,28 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 label = link[label, 3]
             return best, segments
         for node in range(last + 1, nodes):
-            k = node - 1
-            cost_before = value[label, 0] + problem.hop_cost[last, node]
-            forward_before = max(value[label, 1], times.hop_forward[last, node])
-            backward_before = max(value[label, 2], times.hop_backward[last, node])
-            collect, update = value[label, 3], value[label, 4]
-            moved, sending, receiving = value[label, 5], value[label, 6], 0.0
-            lower = least_total(
-                problem,
-                cost_before,
-                forward_before,
-                backward_before,
-                collect,
-                update,
-                max(moved, sending),
-                through,
-                placed,
-                node,
-            )
-            if lower > upper:
+            put_blocks(problem, value, label, count, last, node, placed, 0)
+            if least_total(problem, value, count, through, placed, node) > upper:
                 continue
-            for blocks in range(1, min(cap[k], total_blocks - placed) + 1):
+            moved, sending, receiving = value[label, 5], value[label, 6], 0.0
+            for blocks in range(1, min(cap[node - 1], total_blocks - placed) + 1):
                 after = placed + blocks
                 if moves:
-                    moved, sending, receiving = take_moments(problem, k, after - 1, moved, sending, receiving)
+                    moved, sending, receiving = take_moments(
+                        problem, node - 1, after - 1, moved, sending, receiving
+                    )
                 if bound[after, node, 0] == np.inf:
                     continue
-                cost, longest = cost_before + problem.block_cost[k, blocks], max(moved, receiving)
-                if moves:
-                    cost += problem.moments_cost[k, after] - problem.moments_cost[k, placed]
-                forward = max(forward_before, blocks * times.block_forward[k])
-                backward = max(backward_before, blocks * times.block_backward[k])
-                collect = max(value[label, 3], blocks * times.block_collect[k])
-                update = max(value[label, 4], blocks * times.block_update[k])
+                put_blocks(problem, value, label, count, last, node, placed, blocks)
+                value[count, 5], value[count, 6] = max(moved, receiving), sending
                 # For a complete plan the bound is its exact objective.
-                lower = least_total(
-                    problem,
-                    cost,
-                    forward,
-                    backward,
-                    collect,
-                    update,
-                    max(longest, sending),
-                    bound,
-                    after,
-                    node,
-                )
+                lower = least_total(problem, value, count, bound, after, node)
                 if lower > upper:
                     continue
                 if after == total_blocks:
                     upper = lower
-                if _is_dominated(
-                    value,
-                    link,
-                    head[after, node],
-                    cost,
-                    forward,
-                    backward,
-                    collect,
-                    update,
-                    longest,
-                    sending,
-                ):
+                if _is_dominated(value, link, head[after, node], count):
                     continue
-                if count == size:
-                    value, link, key, heap = _twice_as_large(value, link, key, heap)
-                    size *= 2
-                value[count, 0], value[count, 1] = cost, forward
-                value[count, 2], value[count, 3], value[count, 4] = backward, collect, update
-                value[count, 5], value[count, 6] = longest, sending
                 link[count, 0], link[count, 1], link[count, 2] = after, node, blocks
                 link[count, 3], link[count, 4], link[count, 5] = label, head[after, node], 1
                 head[after, node] = count
@@ -156,6 +111,9 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
                 _sift_up(heap, waiting, count, key)
                 waiting += 1
                 count += 1
+                if count == size:
+                    value, link, key, heap = _twice_as_large(value, link, key, heap)
+                    size *= 2
     return np.inf, segments
 
 
@@ -177,41 +135,18 @@ def _twice_as_large(
 
 
 @compiled_leaf
-def _is_dominated(
-    value: FloatArray,
-    link: IntArray,
-    first: int,
-    cost: float,
-    forward: float,
-    backward: float,
-    collect: float,
-    update: float,
-    moved: float,
-    sending: float,
-) -> bool:
+def _is_dominated(value: FloatArray, link: IntArray, first: int, new: int) -> bool:
     """Whether some label of the place is at least as good in all parts; drops those that are worse in all."""
     other = first
     while other >= 0:
         if link[other, 5] == 1:
-            if (
-                value[other, 0] <= cost
-                and value[other, 1] <= forward
-                and value[other, 2] <= backward
-                and value[other, 3] <= collect
-                and value[other, 4] <= update
-                and value[other, 5] <= moved
-                and value[other, 6] <= sending
-            ):
+            better = worse = True
+            for part in range(PARTS):
+                better = better and value[other, part] <= value[new, part]
+                worse = worse and value[other, part] >= value[new, part]
+            if better:
                 return True
-            if (
-                value[other, 0] >= cost
-                and value[other, 1] >= forward
-                and value[other, 2] >= backward
-                and value[other, 3] >= collect
-                and value[other, 4] >= update
-                and value[other, 5] >= moved
-                and value[other, 6] >= sending
-            ):
+            if worse:
                 link[other, 5] = 0
         other = link[other, 4]
     return False

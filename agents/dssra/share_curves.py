@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from collapipe_env.ground.arrays import FloatArray
-from collapipe_env.ground.compiled import compiled_leaf
+from collapipe_env.ground.compiled import compiled_leaf, inlined
 from collapipe_env.physics.delay import edge_time
 from collapipe_env.physics.parameters import Parameters
 from collapipe_env.physics.radio import expected_transmissions
@@ -26,12 +26,29 @@ from .cluster_costs import (
     UPLINK_SNR,
     delay_of,
 )
-from .hops import loss_slope
 
 _STEEPEST = 0.75
 """Failure exponent up to which ``x (1 - dy/dx)``, the rise of the repeats, grows for any ``R``."""
 _TRIES = 24
 """Shares tried in search of one from which on the delay rises."""
+
+
+@inlined
+def loss_slope(failure_exponent: float, transmissions: float) -> float:
+    """Slope of the loss exponent ``y`` in the failure exponent ``x``, ``R q^(R-1) (1 - q) / (1 - q^R)``.
+
+    That of the logarithm of the expected transmissions, ``x - y``, is 1 less this.
+
+    Args:
+        failure_exponent: ``x = m / SNR``, >= 0.
+        transmissions: Most transmissions of a packet ``R``.
+    """
+    if transmissions == 1.0:
+        return 1.0
+    q = -math.expm1(-failure_exponent)
+    tries: float = expected_transmissions(failure_exponent, transmissions)
+    slope: float = transmissions * q ** (transmissions - 1.0) / tries
+    return slope
 
 
 @compiled_leaf

@@ -1,14 +1,14 @@
-"""What the tests of the schedulers share: systems, backlogs, an idle learner, and played rounds."""
+"""What the tests of the schedulers share: systems, backlogs, plans, and played rounds."""
 
 from dataclasses import fields, replace
 
 import numpy as np
 from unpriced_support import unpriced
 
+from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
-from collapipe_env.simulator.learner import LearningReport
 from collapipe_env.simulator.world import World
 
 SMALL = load_scenario({"base": "small", "budgets": {"device_energy_j": 12}})
@@ -65,21 +65,8 @@ DECIDED = SMALL.with_overrides(
 """Plans say where activations are recomputed, and memories differ in what they hold without."""
 
 
-class Idle:
-    """A learner that learns nothing."""
-
-    def __init__(self, rows):
-        self.report = LearningReport(np.ones(rows), np.ones(rows), np.ones(rows))
-
-    def reset(self, *_):
-        return self.report
-
-    def train_round(self, _):
-        return self.report
-
-
 def start(scenario, rows, seed=0):
-    simulator = World(scenario, Idle(rows), rows)
+    simulator = World(scenario, IdleLearner(rows), rows)
     simulator.reset([np.random.default_rng([seed, row]) for row in range(rows)])
     return simulator
 
@@ -91,6 +78,13 @@ def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0):
     backlog = rng.exponential(mean, state.backlog.shape) * (rng.random(state.backlog.shape) >= silent)
     backlog[..., 1:] *= state.present
     return replace(state, backlog=backlog)
+
+
+def random_plan(scenario, state, seed):
+    """Any plan (E, ...): those of random actions, with other parts in every cluster."""
+    codec = action_codec(scenario)
+    actions = np.random.default_rng(seed).uniform(-1.0, 1.0, (len(state.present), codec.action_size))
+    return codec.decode(actions, state.memory_cap)
 
 
 def decide(scheduler, state):
@@ -105,6 +99,14 @@ def assert_same(first, second):
     """Two allocations are equal, bit for bit."""
     for field in fields(Allocation):
         np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
+
+
+def assert_rows_alone(scheduler, state):
+    """Each row of a batch is decided as if it was alone; returns the plan of the batch."""
+    together = scheduler.allocate(state)
+    for row in range(len(state.present)):
+        assert_same(scheduler.allocate(state[row : row + 1])[0], together[row])
+    return together
 
 
 def play(scheduler, rows, rounds, seed=0):

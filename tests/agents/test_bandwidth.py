@@ -9,7 +9,7 @@ from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, sha
 from collapipe_env.agents.dssra.cluster_costs import DELAY_PRICE, SUMMARY, UPLINK_SNR
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.ground.compiled import called_from_python
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 evaluate_shares = called_from_python(bandwidth.evaluate_shares)
@@ -35,8 +35,7 @@ def random_case(scenario, seed, mean=3.0, weight=0.0):
     """Parameters, state, a random allocation, and what the search sees of them."""
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
-    action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
-    allocation = action_codec(scenario).decode(action, state.memory_cap)
+    allocation = support.random_plan(scenario, state, seed)
     every = round_input(parameters, state, allocation.micro_batches, weight)
     inputs = RoundInput(*(a[0] for a in every))
     return parameters, state, allocation, inputs

@@ -62,9 +62,7 @@ def test_decisions_are_feasible_and_no_worse_than_the_even_split(name, mean, dri
 def test_a_row_of_a_batch_is_decided_as_if_alone(name):
     state = support.loaded_state(SCENARIOS[name], 4, seed=1)
     scheduler = DSSRA(SCENARIOS[name])
-    together = scheduler.act(None, state)
-    for row in range(4):
-        support.assert_same(scheduler.act(None, state[row : row + 1])[0], together[row])
+    together = support.assert_rows_alone(scheduler, state)
     for threads in (1, 3):
         support.assert_same(DSSRA(SCENARIOS[name], threads=threads).act(None, state), together)
     scheduler.reset(5)
@@ -187,8 +185,9 @@ def test_bad_arguments_and_impossible_systems_are_refused():
     for argument in ("sweeps", "exploring_sweeps", "turns", "threads"):
         with pytest.raises(AllocationError, match=f"{argument}: expected a whole number .* got 1.5"):
             DSSRA(support.SMALL, **{argument: 1.5})
-    with pytest.raises(AllocationError, match="drift: expected 'bound' or 'exact'"):
-        DSSRA(support.SMALL, drift=["exact"])
+    for drift in (["exact"], "exakt"):
+        with pytest.raises(AllocationError, match="drift: expected 'bound' or 'exact', got "):
+            DSSRA(support.SMALL, drift=drift)
     with pytest.raises(AllocationError, match="tradeoff_v"):
         DSSRA(support.SMALL, tradeoff_v=float("nan"))
     state = support.loaded_state(support.SMALL, 2)

@@ -190,11 +190,7 @@ def test_a_price_of_one_s_own_weighs_progress_against_drift_plus_penalty() -> No
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
-    state = loaded(OPEN, 3, 5)
-    solver = DSSRATarget(OPEN)
-    together = solver.allocate(state)
-    for row in range(3):
-        support.assert_same(solver.allocate(state[row : row + 1]), together[row : row + 1])
+    support.assert_rows_alone(DSSRATarget(OPEN), loaded(OPEN, 3, 5))
 
 
 def test_arguments_close_decisions() -> None:

@@ -126,15 +126,6 @@ def test_prices_are_the_probability_to_fail_in_the_round():
     assert policy.use_price(env.state) is None
 
 
-def test_no_price_is_dssra():
-    scenario, policy = with_failures(0.0)
-    env = CollaPipeVectorEnv(8, scenario, "surrogate")
-    env.reset(seed=0)
-    own, plain = policy.act(None, env.state), DSSRA(scenario, threads=1).act(None, env.state)
-    for name in ("blocks", "micro_batches", "bandwidth", "device_power"):
-        np.testing.assert_array_equal(getattr(own, name), getattr(plain, name))
-
-
 @pytest.mark.parametrize("price", [2.0, 50.0])
 def test_priced_plans_are_the_best_of_all_segments(price):
     """Against every split of the blocks at the plan's own powers, shares and micro-batches."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA, round_plan
 from collapipe_env.agents.dssra import moving as phase
@@ -128,8 +129,4 @@ def test_resets_are_free_and_change_no_decision():
 def test_a_row_is_decided_alike_in_any_batch():
     scenario = scenario_with("medium")
     _, state = after_rounds(scenario, 3)
-    together = DSSRA(scenario, threads=2).allocate(state)
-    for row in range(3):
-        alone = DSSRA(scenario, threads=1).allocate(state[row : row + 1])
-        np.testing.assert_array_equal(alone.device_power[0], together.device_power[row])
-        np.testing.assert_array_equal(alone.blocks[0], together.blocks[row])
+    support.assert_rows_alone(DSSRA(scenario), state)

@@ -11,7 +11,7 @@ from collapipe_env.agents.dssra import DSSRA, DSSRABound, price_plan, pricing
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import with_schedule
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 SCENARIOS = {
@@ -20,13 +20,6 @@ SCENARIOS = {
     "arq": support.ARQ,
     "recomputed": support.RECOMPUTED,
 }
-
-
-def random_plan(scenario, state, seed):
-    """Random segments, powers and micro-batches, other ones in every cluster."""
-    codec = action_codec(scenario)
-    actions = np.random.default_rng(seed).uniform(-1, 1, (len(state.present), codec.action_size))
-    return codec.decode(actions, state.memory_cap)
 
 
 def test_the_example_of_the_documentation_runs():
@@ -44,7 +37,7 @@ def test_costs_and_objective_are_the_simulators_and_no_other_shares_are_better(n
     rng = np.random.default_rng(5)
     for seed in range(4):
         state = support.loaded_state(scenario, 3, seed, silent=0.3)
-        plan = random_plan(scenario, state, seed)
+        plan = support.random_plan(scenario, state, seed)
         if name == "arq":  # with many repeats, at low powers, the problem is not convex
             plan = replace(plan, cu_power=np.full_like(plan.cu_power, parameters.power_max_w))
         price = price_plan(scenario, state, plan, tradeoff_v=2.0, convergence_weight=weight, drift=drift)

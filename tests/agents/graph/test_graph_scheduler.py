@@ -205,14 +205,6 @@ def test_a_cluster_that_cannot_hold_the_encoder_is_named():
         scheduler(support.SMALL, 0).allocate(replace(state, memory_cap=cap))
 
 
-def test_memories_that_leave_no_choice_are_filled():
-    state = support.played_state(support.SMALL, 2)
-    cap = np.broadcast_to([1, 0, 5], state.memory_cap.shape).copy()
-    for seed in range(3):
-        found = scheduler(support.SMALL, seed).allocate(replace(state, memory_cap=cap))
-        np.testing.assert_array_equal(found.blocks, cap)
-
-
 @pytest.mark.parametrize("name", ["boards", "unequal"])
 def test_episodes_are_played_and_repeat_themselves(name):
     scenario, delays = support.SCENARIOS[name], []

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -164,32 +165,25 @@ def test_a_finished_training_is_left_as_it_is(tmp_path):
     assert not said
 
 
-def test_a_training_without_a_best_version_gets_one(tmp_path, monkeypatch):
+def test_an_interrupt_keeps_the_latest_version_alone_and_a_missing_best_one_is_made(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_at(patch, 4)
         with pytest.raises(KeyboardInterrupt):
-            trained(tmp_path, 20, every=10)
-    resumed = trained(tmp_path, 3, every=10)  # its steps are done, but it has not been validated
+            trained(tmp_path / "one", 20, every=10)
+    files = GraphFiles(tmp_path / "one")
+    assert [path.name for path in files.latest.parent.iterdir()] == ["latest.safetensors"]
+    assert read_agent_file(files.latest).record.steps == 3
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    resumed = trained(tmp_path / "two", 5, every=10)
+    assert resumed.steps == 5
+    assert [score.steps for score in resumed.history] == [5]
+    resumed = trained(tmp_path / "one", 3, every=10)  # its steps are done, but it has not been validated
     assert [score.steps for score in resumed.history] == [3]
-    files = GraphFiles(tmp_path)
     assert read_agent_file(files.best).record.steps == 3
     files.best.unlink()
     for _ in range(2):
-        assert trained(tmp_path, 3, every=10).best.steps == 3
+        assert trained(tmp_path / "one", 3, every=10).best.steps == 3
         assert files.best.exists()
-
-
-def test_an_interrupt_keeps_the_latest_version_and_no_other_file(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 4)
-        with pytest.raises(KeyboardInterrupt):
-            trained(tmp_path, 20, every=10)
-    files = GraphFiles(tmp_path)
-    assert [path.name for path in files.latest.parent.iterdir()] == ["latest.safetensors"]
-    assert read_agent_file(files.latest).record.steps == 3
-    resumed = trained(tmp_path, 5, every=10)
-    assert resumed.steps == 5
-    assert [score.steps for score in resumed.history] == [5]
 
 
 def test_a_version_stays_whole_if_writing_the_next_one_is_cut_short(tmp_path, monkeypatch):

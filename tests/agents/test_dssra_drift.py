@@ -1,4 +1,4 @@
-"""DSSRA with budgets per second: its objective, plans that no change betters, and mean powers that hold."""
+"""DSSRA under both forms of the drift and with budgets per second: objective, plans and mean powers."""
 
 from dataclasses import replace
 
@@ -13,10 +13,12 @@ from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.baselines.oracle import Oracle
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.evaluation.scheduler_loading import make_scheduler, package_title
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.queues import idle_drift
-from collapipe_env.simulator.build import action_codec, budget_period, system_parameters
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.build import budget_period, system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 evaluate, reprice = called_from_python(round_plans.evaluate), called_from_python(round_plans.reprice)
@@ -31,21 +33,108 @@ SCENARIOS = {
     "medium": support.MEDIUM,
     "moving": support.MOVING,
     "arq": support.ARQ,
+    "priced": support.PRICED,
     "relayed": support.RELAYED,
 }
-EVERY = pytest.mark.parametrize("scenario", [per_second(s) for s in SCENARIOS.values()], ids=SCENARIOS)
+PER_SECOND = {f"{name} per second": per_second(s) for name, s in SCENARIOS.items() if name != "priced"}
+EVERY = {**SCENARIOS, **PER_SECOND}
 
 
-@EVERY
+@pytest.mark.parametrize("name", EVERY)
+def test_objective_is_what_the_reward_pays_for(name):
+    scenario = EVERY[name]
+    env = CollaPipeVectorEnv(3, scenario, "surrogate", reward="lyapunov", autoreset_mode="Disabled")
+    env.reset(seed=2)
+    scheduler = DSSRA(scenario)
+    scale = scenario.budgets.tradeoff_v * env.reference_delay
+    for _ in range(4):
+        plan, state = scheduler.allocate(env.state), env.state
+        reward = env.step_allocation(plan)[1]
+        np.testing.assert_allclose(-reward * scale, scheduler.objective(state, plan), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("mean", [0.0, 0.5, 5.0])
+def test_plans_are_better_than_those_of_the_bound(name, mean):
+    scenario = SCENARIOS[name]
+    exact, bound = DSSRA(scenario), DSSRABound(scenario)
+    gains = []
+    for seed in range(3):
+        state = support.loaded_state(scenario, 4, seed, mean, silent=0.2)
+        values = [exact.objective(state, s.allocate(state)) for s in (exact, bound)]
+        gains.append((values[1] - values[0]) / np.abs(values[1]))
+    assert np.min(gains) > -5e-3
+    assert np.mean(gains) > -1e-4
+
+
+@pytest.mark.parametrize("name", ["small", "small per second"])
+def test_no_block_elsewhere_and_no_other_power_or_share_is_better(name):
+    scenario = EVERY[name]
+    scheduler = DSSRA(scenario, tolerance=0.0)
+    for seed in range(4):
+        state = support.loaded_state(scenario, 1, seed, 0.7, silent=0.3)
+        plan = scheduler.allocate(state)
+        best, tried = scheduler.objective(state, plan)[0], support.neighbours(plan, state)
+        shares = np.linspace(0.1, 0.9, 33)
+        tried += [replace(plan, bandwidth=np.array([[share, 1.0 - share]])) for share in shares]
+        least = min(scheduler.objective(state, other)[0] for other in tried)
+        size = best + 0.5 * (state.backlog**2).sum() if name in PER_SECOND else least
+        assert best <= least + 2e-3 * size
+
+
+@pytest.mark.slow
+def test_large_systems_are_faster_at_the_same_energy():
+    scenario = load_scenario("large")
+    found = {}
+    for drift in ("bound", "exact"):
+        delays, ratios = support.play(DSSRA(scenario, drift=drift), rows=2, rounds=25)
+        found[drift] = delays.mean(), ratios.mean(axis=0).max()
+    assert found["exact"][0] < 0.98 * found["bound"][0]
+    assert found["exact"][1] < found["bound"][1] * 1.02
+
+
+def test_schedulers_of_both_forms_go_by_name():
+    state = support.loaded_state(support.MEDIUM, 2, 1, 0.5)
+    for name, drift in (("dssra", "exact"), ("dssra-bound", "bound")):
+        decision = make_scheduler(name, support.MEDIUM).act(None, state)
+        support.assert_same(decision, DSSRA(support.MEDIUM, drift=drift).allocate(state))
+    assert package_title("dssra-bound") != package_title("dssra")
+    assert DSSRABound(support.SMALL, tradeoff_v=3.0, turns=2).budget.turns == 2
+
+
+@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+def test_shares_suit_the_queues_after_the_round():
+    """Where the CUs' uplinks are dear, prices of before the shares are not those after them."""
+    scenario = load_scenario(
+        {
+            "base": "small",
+            "cluster": {"layout": "per_episode"},
+            "radio": {"edge_circuit_w": 1.5, "amplifier_efficiency": 0.35},
+            "overheads": {"edge_message_s": 0.001, "edge_latency_s": 0.015},
+            "budgets": {"device_energy_j": 15, "cu_energy_j": 5},
+        }
+    )
+    scheduler = DSSRA(scenario, tradeoff_v=0.14)
+    for seed in range(8):
+        state = support.loaded_state(scenario, 4, seed, 0.3, silent=0.5)
+        plan = scheduler.allocate(state)
+        value = scheduler.objective(state, plan)
+        for share in np.linspace(0.05, 0.95, 91):
+            bandwidth = np.broadcast_to([share, 1.0 - share], plan.bandwidth.shape)
+            other = scheduler.objective(state, replace(plan, bandwidth=bandwidth))
+            assert (other >= value - 2e-3 * np.maximum(np.abs(value), 8.0 * 0.14)).all()
+
+
+@pytest.mark.parametrize("name", PER_SECOND)
 @pytest.mark.parametrize("drift", ["exact", "bound"])
-def test_search_prices_plans_as_the_simulator_does(scenario, drift):
+def test_search_prices_plans_as_the_simulator_does(name, drift):
     """Up to what no plan changes: ``V T_bc``, and the least drift of a round that grants 1, or ``sum z``."""
+    scenario = EVERY[name]
     scheduler, parameters = DSSRA(scenario, drift=drift), system_parameters(scenario)
     V, allowances = parameters.tradeoff_v, []
     for seed in range(8):
         state = support.loaded_state(scenario, 1, seed, 0.5, silent=0.3)
-        action = np.random.default_rng(seed).uniform(-1, 1, (1, action_codec(scenario).action_size))
-        plan = action_codec(scenario).decode(action, state.memory_cap)
+        plan = support.random_plan(scenario, state, seed)
         every = round_input(parameters, state, plan.micro_batches, exact_drift=drift == "exact")
         inputs = RoundInput(*(a[0] for a in every))
         blocks, power = plan.blocks[0], np.ascontiguousarray(plan.node_power[0])
@@ -71,18 +160,6 @@ def test_search_prices_plans_as_the_simulator_does(scenario, drift):
     assert np.ptp(allowances) > 0.2
 
 
-@EVERY
-def test_objective_is_what_the_reward_pays_for(scenario):
-    env = CollaPipeVectorEnv(3, scenario, "surrogate", reward="lyapunov", autoreset_mode="Disabled")
-    env.reset(seed=2)
-    scheduler = DSSRA(scenario)
-    scale = scenario.budgets.tradeoff_v * env.reference_delay
-    for _ in range(4):
-        plan, state = scheduler.allocate(env.state), env.state
-        reward = env.step_allocation(plan)[1]
-        np.testing.assert_allclose(-reward * scale, scheduler.objective(state, plan), rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["small", "medium", "moving", "relayed"])
 @pytest.mark.parametrize("mean", [0.0, 0.3, 1.0])
 def test_no_price_of_time_that_is_given_is_better(name, mean):
@@ -102,19 +179,6 @@ def test_no_price_of_time_that_is_given_is_better(name, mean):
             gains.append((other - value) / size)
     assert np.min(gains) > -3e-3
     assert np.mean(gains) > 5e-5
-
-
-def test_no_block_elsewhere_and_no_other_power_or_share_is_better():
-    scenario = per_second(support.SMALL)
-    scheduler = DSSRA(scenario, tolerance=0.0)
-    for seed in range(4):
-        state = support.loaded_state(scenario, 1, seed, 0.7, silent=0.3)
-        plan = scheduler.allocate(state)
-        best, tried = scheduler.objective(state, plan)[0], support.neighbours(plan, state)
-        shares = np.linspace(0.1, 0.9, 33)
-        tried += [replace(plan, bandwidth=np.array([[share, 1.0 - share]])) for share in shares]
-        values = [scheduler.objective(state, other)[0] for other in tried]
-        assert best <= min(values) + 2e-3 * (best + 0.5 * (state.backlog**2).sum())
 
 
 def mean_power(scheduler, scenario, rounds):
