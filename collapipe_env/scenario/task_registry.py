@@ -83,15 +83,6 @@ def register_task(name: str, entry_point: str | type, *, replace: bool = False) 
     TASKS.register(name, entry_point, replace=replace)
 
 
-def get_task(name: str) -> Any:
-    """Return the task of that name, a :class:`collapipe_env.tasks.Task`.
-
-    Raises:
-        ScenarioError: If there is none (the message names the nearest), or it cannot be imported.
-    """
-    return TASKS.get(name)()
-
-
 def task_traits(name: str) -> TaskTraits:
     """Return the traits of the task of that name; imports the module of a registered task.
 
@@ -100,7 +91,7 @@ def task_traits(name: str) -> TaskTraits:
     """
     if name in SHIPPED_TRAITS:
         return SHIPPED_TRAITS[name]
-    found = getattr(get_task(name), "traits", None)
+    found = getattr(TASKS.get(name)(), "traits", None)
     if not isinstance(found, TaskTraits):
         raise ScenarioError(
             f"task {name!r} ({TASKS.where(name)}) has no traits from which it can be priced: they are "
