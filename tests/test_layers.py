@@ -125,7 +125,7 @@ def test_circles_are_found(tmp_path: Path) -> None:
     }
     assert write() == expected
     assert set(circle(write())) == {"own.folder", "own.folder.one"}
-    files["folder/one"] = ""
+    files |= {"low": "import os", "folder/one": ""}
     assert circle(write()) == []
     files["folder/one"] = "from .two import late"
     assert set(circle(write())) == {"own.folder.one", "own.folder.two"}
