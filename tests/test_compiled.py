@@ -57,7 +57,7 @@ def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
     files = [tmp_path / "package" / "inner" / "a.py", tmp_path / "elsewhere" / "b.py"]
     for path in files:
         path.write_text("from collapipe_env.ground.compiled import compiled\n")
-    (tmp_path / "package" / "allocation.py").write_text("GPIPE = 0\n")
+    (tmp_path / "package" / "inner_compiler.py").write_text("OPTION = 0\n")
     other = tmp_path / "package" / "plain.py"
     other.write_text("x = 1\n")
 
@@ -66,7 +66,7 @@ def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
         return source_stamp(tmp_path / "package")
 
     stamps = [stamp()]
-    for path in (*files, tmp_path / "package" / "allocation.py"):
+    for path in (*files, tmp_path / "package" / "inner_compiler.py"):
         path.write_text(path.read_text() + "x = 1\n")
         stamps.append(stamp())
     assert len(set(stamps)) == 4

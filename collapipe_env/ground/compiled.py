@@ -97,18 +97,14 @@ def source_stamp(folder: Path) -> str:
     """Return a digest of the Python files below a folder, links included, that compiled code depends on.
 
     These are the files that name this module, those below the folders ``kernels`` and ``physics``, whose
-    formulas become part of compiled code, ``allocation.py``, whose constants do, and ``inner_compiler.py``.
+    formulas and constants become part of compiled code, and ``inner_compiler.py``.
     """
     digest = hashlib.sha256()
     for root in (folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_symlink())):
         for path in sorted(root.rglob("*.py")):
             content = path.read_bytes()
             within = not {"kernels", "physics"}.isdisjoint(path.relative_to(root).parts)
-            if (
-                within
-                or path.name in ("allocation.py", "inner_compiler.py")
-                or b"collapipe_env.ground.compiled" in content
-            ):
+            if within or path.name == "inner_compiler.py" or b"collapipe_env.ground.compiled" in content:
                 digest.update(content)
                 digest.update(b"\0")
     return digest.hexdigest()
@@ -224,7 +220,7 @@ def _stamp(wrapped: Any) -> None:
     # protection is lost.
     file: Any = getattr(getattr(wrapped, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
-        file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parent))
+        file._source_stamp = (file._source_stamp, source_stamp(Path(__file__).parents[1]))
         _drop_unreadable(file)
 
 
