@@ -82,12 +82,13 @@ world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interr
 moving_system.py: dynamics/test_process_parts.py -k 'not play_the_same and not states'
     together.trained & one.trained => together.trained | one.trained
     together.energy + one.energy => together.energy
-    where(system.present, system.memory_bytes, 0.0) => system.memory_bytes
+    limits.clock * system.full_speed => limits.clock * system.speed
     xp.minimum(system.memory_bytes, limits.memory_bytes) => limits.memory_bytes
+moving_system.py: dynamics/test_presence.py -k sit_out
+    where(system.present, system.memory_bytes, 0.0) => system.memory_bytes
 moving_system.py: dynamics/test_time_base.py
     base == "mixed" and not p => base == "mixed" and p
-moving_system.py: dynamics/test_heat.py dynamics/test_open_area.py -k 'scalar or late'
-    limits.clock * system.full_speed => limits.clock * system.speed
+moving_system.py: dynamics/test_open_area.py -k late
     moved if process.last else system => system
 heat.py: dynamics/test_every_process.py -k 'damaged and heat'
     (np.abs(carried[name] - expected[name]) > slack).any() => False
@@ -101,24 +102,25 @@ presence.py: dynamics/test_presence.py -k 'not schedul'
     rest < spec.graceful * share => rest < spec.graceful
     carried["present"] & ~carried["graceful"] => carried["present"]
     xp.where(once, -left, carried => xp.where(once, left, carried
-mdp.py: envs/test_single_env.py -k 'target or afresh or groups or summary'
-    reached & xp.isnan(self._time_to_target) => reached
+mdp.py: envs/test_participation_queues.py -k stand_still
     self._total_delay / played => self._total_delay
 mdp.py: dynamics/test_tenants.py dynamics/test_open_area.py -k summaries
     xp.maximum(used, self._total_server_ratio => xp.minimum(used, self._total_server_ratio
     budgets_used(used, self._total_granted) => used
+observation.py: simulator/test_kernels.py -k observations
+    gain[..., 0, 1:], self._d2d_scale) * present => gain[..., 0, 1:], self._d2d_scale)
 observation.py: envs/test_observation.py envs/test_physical_observation.py
     [..., 1 :: K + 2] => [..., :: K + 2]
-    gain[..., 0, 1:], self._d2d_scale) * present => gain[..., 0, 1:], self._d2d_scale)
     values = xp.where(present, values, xp.nan) => values = values
 surrogate.py: learners/test_surrogate.py learners/test_own_steps.py -k surrogate
     namespace(taken).max(taken => namespace(taken).sum(taken
     rows.fill(self._progress, 0.0) => self._progress
     error = 1.0 - surviving / N => error = surviving / N
     made += active / players * step => made += step
+failed_rounds.py: simulator/test_replication.py -k credit
+    steps[r, n] - failed.credited[row, n] => steps[r, n]
 failed_rounds.py: simulator/test_failed_rounds.py -k 'not real_learner and not picture'
     collected = costs.cluster_delay - costs.upload => collected = costs.cluster_delay
-    steps[r, n] - failed.credited[row, n] => steps[r, n]
     power[r, n] * seconds.sum(axis=1) => power[r, n] * seconds.sum(axis=0)
     np.where(costs.plays[..., None], at_work, np.inf) => at_work
 """

@@ -51,6 +51,15 @@ class Absence(Idle):
         return Limits(memory_bytes=most, present=away)
 
 
+class Capped(Idle):
+    """Limits: clocks are at most so much of the full clock."""
+
+    name = "capped"
+
+    def limits(self, carried):
+        return Limits(clock=self.spec.size)
+
+
 class Bounded(Idle):
     """Limits under the system: a device offers at most so many bytes for each FLOP/s that it has now."""
 
@@ -88,6 +97,16 @@ class Outage(Idle):
         return Interruption(late, xp.zeros_like(times.energy), ~lost)
 
 
+class Spill(Outage):
+    """Interrupts as well, with numbers of its own, and takes a joule of every node."""
+
+    name = "spill"
+
+    def interrupt(self, carried, plan, times, u):
+        own = super().interrupt(carried, plan, times, u)
+        return own._replace(energy=own.energy + 1.0)
+
+
 class Guess(Idle):
     """Estimates: schedulers see uplink gains that are off by a factor."""
 
@@ -113,7 +132,7 @@ class Shown(Idle):
         self.observed = (Observed("count", (), "s", 0.0, 1000.0, "seconds so far"),)
 
 
-ALL = (Idle, Slowing, Absence, Bounded, Toll, Outage, Guess, Shown)
+ALL = (Idle, Slowing, Absence, Capped, Bounded, Toll, Outage, Spill, Guess, Shown)
 
 
 def scenario_with(process, size=0.0, base="small", **dynamics):

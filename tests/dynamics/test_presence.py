@@ -169,6 +169,7 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out_and_count_the_reference_d
         state = env.state
         able = able_clusters(parameters, state)
         assert (state.memory_cap[~state.present] == 0).all()
+        assert (state.memory_bytes[~state.present] == 0.0).all()
         env.step(action)
         record = env.last_round
         np.testing.assert_array_equal(record.allocation.participates, able.astype(int))

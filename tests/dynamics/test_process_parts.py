@@ -11,11 +11,13 @@ from hook_processes import (
     ALL,
     Absence,
     Bounded,
+    Capped,
     Guess,
     Idle,
     Outage,
     Shown,
     Slowing,
+    Spill,
     Toll,
     actions_of,
     scenario_with,
@@ -100,6 +102,14 @@ def test_limits_hold_before_decoding():
         assert (own.last_round.costs.energy[..., 1] == 0.0).all()
 
 
+@pytest.mark.parametrize(("cap", "left"), [(0.6, 1.0), (0.4, 0.8)])
+def test_a_cap_on_clocks_is_one_on_full_clocks_which_load_slows_down_too(cap, left):
+    own, plain = vector(scenario_with(Capped, cap, load_levels=[0.5])), vector(PLAIN)
+    for env in (own, plain):
+        env.reset(seed=4)
+    np.testing.assert_allclose(own.state.speed, 0.5 * left * plain.state.speed, rtol=1e-14)
+
+
 def test_limits_under_the_system_read_what_other_processes_made_of_it():
     """A process of one's own comes after load: half the speed, half the memory."""
     bytes_each = 0.06
@@ -149,6 +159,20 @@ def test_interrupt(bound, share):
         np.testing.assert_array_equal(own.state.loss, before)
     else:
         assert (own.state.loss < before).mean() > 0.4
+
+
+def test_interruptions_of_several_processes_add_up():
+    both = scenario_with(Outage, 0.5)
+    both["dynamics"]["processes"]["spill"] = {"size": 0.5}
+    envs = [vector(scenario, 100) for scenario in (both, *(scenario_with(p, 0.5) for p in (Outage, Spill)))]
+    for env in envs:
+        env.reset(seed=0)
+        env.step(actions_of(env, 1)[0])
+    found, first, second = (env.last_round.interruption for env in envs)
+    np.testing.assert_array_equal(found.trained, first.trained & second.trained)
+    np.testing.assert_array_equal(found.cluster_delay, first.cluster_delay + second.cluster_delay)
+    np.testing.assert_array_equal(found.energy, first.energy + second.energy)
+    assert (first.trained != second.trained).any()
 
 
 def test_estimate_is_what_schedulers_see_and_no_more():
