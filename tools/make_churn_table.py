@@ -26,7 +26,7 @@ from collapipe_env.physics.recovery import (
     replay_transfer,
     rescheduling_transfer,
 )
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
@@ -87,15 +87,28 @@ def recovery_rows() -> Iterator[tuple[str, ...]]:
                     light, heavy = (
                         recovery_s(kind, blocks, parameters, rate, copies) for kind in ("light", "heavy")
                     )
-                    yield (
-                        name,
-                        str(blocks),
-                        f"{rate:g}",
-                        copies,
-                        f"{light:.1f}",
-                        f"{heavy:.1f}",
-                        f"{heavy / light:.1f}",
-                    )
+                    seconds = (f"{light:.1f}", f"{heavy:.1f}", f"{heavy / light:.1f}")
+                    yield name, str(blocks), f"{rate:g}", copies, *seconds
+
+
+def failing(presence: dict[str, object], steps: int, **changes: object) -> Scenario:
+    """``medium`` whose devices fail, with memory and energy for any plan.
+
+    Args:
+        presence: Fields of the process.
+        steps: Local steps.
+        **changes: Further changes of the scenario.
+    """
+    return load_scenario("medium").with_overrides(
+        {
+            "dynamics.processes.presence": presence,
+            "devices.profiles.0.memory_bytes": [1.0e9],
+            "budgets.device_energy_j": 1e4,
+            "budgets.cu_energy_j": 1e4,
+            "workload.local_steps": steps,
+            **changes,
+        }
+    )
 
 
 def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rounds: int) -> dict[str, float]:
@@ -107,15 +120,7 @@ def rounds_of(scheduler: str, kind: RecoveryKind, mean_s: float, steps: int, rou
         steps: Local steps.
         rounds: Rounds of each of the 32 environments.
     """
-    scenario = load_scenario("medium").with_overrides(
-        {
-            "dynamics.processes.presence": {"on_mean_s": mean_s, "recovery": kind, "graceful": 0.0},
-            "devices.profiles.0.memory_bytes": [1.0e9],
-            "budgets.device_energy_j": 1e4,
-            "budgets.cu_energy_j": 1e4,
-            "workload.local_steps": steps,
-        }
-    )
+    scenario = failing({"on_mean_s": mean_s, "recovery": kind, "graceful": 0.0}, steps)
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy, parameters = SCHEDULERS.get(scheduler)(scenario), system_parameters(scenario)
     hazard, usual = 1.0 / mean_s, usual_round(scenario)
@@ -178,15 +183,7 @@ def priced_rounds(failure_price: float, mean_s: float, rounds: int) -> tuple[Flo
         mean_s: Mean stay of a device of hazard factor 1 [s].
         rounds: Rounds of each environment.
     """
-    scenario = load_scenario("medium").with_overrides(
-        {
-            "dynamics.processes.presence": {"on_mean_s": mean_s, "hazard_factors": [0.2, 1.0, 5.0]},
-            "devices.profiles.0.memory_bytes": [1.0e9],
-            "budgets.device_energy_j": 1e4,
-            "budgets.cu_energy_j": 1e4,
-            "workload.local_steps": 4,
-        }
-    )
+    scenario = failing({"on_mean_s": mean_s, "hazard_factors": [0.2, 1.0, 5.0]}, 4)
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy = DSSRAPlus(scenario, failure_price=failure_price)
     delay, hit = np.zeros(32), 0
@@ -207,7 +204,7 @@ def price_rows(rounds: int) -> Iterator[tuple[str, ...]]:
             yield f"{mean_s / 60.0:g} min", f"{price:g}", f"{hit:.1f}", f"{delay.mean():.2f}", shown
 
 
-REPLICAS = {"none": "none", "next_stage": "next stage", "cu": "CU"}
+REPLICAS = ("none", "next_stage", "cu")
 
 
 def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, rounds: int) -> Replicated:
@@ -220,22 +217,12 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
         band: Bandwidth of links between devices over the scenario's.
         rounds: Rounds of each environment.
     """
-    presence = {
-        "on_mean_s": 360.0,
-        "hazard_factors": [0.2, 1.0, 5.0],
-        "graceful": 0.0,
-        "replication": replicas,
-    }
-    base = load_scenario("medium")
-    changes: dict[str, object] = {
-        "devices.profiles.0.memory_bytes": [1.0e9],
-        "budgets.device_energy_j": 1e4,
-        "budgets.cu_energy_j": 1e4,
-        "workload.local_steps": steps,
+    presence = {"on_mean_s": 360.0, "hazard_factors": [0.2, 1.0, 5.0], "graceful": 0.0}
+    changes = {
         "workload.update_compression": "lora" if adapters else "none",
-        "radio.d2d_bandwidth_hz": band * base.radio.d2d_bandwidth_hz,
+        "radio.d2d_bandwidth_hz": band * load_scenario("medium").radio.d2d_bandwidth_hz,
     }
-    scenario = base.with_overrides({**changes, "dynamics.processes.presence": presence})
+    scenario = failing({**presence, "replication": replicas}, steps, **changes)
     env = CollaPipeVectorEnv(32, scenario, "surrogate", reward="delay")
     policy = DSSRAPlus(scenario)
     delay, ratio = np.zeros(32), []
@@ -283,39 +270,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="rounds of each of 32 environments (60)")
     given = parser.parse_args()
-    recoveries = markdown_table(
-        ("block", "L", "link, Mbit/s", "copies", "light, s", "heavy, s", "heavy / light"),
-        list(recovery_rows()),
-    )
-    columns = (
-        "mean stay",
-        "H",
-        "scheduler",
-        "failed, % (theory)",
-        "light: s per failure",
-        "heavy",
-        "delay: light, s",
-        "heavy",
-        "drop",
-        "throughput after",
-    )
-    rounds = markdown_table(columns, list(round_rows(given.rounds)))
-    prices = markdown_table(
-        ("mean stay", "price, s", "failed, %", "delay, s", "against none"), list(price_rows(given.rounds))
-    )
-    replicas = markdown_table(
-        (
-            "trained",
-            "band",
-            "H",
-            "T_rep / T_step",
-            "none, s",
-            "next stage, s",
-            "CU, s",
+    heads = {
+        "recoveries": ("block", "L", "link, Mbit/s", "copies", "light, s", "heavy, s", "heavy / light"),
+        "rounds": (
+            *("mean stay", "H", "scheduler", "failed, % (theory)", "light: s per failure", "heavy"),
+            *("delay: light, s", "heavy", "drop", "throughput after"),
         ),
-        list(replica_rows(given.rounds)),
-    )
-    parts = {"recoveries": recoveries, "rounds": rounds, "prices": prices, "replicas": replicas}
+        "prices": ("mean stay", "price, s", "failed, %", "delay, s", "against none"),
+        "replicas": ("trained", "band", "H", "T_rep / T_step", "none, s", "next stage, s", "CU, s"),
+    }
+    rows = {
+        "recoveries": recovery_rows(),
+        "rounds": round_rows(given.rounds),
+        "prices": price_rows(given.rounds),
+        "replicas": replica_rows(given.rounds),
+    }
+    parts = {name: markdown_table(heads[name], list(found)) for name, found in rows.items()}
     write_parts(PAGE, parts)
     print(f"wrote the tables of {PAGE}")
 

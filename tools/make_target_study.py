@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,70 +42,23 @@ MOST_ROUNDS = 1000
 """Most rounds of an episode; a simulated time ends it earlier."""
 POINTS = 200
 """Points of a curve."""
+TARGET = "dssra-target"
+"""Title of the rule that chooses everything."""
 
 
-class FixedSteps(DSSRATarget):
-    """DSSRA with a fixed number of local steps."""
-
-    steps: tuple[int, ...] | None = None
-    sits_out = False
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario, participation=self.sits_out, local_steps=self.steps)
-
-
-class H1(FixedSteps):
-    """One local step, all clusters."""
-
-    name, steps = "H = 1, all clusters", (1,)
-
-
-class H4(FixedSteps):
-    """Four local steps, all clusters."""
-
-    name, steps = "H = 4, all clusters", (4,)
-
-
-class H16(FixedSteps):
-    """Sixteen local steps, all clusters."""
-
-    name, steps = "H = 16, all clusters", (16,)
-
-
-class H1Some(FixedSteps):
-    """One local step, clusters may sit out."""
-
-    name, steps, sits_out = "H = 1, some clusters", (1,), True
-
-
-class H4Some(FixedSteps):
-    """Four local steps, clusters may sit out."""
-
-    name, steps, sits_out = "H = 4, some clusters", (4,), True
-
-
-class All(FixedSteps):
-    """Local steps chosen, all clusters."""
-
-    name = "dssra-target, all clusters"
-
-
-class Target(FixedSteps):
-    """Everything chosen."""
-
-    name, sits_out = "dssra-target", True
-
-
-RULES: Mapping[str, type[FixedSteps]] = {
-    "h1": H1,
-    "h4": H4,
-    "h16": H16,
-    "h1_some": H1Some,
-    "h4_some": H4Some,
-    "target_all": All,
-    "target": Target,
+RULES: Mapping[str, tuple[str, Callable[[Scenario], DSSRATarget]]] = {
+    **{
+        f"h{steps}{name}": (
+            f"H = {steps}, {who} clusters",
+            partial(DSSRATarget, participation=who == "some", local_steps=(steps,)),
+        )
+        for who, name, numbers in (("all", "", (1, 4, 16)), ("some", "_some", (1, 4)))
+        for steps in numbers
+    },
+    "target_all": ("dssra-target, all clusters", partial(DSSRATarget, participation=False)),
+    "target": (TARGET, DSSRATarget),
 }
-"""Rules in the order of the table."""
+"""Title and scheduler of each rule, in the order of the table."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +116,9 @@ def opened(options: Options) -> Scenario:
     return scenario.with_overrides({"dynamics.target_loss": None})
 
 
-def rounds_until(scenario: Scenario, rule: type[FixedSteps], seconds: float, episodes: int) -> int:
+def rounds_until(
+    scenario: Scenario, rule: Callable[[Scenario], DSSRATarget], seconds: float, episodes: int
+) -> int:
     """Return the rounds after which a simulated time has passed in every episode.
 
     The learner does not affect delays, so the surrogate is enough.
@@ -186,9 +142,9 @@ def play_all(options: Options) -> list[Played]:
     """Play every rule with real training, and return their episodes."""
     scenario = opened(options)
     plans = []
-    for name, rule in RULES.items():
+    for name, (title, rule) in RULES.items():
         rounds = rounds_until(scenario, rule, options.seconds, options.episodes)
-        print(f"{rule.name}: {rounds} rounds for {options.seconds:g} s", flush=True)
+        print(f"{title}: {rounds} rounds for {options.seconds:g} s", flush=True)
         folder = options.folder / f"{scenario.name}-{options.task}" / name
         plans.append(
             EvaluationPlan(
@@ -204,14 +160,14 @@ def play_all(options: Options) -> list[Played]:
         )
     outcomes = evaluate_all(plans, options.processes)
     found = []
-    for (name, rule), plan, outcome in zip(RULES.items(), plans, outcomes, strict=True):
+    for (name, (title, _)), plan, outcome in zip(RULES.items(), plans, outcomes, strict=True):
         steps, players = [], []
         for episode in range(options.episodes):
             for decided in EpisodeFiles(plan.folder, name, episode, 0).read_decisions(scenario, plan.rounds):
                 plays = np.asarray(decided.participates) != 0
                 steps += np.asarray(decided.local_steps)[plays].tolist()
                 players += plays.tolist()
-        found.append(Played(rule.name, outcome.results[name], float(np.mean(steps)), float(np.mean(players))))
+        found.append(Played(title, outcome.results[name], float(np.mean(steps)), float(np.mean(players))))
     return found
 
 
@@ -292,8 +248,8 @@ def draw(played: Sequence[Played], target: float, path: Path) -> None:
             for place, one in enumerate(played):
                 grid = np.linspace(0.0, ends[place], POINTS)
                 losses = np.array([curve(r, column, grid) for r in one.results])
-                style = {"linewidth": 2.4} if one.title == Target.name else {"linewidth": 1.3}
-                colour = INK if one.title == Target.name else COLOURS[place]
+                style = {"linewidth": 2.4} if one.title == TARGET else {"linewidth": 1.3}
+                colour = INK if one.title == TARGET else COLOURS[place]
                 dashed = {"linestyle": "--"} if "some" in one.title else {}
                 axes[which].plot(
                     grid / unit, losses.mean(axis=0), color=colour, label=one.title, **style, **dashed
