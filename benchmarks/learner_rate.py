@@ -18,15 +18,16 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 from unittest import mock
 
 import numpy as np
 import torch
-from measuring import Figure, command, figure_table, listed, store, within
+from measuring import Between, Checked, Figure, command, figure_table, listed, store
 
 from collapipe_env.learners import RoundOutcome, TorchLearner
 from collapipe_env.models.cluster_model import ClusterModel
@@ -44,7 +45,7 @@ SAME = "learner, same micro-batches"
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Time of a round of the real learner beside a plain PyTorch loop."""
 
     output: Path | None = None
@@ -53,23 +54,14 @@ class Options:
     """Preset, or path of a scenario."""
     task: tuple[str, ...] = ("classification",)
     """Tasks, one after the other."""
-    micro_batches: tuple[int, ...] = (4, 64)
+    micro_batches: Annotated[tuple[int, ...], Between(1, 100_000)] = (4, 64)
     """Numbers of micro-batches at which to compare with the plain loop; the other groups use the first."""
-    stages: int = 5
+    stages: Annotated[int, Between(1, 1000)] = 5
     """Stages of every cluster's pipeline, 1 to 1000."""
-    rounds: int = 15
+    rounds: Annotated[int, Between(1, 100_000)] = 15
     """Timed turns of each contestant, 1 to 100,000."""
-    threads: int = 1
+    threads: Annotated[int, Between(1, 1024)] = 1
     """PyTorch threads, 1 to 1024."""
-
-    def check(self) -> None:
-        """Refuse options that cannot be run."""
-        within(
-            ("--stages", self.stages, 1, 1000),
-            ("--rounds", self.rounds, 1, 100_000),
-            ("--threads", self.threads, 1, 1024),
-            *(("--micro-batches", count, 1, 100_000) for count in self.micro_batches),
-        )
 
 
 class PlainLoop:
@@ -263,11 +255,6 @@ def measure(options: Options, task: str, device: torch.device) -> list[Figure]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and store if asked to; returns the exit status."""
-    return command(Options, _run, __doc__, arguments)
-
-
 def _run(options: Options) -> None:
     torch.set_num_threads(options.threads)
     devices = [torch.device("cpu")]
@@ -284,6 +271,8 @@ def _run(options: Options) -> None:
         gpu = torch.cuda.get_device_name() if len(devices) > 1 else "skipped: none that PyTorch can use"
         store(options.output, WHAT, options, gpu=gpu, figures=listed(found))
 
+
+main = partial(command, Options, _run, __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

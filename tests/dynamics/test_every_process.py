@@ -264,7 +264,7 @@ WRONG = [
     ("heat", {"levels": [0.9, 0.5]}, r"levels are .*1 first"),
     ("heat", {"levels": [1.0, 0.5, 0.6]}, r"levels are .*descending"),
     ("heat", {"levels": [1.0, 0.0]}, r"levels are .*above 0"),
-    ("heat", {"levels": [1.0, float("nan")]}, r"levels are .*above 0"),
+    ("heat", {"levels": [1.0, float("nan")]}, r"levels.1: got nan, but the input should be a finite number"),
     ("heat", {"governor": "pause", "levels": [1.0, 0.5, 0.2]}, r"the governor pause has two"),
     ("heat", {"idle_w": float("nan")}, r"idle_w"),
     ("heat", {"period_s": 0.0}, r"period_s is 0: give 0\.001"),

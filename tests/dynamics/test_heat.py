@@ -1,21 +1,13 @@
 """The process `heat`: episodes replayed in scalar Python, all environments, saved states, refusals."""
 
-import copy
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hook_processes import actions_of
-from stable_baselines3 import PPO
 
 from collapipe_env.dynamics.heat_spec import HeatSpec, heat_numbers
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.sb3 import make_sb3_vec_env
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
 
@@ -178,34 +170,6 @@ def test_a_device_that_cannot_reach_the_set_point_keeps_its_full_clock():
         assert (heat_of(env)["temperature"] <= steady + 1e-9).all()
 
 
-@pytest.mark.parametrize("governor", ["step", "ipa"])
-def test_numpy_single_and_torch_environments_agree(governor):
-    scenario = scenario_of(governor)
-    vector, tensors = CollaPipeVectorEnv(3, scenario, "surrogate"), CollaPipeTorchVectorEnv(3, scenario)
-    single = CollaPipeEnv(scenario, "surrogate")
-    seeds = [11, 12, 13]
-    for env in (vector, tensors):
-        env.reset(seed=seeds)
-    first = single.reset(seed=12)[0]
-    np.testing.assert_array_equal(first, vector.reset(seed=seeds)[0][1])
-    for action in actions_of(vector, 10):
-        a, b, c = vector.step(action), tensors.step(action), single.step(action[1])
-        np.testing.assert_allclose(b[0].numpy(), a[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(c[0], a[0][1])  # a row does not depend on the others
-        for name, values in heat_of(vector).items():
-            np.testing.assert_allclose(heat_of(tensors)[name].numpy(), values, rtol=1e-9, atol=1e-9)
-    assert (heat_of(vector)["share"] < 1.0).any()
-
-
-def test_single_precision_keeps_its_types():
-    tensors = CollaPipeTorchVectorEnv(3, scenario_of("die"), dtype="float32")
-    tensors.reset(seed=1)
-    before = {name: values.dtype for name, values in heat_of(tensors).items()}
-    for action in actions_of(tensors, 4):
-        tensors.step(action)
-    assert {name: values.dtype for name, values in heat_of(tensors).items()} == before
-
-
 def test_it_is_observed():
     scenario = scenario_of("step")
     flat = CollaPipeVectorEnv(2, scenario, "surrogate")
@@ -285,70 +249,6 @@ def test_clusters_that_sit_out_and_devices_that_are_away_cool():
         if out.any():
             break
     assert out.any()
-
-
-@pytest.mark.parametrize("kind", ["step", "ipa", "die"])
-def test_episodes_go_on_from_a_saved_state(kind):
-    scenario = scenario_of(kind)
-    one, two = (CollaPipeVectorEnv(2, scenario, "surrogate") for _ in range(2))
-    one.reset(seed=8)
-    actions = list(actions_of(one, 8))
-    for action in actions[:5]:
-        one.step(action)
-    saved = one.get_state()
-    two.set_state(copy.deepcopy(saved))
-    for action in actions[5:]:
-        a, b = one.step(action), two.step(action)
-        np.testing.assert_array_equal(a[0], b[0])
-        np.testing.assert_array_equal(a[1], b[1])
-    for name, values in heat_of(one).items():
-        np.testing.assert_array_equal(heat_of(two)[name], values)
-    damage = {"temperature": -300.0, "ambient": 60.0, "headroom": 0.77, "share": 0.123}
-    damage |= {"full_power": -1.0} if kind == "ipa" else {"level": 7, "remainder": -1.0}
-    if kind != "die":
-        damage["reading"] = 30.0
-    for name, value in damage.items():
-        broken = copy.deepcopy(saved)
-        broken["mdp"]["simulator"]["processes"]["heat"][name][:] = value
-        with pytest.raises(StateError, match="processes/heat"):
-            two.set_state(broken)
-
-
-def test_gymnasium_and_stable_baselines():
-    scenario = scenario_of("step", rounds=8).to_dict()
-    check_env(gym.make("CollaPipeSurrogate-v0", scenario=scenario).unwrapped, skip_render_check=True)
-    model = PPO(
-        "MlpPolicy", make_sb3_vec_env(scenario, 2, learner="surrogate"), n_steps=8, batch_size=8, n_epochs=1
-    )
-    model.learn(16)
-    assert model.num_timesteps == 16
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"profile": "tablet"}, r"heat\.profile: got 'tablet'.*'phone', 'board' or 'board_cased'"),
-        ({"governor": "fan"}, r"heat\.governor: got 'fan'.*'step', 'pause' or 'ipa'"),
-        ({"resistance_k_per_w": -1.0}, r"resistance_k_per_w is -1: give 0 to 1e\+06 K/W"),
-        ({"capacity_j_per_k": 0.0}, r"capacity_j_per_k is 0: give 1e-06 to 1e\+09 J/K"),
-        ({"set_c": 20.0}, r"set_c is 20: give 26"),
-        ({"critical_c": 40.0}, r"critical_c is 40: give set_c = 43 or more"),
-        ({"governor": "ipa", "on_c": 43.0}, r"on_c is 43: the governor ipa begins below set_c = 43"),
-        ({"ambient_min_c": 30.0, "ambient_max_c": 20.0}, r"ambient_min_c is 30, above ambient_max_c = 20"),
-        ({"levels": [1.0]}, r"levels are \[1\.0\]: give two or more"),
-        ({"levels": [0.9, 0.5]}, r"levels are .*1 first"),
-        ({"levels": [1.0, 0.5, 0.6]}, r"levels are .*descending"),
-        ({"levels": [1.0, 0.0]}, r"levels are .*above 0"),
-        ({"levels": [1.0, float("nan")]}, r"levels.1: got nan, but the input should be a finite number"),
-        ({"governor": "pause", "levels": [1.0, 0.5, 0.2]}, r"the governor pause has two"),
-        ({"idle_w": float("nan")}, r"idle_w"),
-        ({"period_s": 0.0}, r"period_s is 0: give 0\.001"),
-        ({"warmth": 1.0}, r"heat\.warmth: got 1\.0, but there is no field 'warmth'"),
-    ],
-)
-def test_bad_fields_are_refused(fields, message):
-    with pytest.raises(ScenarioError, match=r"dynamics\.processes.*" + message):
-        load_scenario({"base": "small", "dynamics": {"processes": {"heat": fields}}})
 
 
 def test_profiles_and_what_follows_from_them():

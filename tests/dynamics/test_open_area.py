@@ -144,7 +144,7 @@ def test_straight_courses_are_announced_to_the_second():
     assert leavers > 20
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_queues_of_devices_that_are_away_stand_still():
     scenario = leaving(budgets={"device_energy_j": 2.0})
     world = world_of(scenario, 30)
@@ -245,7 +245,7 @@ def test_budgets_are_granted_to_those_who_are_there():
 
 
 @pytest.mark.parametrize("per", ["round", "second"])
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_summaries_divide_by_the_budgets_of_rounds_in_which_a_device_was_there(per):
     """Devices with next to no budget are the worst nodes, so what is counted for them decides."""
     scenario = leaving(budgets={"device_energy_j": 0.5, "cu_energy_j": 1e4, "per": per})

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from federation_support import CUT, alive, make, train
-from learner_support import BLOCKS, N, single_outcome
+from federation_support import make, train
+from learner_support import BLOCKS, N
 from test_language_costs import (
     IDS,
     SAMPLES,
@@ -22,13 +22,10 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 from variants_support import mostly_slow
 
-from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.rms_norm import rms_norm
-from collapipe_env.physics.allocation import COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import TrainingMemory
-from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import workload_costs
 from collapipe_env.training import compact_adam
 from collapipe_env.training.compact_adam import CompactAdamW, rounded_like
@@ -38,7 +35,6 @@ from collapipe_env.training.eight_bit_moments import (
     encode_signed,
     encode_unsigned,
 )
-from collapipe_env.training.federation import Federation
 from collapipe_env.training.pipeline_step import CutModel, InFlight
 from collapipe_env.training.staleness import next_step
 
@@ -50,16 +46,6 @@ LORA = UpdateFormat(32, "lora", lora_rank=3, lora_alpha=6.0)
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def compact(memory, *, local_steps=2, moment_bits=None, **options):
-    """A learner whose run keeps what it trains in some form."""
-    learner, run = make(local_steps, **options)
-    learner._memory = memory
-    setup = replace(run._setup, memory=memory, moment_bits=moment_bits)
-    learner._prepared = (setup, learner._prepared[1])
-    run = learner._runs[0] = Federation(setup, np.random.default_rng(11))
-    return learner, run
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -188,7 +174,7 @@ def state_bytes(optimizer):
 @FORMS
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 def test_a_cluster_keeps_what_is_priced(memory, lora):
-    learner, run = compact(memory, update_format=LORA if lora else None)
+    learner, run = make(2, memory=memory, update_format=LORA if lora else None)
     train(learner, 1)
     model, optimizer = run._models[1], run._optimizers[1]
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -301,7 +287,7 @@ def test_recomputed_gradients_are_the_same(style, dropout):
 @pytest.mark.parametrize("memory", mostly_slow([HALF, EIGHT, BOTH], [2]), ids=["half", "eight", "both"])
 def test_a_run_learns_nearly_as_in_full_precision(memory):
     options = {"learning_rate": 3e-3, "server_learning_rate": 3e-3}
-    (plain, plain_run), (few, run) = make(2, **options), compact(memory, **options)
+    (plain, plain_run), (few, run) = make(2, **options), make(2, memory=memory, **options)
     expected = np.mean([train(plain, 1).train_loss[0] for _ in range(15)][-5:])
     found = np.mean([train(few, 1).train_loss[0] for _ in range(15)][-5:])
     assert found == pytest.approx(expected, abs=0.04)
@@ -312,37 +298,8 @@ def test_a_run_learns_nearly_as_in_full_precision(memory):
     assert 0.0 < moved < 0.1
 
 
-def rounds_of(learner, kind):
-    if kind == "stale":
-        gaps = np.array([(1, 0, 0), (0, 0, 1), (1, 0, 0)])
-        outcome = single_outcome(CUT, alive(2), staleness=gaps)
-        return float(learner.train_round(outcome).train_loss[0])
-    mode = {"plain": None, "copies": COPIES, "sequential": SEQUENTIAL}[kind]
-    return float(train(learner, 1, server_blocks=None if mode is None else (2,) * N, mode=mode).train_loss[0])
-
-
-@pytest.mark.parametrize("kind", ["plain", "stale", "copies", "sequential"])
-def test_a_saved_run_goes_on_to_the_bit(kind):
-    learner, run = compact(BOTH)
-    losses = [rounds_of(learner, kind) for _ in range(2)]
-    assert np.isfinite(losses).all()
-    saved = Federation.from_state(run._setup, copy.deepcopy(run.get_state()))
-    for _ in range(2):
-        after = rounds_of(learner, kind)
-    goes_on, expected = run._parameters.clone(), run._optimizers[0].state_dict()
-    learner._runs[0] = saved
-    for _ in range(2):
-        again = rounds_of(learner, kind)
-    assert again == after
-    assert torch.equal(saved._parameters.view(torch.int16), goes_on.view(torch.int16))
-    for group, memory in expected["state"].items():
-        for name, values in memory.items():
-            assert torch.equal(saved._optimizers[0].state_dict()["state"][group][name], values), name
-    assert (saved._parameters == saved._parameters[0]).all()
-
-
 def test_moments_of_blocks_that_move():
-    learner, run = compact(EIGHT, moment_bits=16)
+    learner, run = make(2, memory=EIGHT, moment_bits=16)
     train(learner, 1)
     before = copy.deepcopy(run._optimizers[0].state_dict()["state"])
     lost = np.zeros((N, BLOCKS), dtype=np.int64)
@@ -354,31 +311,3 @@ def test_moments_of_blocks_that_move():
     for group, memory in after.items():
         for name, values in memory.items():
             assert torch.equal(values, before[group][name])
-
-
-def test_an_environment_that_trains_so_is_saved_and_goes_on(tmp_path):
-    """From the scenario's fields, through a file, to the bit."""
-    fields = {"train_bits": 16, "stored_activation_bits": 16, "activation_bits": 16, "gradient_bits": 16}
-    fields |= {"moment_bits": 8, "recompute": True, "micro_batches": [2, 4]}
-    scenario = load_scenario("small").with_overrides(
-        {
-            **{f"workload.{name}": value for name, value in fields.items()},
-            "learning.evaluation_samples": 16,
-        }
-    )
-    env = CollaPipeEnv(scenario, learner="real")
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(3)]
-    env.step(actions[0])
-    env.save_state(tmp_path / "state.safetensors")
-    (run,) = env._mdp.world.learner._runs
-    assert run._setup.memory == BOTH
-    assert {p.dtype for p in run._models[0].parameters()} == {torch.bfloat16}
-    fresh = CollaPipeEnv(scenario, learner="real")
-    fresh.load_state(tmp_path / "state.safetensors")
-    for action in actions[1:]:
-        one, other = env.step(action), fresh.step(action)
-        np.testing.assert_array_equal(one[0], other[0])
-        assert one[1:] == other[1:]
-        assert np.isfinite(one[4]["loss"])

@@ -19,8 +19,10 @@ from collapipe_env.ground.errors import StateError
 from collapipe_env.learners.surrogate import SurrogateLearner
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import UpdateFormat
+from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.training.federation import Federation
 
+FEW_BITS = TrainingMemory(16, 8, recompute=True)
 OPTIONS = {
     "adamw": {},
     "momentum and a schedule": {
@@ -42,6 +44,8 @@ OPTIONS = {
     "top-k in 8 bits": {"update_format": UpdateFormat(8, "top-k")},
     "adapters": {"update_format": UpdateFormat(32, "lora", lora_rank=2)},
     "predicted weights": {"local_steps": 3, "weight_prediction": True, "staleness": True},
+    "few bits": {"local_steps": 2, "memory": FEW_BITS},
+    "few bits, stale weights": {"local_steps": 2, "memory": FEW_BITS, "staleness": True},
 }
 TOTAL = sum(CUT[0])
 
@@ -93,11 +97,12 @@ def test_run_with_dropout_goes_on_bit_for_bit():
     assert_go_on(run, list(ways(run)))
 
 
+@pytest.mark.parametrize("memory", [FULL_PRECISION, FEW_BITS], ids=["full", "few bits"])
 @pytest.mark.parametrize(
     ("mode", "blocks"), mostly_slow([(COPIES, 0), (COPIES, 2), (SEQUENTIAL, 0), (SEQUENTIAL, 2)], [1, 3])
 )
-def test_run_under_split_training_goes_on_bit_for_bit(mode, blocks):
-    _, run = make()
+def test_run_under_split_training_goes_on_bit_for_bit(mode, blocks, memory):
+    _, run = make(memory=memory)
     round_of(run)
     round_of(run, mode, blocks)
     others = list(ways(run))
@@ -123,19 +128,30 @@ def test_learner_goes_on_bit_for_bit(evaluation):
                 np.testing.assert_array_equal(getattr(mine, name), getattr(its, name))
 
 
-def learning_env(**changes):
+def learning_env(workload=None, **changes):
     learning = {"evaluation_samples": 20, "metric_samples": 20, "evaluate_every": 1, **changes}
-    return {"base": "small", "dynamics": {"rounds": 3}, "learning": learning}
+    return {"base": "small", "dynamics": {"rounds": 3}, "learning": learning, "workload": workload or {}}
 
 
-def test_environment_that_trains_goes_on_and_simulates_bit_for_bit(tmp_path):
-    env = CollaPipeEnv(learning_env())
+FEW_BITS_FIELDS = {
+    "train_bits": 16, "stored_activation_bits": 16, "activation_bits": 16, "gradient_bits": 16,
+    "moment_bits": 8, "recompute": True, "micro_batches": [2, 4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("workload", "memory"), [({}, FULL_PRECISION), (FEW_BITS_FIELDS, FEW_BITS)], ids=["full", "few bits"]
+)
+def test_environment_that_trains_goes_on_and_simulates_bit_for_bit(workload, memory, tmp_path):
+    env = CollaPipeEnv(learning_env(workload))
     env.reset(seed=0)
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(4)]
     env.step(actions[0])
     env.save_state(tmp_path / "state.safetensors")
-    fresh = CollaPipeEnv(learning_env())
+    (run,) = env.unwrapped._mdp.world.learner._runs
+    assert run._setup.memory == memory
+    fresh = CollaPipeEnv(learning_env(workload))
     fresh.load_state(tmp_path / "state.safetensors")
     others = [fresh, pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
     simulated = env.simulate(actions[1])

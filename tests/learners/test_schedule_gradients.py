@@ -6,35 +6,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_oracle import StageTimes, interleaved, one_f_one_b, run_orders, split_backward
+from test_pipeline_step import BATCH, LOSS, gradients, relative_error, uncut
+from test_pipeline_step import setup as setup_of
 
-from collapipe_env.models.architecture import Architecture
-from collapipe_env.models.cluster_model import ClusterModel, additive_mask
+from collapipe_env.models.cluster_model import additive_mask
 from collapipe_env.models.tokenization import PADDING
-from collapipe_env.tasks.classification import Classification, PooledLinear
 from collapipe_env.training.pipeline_step import CutModel, InFlight
 
-BLOCKS, BATCH, LENGTH = 6, 12, 6
-LOSS = Classification().loss
+BLOCKS = 6
 
 
 def setup():
-    generator = torch.Generator().manual_seed(5)
-    architecture = Architecture(BLOCKS, 8, 12, 2, LENGTH, 64)
-    model, head = ClusterModel(architecture, generator), PooledLinear(8, 3, generator)
-    tokens = torch.randint(0, 64, (BATCH, LENGTH), generator=generator)
-    tokens[:, 0] = 7
-    return model, head, tokens, torch.randint(0, 3, (BATCH,), generator=generator)
-
-
-def gradients(*modules):
-    return torch.cat([p.grad.flatten() for module in modules for p in module.parameters()])
+    return setup_of(BLOCKS)
 
 
 def assert_uncut_gradient(model, head):
-    whole, whole_head, tokens, targets = setup()
-    LOSS(whole_head(whole(tokens), tokens != PADDING), targets).backward()
-    expected = gradients(whole, whole_head)
-    assert float((gradients(model, head) - expected).norm() / expected.norm()) < 1e-5
+    assert relative_error(gradients(model, head), uncut(*setup())[1]) < 1e-5
 
 
 class SplitBackward(InFlight):
