@@ -301,7 +301,7 @@ WRONG = [
     ("tenants", {"levels": [0.5, 0.2]}, "levels"),
     ("tenants", {"levels": [-0.1]}, "levels"),
     ("tenants", {"stay_probability": 2.0}, "stay_probability is"),
-    ("tenants", {"stay_probability": float("nan")}, "stay_probability is"),
+    ("tenants", {"stay_probability": float("nan")}, "stay_probability: got nan"),
 ]
 
 
