@@ -283,9 +283,7 @@ class Job:
     def _train(self) -> None:
         if not self._one:
             options = self._options
-            executor = options.where.build(
-                self._run, options.evaluation.processes, threads=options.training.threads, resumes=True
-            )
+            executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
             train_all(_train_only, options, self._folders(), executor, self._program, self._given)
             return
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
@@ -332,7 +330,7 @@ class Job:
                 made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
-            executor=options.where.build(self._run, asked.processes, threads=options.training.threads),
+            executor=options.where.build(asked.processes, threads=options.training.threads),
             figures=not options.output.no_figures,
             history=history,
         )
