@@ -152,6 +152,8 @@ class Verify:
         rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
         asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
+        if rerun.player.digest:
+            asked["submission_sha256"] = rerun.player.digest
         with started(run, command, asked, fresh=self.fresh) as continued:
             say_folder(run.path, continued)
             executor = self.where.build(self.processes)
@@ -351,6 +353,7 @@ def _play(
         "split": plan.split,
         "scheduler": plan.player.shown_scheduler,
         "rounds": plan.length,
+        **({"submission_sha256": plan.player.digest} if plan.player.digest else {}),
     }
     with started(run, command, asked, fresh=fresh) as continued:
         say_folder(run.path, continued)

@@ -26,7 +26,6 @@ from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.evaluation.own_names import registered_name
-from collapipe_env.evaluation.own_parts import own_parts, source_of
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
@@ -247,8 +246,6 @@ class Job:
             training.algo: asdict(options.parameters),
             # A later command may request more trainings.
             **({} if self._one else {"several": True}),
-            # An agent that was trained under another version of these parts belongs to another training.
-            **({"own": own} if (own := [source_of(part) for part in own_parts(self._scenario)]) else {}),
         }
 
     @property
