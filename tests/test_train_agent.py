@@ -109,7 +109,7 @@ def test_training_with_the_real_learner(scenario, tmp_path: Path) -> None:
 
 
 def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Path, capsys) -> None:
-    """Named by their file; an edited reward is another one, and an agent keeps its own."""
+    """Named by their file; a reward of another file is another one, and an agent keeps its own."""
     file = tmp_path / "mine.py"
     learner = Path(__file__).parent / "learners" / "halving_learner.py"
     file.write_text(
@@ -130,7 +130,9 @@ def test_training_with_a_reward_and_a_learner_of_ones_own(scenario, tmp_path: Pa
     assert re.fullmatch("per_second_[0-9a-f]{8}", asked["reward"])
     assert re.fullmatch("halving_[0-9a-f]{8}", asked["learner"])
     assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 0  # nothing is left to do
-    file.write_text(file.read_text().replace("costs.delay", "1.0"))
+    other = file.with_name("other.py")
+    other.write_text(file.read_text().replace("costs.delay", "1.0"))
+    own[1] = f"{other}:per_second"
     assert run(scenario, TINY, SURROGATE, own, "--episodes", 1) == 2
     assert "reward was 'per_second_" in capsys.readouterr().err
 

@@ -20,7 +20,6 @@ import tyro
 from collapipe_env.cli.early_end import Terminated, note, status_after, stop_before, terminable, unwritten
 from collapipe_env.cli.typing_slips import NUMBERS, refuse_slips
 from collapipe_env.cli.warning_lines import warnings_as_lines
-from collapipe_env.evaluation.own_failures import own_failures_blamed
 from collapipe_env.evaluation.own_names import registered_name
 from collapipe_env.evaluation.own_scenario import named_scenario
 from collapipe_env.evaluation.provenance import versions
@@ -167,7 +166,7 @@ def guarded(
 
     with terminable():  # also while errors are told
         try:
-            with warnings_as_lines(), _always_printable(), own_failures_blamed():
+            with warnings_as_lines(), _always_printable():
                 job()
                 sys.stdout.flush()  # at its exit, Python could only report the error
         except CollaPipeError as error:

@@ -53,7 +53,7 @@ Examples:
   collapipe compare --schedulers dssra titanic --episodes 20 --rounds 500
   collapipe compare --agent medium=runs/medium-ppo-seed0/checkpoints/best.zip
   collapipe compare --schedulers dssra zoo:NAME  # one of collapipe zoo
-  collapipe compare --episodes 50 --executor ray  # or slurm: on other machines
+  collapipe compare --episodes 50 --executor ray  # on other machines
 """
 
 ALL = "all"
@@ -203,7 +203,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             plans,
             run,
             lambda: record(program, given, **more),
-            executor=options.where.build(run, play.processes, threads=play.threads),
+            executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
             several=True,
             reference=options.held_against,

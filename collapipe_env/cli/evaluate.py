@@ -166,6 +166,6 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             [play.plan(scenario, options.names, files, learner, run.episodes_of, play.threads)],
             run,
             lambda: record(program, given, scenario=played.to_dict(), options=asdict(options)),
-            executor=options.where.build(run, play.processes, threads=play.threads),
+            executor=options.where.build(play.processes, threads=play.threads),
             figures=not play.no_figures,
         )

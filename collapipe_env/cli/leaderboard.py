@@ -152,9 +152,11 @@ class Verify:
         rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
         asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
+        if rerun.player.digest:
+            asked["submission_sha256"] = rerun.player.digest
         with started(run, command, asked, fresh=self.fresh) as continued:
             say_folder(run.path, continued)
-            executor = self.where.build(run, self.processes)
+            executor = self.where.build(self.processes)
             faults = rerun.faults(run.episodes, executor)
         for note in rerun.notes:
             print(f"note: {note}")
@@ -261,7 +263,7 @@ class Freeze:
         asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
         with started(run, command, asked, fresh=self.fresh) as continued:
             say_folder(run.path, continued)
-            executor = self.where.build(run, self.processes)
+            executor = self.where.build(self.processes)
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
                 before = _frozen(season, self.split, file, missing=True)
                 plan = BoardPlan(season, self.split, named_player(HUNDRED), (cell,), run.episodes, salt=salt)
@@ -351,10 +353,11 @@ def _play(
         "split": plan.split,
         "scheduler": plan.player.shown_scheduler,
         "rounds": plan.length,
+        **({"submission_sha256": plan.player.digest} if plan.player.digest else {}),
     }
     with started(run, command, asked, fresh=fresh) as continued:
         say_folder(run.path, continued)
-        executor = where.build(run, processes)
+        executor = where.build(processes)
         print(
             f"playing {plan.player.name} on {', '.join(cell.name for cell in plan.cells)}: season "
             f"{plan.season.name}, split {plan.split}, {plan.length} rounds, {executor.where}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,6 @@ class Training:
         program: The command, for the record.
         given: Its arguments.
         files: Files already in its folder, for a worker that does not see that folder; ``None`` if it does.
-        scratch: Folder that outlives such a worker, from which the next one continues.
     """
 
     train: Callable[[Options, str, Sequence[str]], None] = field(repr=False)
@@ -39,7 +37,6 @@ class Training:
     program: str
     given: tuple[str, ...]
     files: Files | None = field(default=None, repr=False)
-    scratch: Path | None = None
 
     def __str__(self) -> str:
         return f"the training with seed {self.options.training.seed}"
@@ -68,15 +65,16 @@ def train_one(task: Training, _: Callable[[], None]) -> Files | None:
         else:
             _train_in_worker(task)
         return None
-    with contextlib.ExitStack() as stack:
-        if task.scratch is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collapipe-"))) / "run"
-        else:
-            folder = task.scratch / task.folder.name
-        if not (folder / "run.json").exists():  # no earlier worker has begun here
-            write_below(folder, task.files)
+    with tempfile.TemporaryDirectory(prefix="collapipe-") as place:
+        folder = Path(place) / "run"
+        write_below(folder, task.files)
         task.run_in(folder)
-        return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
+        return _unlocked(folder)
+
+
+def _unlocked(folder: Path) -> Files:
+    """The files of a training's folder but for its lock."""
+    return {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
 
 
 def _train_in_worker(task: Training) -> None:
@@ -112,8 +110,6 @@ def train_all(
         KeyboardInterrupt: If the user interrupts. Finished trainings are kept, and on this machine also the
             progress of unfinished ones.
     """
-    if options.output.fresh and executor.scratch is not None:
-        shutil.rmtree(executor.scratch, ignore_errors=True)
     tasks = []
     for number, folder in enumerate(folders):
         files = files_of(options, folder)
@@ -125,10 +121,8 @@ def train_all(
             evaluation=replace(options.evaluation, schedulers=(LEARNED,)),
             output=replace(options.output, out=folder, fresh=False),
         )
-        known = None
-        if executor.apart:
-            known = {name: content for name, content in files_below(folder).items() if name != LOCK_NAME}
-        tasks.append(Training(train, one, program, tuple(given), known, executor.scratch))
+        known = _unlocked(folder) if executor.apart else None
+        tasks.append(Training(train, one, program, tuple(given), known))
     finished = len(folders) - len(tasks)
     if not tasks:
         print(f"{counted(finished, 'training')} done")
@@ -138,8 +132,6 @@ def train_all(
     def done(task: Training, files: Files | None) -> None:
         if files is not None:
             write_below(task.folder, files)
-        if task.scratch is not None:
-            shutil.rmtree(task.scratch / task.folder.name, ignore_errors=True)
         print(f"seed {task.options.training.seed}: trained, in {task.folder}", flush=True)
 
     def again(task: Training, reason: str) -> None:

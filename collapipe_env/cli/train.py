@@ -26,7 +26,6 @@ from collapipe_env.cli.trainings import files_of
 from collapipe_env.envs.default_reward import default_reward
 from collapipe_env.envs.rewards import REWARDS
 from collapipe_env.evaluation.own_names import registered_name
-from collapipe_env.evaluation.own_parts import own_parts, source_of
 from collapipe_env.evaluation.provenance import started
 from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.evaluation.scheduler_loading import full_names
@@ -247,8 +246,6 @@ class Job:
             training.algo: asdict(options.parameters),
             # A later command may request more trainings.
             **({} if self._one else {"several": True}),
-            # An agent that was trained under another version of these parts belongs to another training.
-            **({"own": own} if (own := [source_of(part) for part in own_parts(self._scenario)]) else {}),
         }
 
     @property
@@ -283,9 +280,7 @@ class Job:
     def _train(self) -> None:
         if not self._one:
             options = self._options
-            executor = options.where.build(
-                self._run, options.evaluation.processes, threads=options.training.threads, resumes=True
-            )
+            executor = options.where.build(options.evaluation.processes, threads=options.training.threads)
             train_all(_train_only, options, self._folders(), executor, self._program, self._given)
             return
         from collapipe_env.agents.learned.graph.graph_run import GraphFiles
@@ -332,7 +327,7 @@ class Job:
                 made_for=read_json(self._run.options, "choose another place with --out"),
                 training=history,
             ),
-            executor=options.where.build(self._run, asked.processes, threads=options.training.threads),
+            executor=options.where.build(asked.processes, threads=options.training.threads),
             figures=not options.output.no_figures,
             history=history,
         )

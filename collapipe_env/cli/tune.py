@@ -148,7 +148,7 @@ def _run(options: Options, program: str, given: Sequence[str]) -> None:
             f"tuning {', '.join(names)} of {scheduler} on {scenario.name}: {plan.candidates} candidates, "
             f"{plan.episodes} episodes of {plan.rounds} rounds each"
         )
-        executor = options.where.build(run, options.processes, usual=1)
+        executor = options.where.build(options.processes, usual=1)
         with _Progress(plan) as progress:
             tuned = tune(plan, progress.round, progress.trial, executor, progress.again)
         page = tuning_page(plan, tuned)

@@ -1,4 +1,4 @@
-"""Interface between a command's tasks and the engine that runs them: this machine, Ray or Slurm."""
+"""Interface between a command's tasks and the engine that runs them: this machine or Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from collapipe_env.ground.errors import (
@@ -79,10 +78,6 @@ class Executor(Protocol):
     @property
     def apart(self) -> bool:
         """Whether workers may lack access to this process's files; tasks and results then carry them."""
-
-    @property
-    def scratch(self) -> Path | None:
-        """Folder that this process and all workers share and that outlives a worker; ``None`` without one."""
 
     @property
     def where(self) -> str:
@@ -165,12 +160,11 @@ class Reply:
     warnings: tuple[tuple[str, tuple[str, str]], ...] = ()
 
 
-def run_errand(errand: Errand, through: type[Exception] | tuple[type[Exception], ...] = ()) -> Reply:
+def run_errand(errand: Errand) -> Reply:
     """Run a task in a worker; its errors are part of the answer, so that engines do not retry it.
 
     Args:
         errand: The task.
-        through: The engine's own exceptions, which are passed on.
     """
     if errand.version != __version__:
         return Reply(
@@ -193,8 +187,6 @@ def run_errand(errand: Errand, through: type[Exception] | tuple[type[Exception],
             return Reply("done", errand.work(errand.task, _ignore), tuple(caught))
         except CollaPipeError as error:
             return Reply("failed", portable(error), tuple(caught))
-        except through:
-            raise
         except Exception:
             return Reply("broken", traceback.format_exc(), tuple(caught))
 

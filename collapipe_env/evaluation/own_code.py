@@ -6,19 +6,18 @@ Code named in this way is imported, and so it runs. Nothing else runs; data file
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from collapipe_env.evaluation.neighbours import Neighbours
-from collapipe_env.evaluation.source_digest import source_digest
-from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.ground.errors import CollaPipeError, nearest_name, reason, shortened
 from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.schedulers import SCHEDULERS, Factory
@@ -32,33 +31,14 @@ class OwnCode:
 
     Attributes:
         factory: Makes the scheduler.
-        digest: Digest of its source, see :func:`source_digest`; ``None`` if the source does not define it
-            fully.
+        place: File and name of a Python object, empty for a reference, which says it itself; ``None`` for
+            an object that no file defines, and that may be another one tomorrow.
         file: Its source file; ``None`` without one.
-        neighbours: Modules beside it, for a file that was named by its path.
     """
 
     factory: Factory
-    digest: str | None
+    place: str | None
     file: str | None
-    neighbours: Neighbours | None = None
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """The context in which its code runs and cannot end the process."""
-        with no_sudden_end():
-            if self.neighbours is None:
-                yield
-            else:
-                with self.neighbours.importable():
-                    yield
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    digest: str
-    module: ModuleType
-    neighbours: Neighbours | None
 
 
 class _Asked(NamedTuple):
@@ -77,16 +57,8 @@ class _Asked(NamedTuple):
         return self.refused(f" cannot be imported: {blame(error, file)}")
 
 
-_FILES: dict[Path, _Loaded] = {}
-"""Files that were run in this process; a file that was edited since is run again."""
-_MODULES: dict[str, str] = {}
-"""Digests of the modules that were imported here, taken at their import."""
-
-
-def named_places() -> set[Path]:
-    """Return the folders of the files, and the files of the modules, that were run here."""
-    modules = (getattr(sys.modules.get(name), "__file__", None) for name in _MODULES)
-    return {*(path.parent for path in _FILES), *(Path(file) for file in modules if file is not None)}
+_FILES: dict[Path, ModuleType] = {}
+"""Files that were run in this process, each once, as modules are."""
 
 
 def is_reference(name: str) -> bool:
@@ -143,9 +115,8 @@ def _imported(asked: _Asked) -> OwnCode:
     if not colon or not name.isidentifier() or not (is_file or is_module):
         example = f"{reference.rstrip(':')}:Name" if reference.rstrip(":").endswith(".py") else FORMS
         raise asked.refused(f" names no {asked.form}: write {example}, which {registry.use}")
-    loaded = _run_file(asked, source) if is_file else _import_module(asked, source)
-    file = getattr(loaded.module, "__file__", None)
-    return OwnCode(_named(asked, loaded.module, name), loaded.digest, file, loaded.neighbours)
+    module = _run_file(asked, source) if is_file else _import_module(asked, source)
+    return OwnCode(_named(asked, module, name), "", getattr(module, "__file__", None))
 
 
 def blame(error: BaseException, file: str | None) -> str:
@@ -170,7 +141,9 @@ def _own_frames(error: BaseException, file: str | None) -> list[traceback.FrameS
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
     return [frame for frame in frames if frame.filename == file] or [
-        frame for frame in outside if frame.filename != contextlib.__file__
+        frame
+        for frame in outside
+        if frame.filename != contextlib.__file__ and not frame.filename.startswith("<frozen importlib")
     ]
 
 
@@ -182,8 +155,8 @@ def python_code(factory: Factory, source: object) -> OwnCode:
         source: Class or function whose code is used.
 
     Returns:
-        The code; without a digest unless the factory is at the top level of a file, because only then its
-        source defines it fully.
+        The code; without a place unless the factory is at the top level of a file, because only then the
+        file defines it fully.
     """
     module = sys.modules.get(getattr(source, "__module__", ""))
     name = getattr(source, "__qualname__", "<unknown>")
@@ -192,11 +165,10 @@ def python_code(factory: Factory, source: object) -> OwnCode:
         function = getattr(source, "act", source)
         file = getattr(getattr(function, "__code__", None), "co_filename", file)
         return OwnCode(factory, None, file)
-    script = module.__name__ in ("__main__", "__mp_main__")
-    return OwnCode(factory, source_digest(Path(file), None if script else module.__name__), file)
+    return OwnCode(factory, f"{file}:{name}", file)
 
 
-def _run_file(asked: _Asked, source: str) -> _Loaded:
+def _run_file(asked: _Asked, source: str) -> ModuleType:
     path = Path(source)
     try:
         path = path.expanduser()
@@ -207,40 +179,51 @@ def _run_file(asked: _Asked, source: str) -> _Loaded:
         found, what = False, f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if not found:
         raise asked.refused(f": {shortened(source)} {what}: give the path of a Python file, as in {FORMS}")
-    digest = source_digest(path)
-    before = _FILES.get(path)
-    if before is not None and before.digest == digest:
-        return before
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise asked.refused(f": cannot read {path} ({error.strerror})") from None
+    if path in _FILES:
+        return _FILES[path]
     # A unique name, so that another module with the file's name is not replaced.
-    module = ModuleType(f"_collapipe_scheduler_{digest[:16]}_{path.stem}")
-    module.__file__ = str(path)
-    neighbours = Neighbours(path.parent)
-    sys.modules[module.__name__] = module
+    name = f"_collapipe_own_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    _make_importable(asked, path.parent)
     try:
-        with no_sudden_end(), neighbours.importable():
-            # Compiled from these very bytes: Python's cache of compiled files may be older than the edit.
-            exec(compile(content, str(path), "exec"), module.__dict__)  # noqa: S102 - a file the user told us to run
+        spec.loader.exec_module(module)
     except BaseException as error:  # SystemExit and whatever else the user's code raises
-        sys.modules.pop(module.__name__, None)
+        sys.modules.pop(name, None)
         if isinstance(error, KeyboardInterrupt):
             raise
         raise asked.failed(error, str(path)) from error
-    loaded = _FILES[path] = _Loaded(digest, module, neighbours)
-    return loaded
+    _FILES[path] = module
+    return module
 
 
-def _import_module(asked: _Asked, source: str) -> _Loaded:
+def _make_importable(asked: _Asked, folder: Path) -> None:
+    """Let a file import its neighbours, after libraries of the same names; leave no caches beside them.
+
+    Raises:
+        CollaPipeError: If a neighbour has the name of a neighbour of an earlier file that was imported.
+    """
+    sys.dont_write_bytecode = True
+    for other in {path.parent for path in _FILES} - {folder}:
+        for file in sorted(folder.glob("*.py")):
+            taken = getattr(sys.modules.get(file.stem), "__file__", None)
+            if taken is not None and Path(taken).parent == other:
+                raise asked.refused(
+                    f": {file} has the name of {taken}, which is imported already: rename one of them"
+                )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _import_module(asked: _Asked, source: str) -> ModuleType:
     # The console script does not look into the current folder, unlike python -m.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        with no_sudden_end():
-            module = import_module(source)
+        return import_module(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and whatever else the user's code raises
@@ -254,14 +237,6 @@ def _import_module(asked: _Asked, source: str) -> _Loaded:
                 f"spelling and the current folder, or name a file, as in {FORMS}"
             ) from None
         raise asked.failed(error, _file_of(error, source)) from error
-    file = getattr(module, "__file__", None)
-    digest = "" if file is None else source_digest(Path(file), module.__name__)
-    if _MODULES.setdefault(module.__name__, digest) != digest:
-        raise asked.refused(
-            f": {file} or a module that it imports was edited after it was imported: restart Python, or "
-            "name the file (path/to/file.py:Name), which is read again"
-        )
-    return _Loaded(digest, module, None)
 
 
 def _file_of(error: BaseException, module: str) -> str | None:

@@ -8,7 +8,6 @@ import secrets
 from typing import Any
 
 from collapipe_env.evaluation.own_code import import_factory, is_reference, python_code
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import Registry
 from collapipe_env.learners.factory import LEARNERS
 
@@ -16,8 +15,8 @@ from collapipe_env.learners.factory import LEARNERS
 def registered_name(registry: Registry[Any], text: str) -> str:
     """Return the registered name of a thing that was named on a command line.
 
-    A user's own code is imported and registered. Its name ends in a digest of its source, so results of
-    another version are not taken for its own.
+    A user's own code is imported and registered. Its name ends in a digest of the text, so a namesake in
+    another file is another thing.
 
     Args:
         registry: A registry, for instance of rewards or learners.
@@ -30,7 +29,7 @@ def registered_name(registry: Registry[Any], text: str) -> str:
         registry.require(text)
         return text
     code = import_factory(text, registry)
-    digest = code.digest or hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     plain = re.sub("[^a-z0-9]+", "_", text.rpartition(":")[2].lower()).strip("_")[:24]
     name = f"{plain if plain[:1].isalpha() else f'own_{plain}'}_{digest[:8]}"
     registry.register(name, code.factory, replace=True)
@@ -45,21 +44,18 @@ def register_learner_again(name: str, own: object) -> None:
         own: Factory of the learner, or its place in a file or module.
 
     Raises:
-        CollaPipeError: If it cannot be imported, or was edited after it was named.
+        CollaPipeError: If it cannot be imported.
     """
     if not isinstance(own, str):
         LEARNERS.register(name, own)
-    elif registered_name(LEARNERS, own) != name:
-        raise ScenarioError(
-            f"the source of learner {own!r} was edited while it was evaluated: run again to measure the new "
-            "one"
-        )
+    else:
+        registered_name(LEARNERS, own)
 
 
 def learner_identity(own: Any) -> str:
     """Return a text that identifies a user's own learner, to keep results of different learners apart.
 
     Args:
-        own: As for :func:`register_learner_again`; a learner given by its place has a digest in its name.
+        own: As for :func:`register_learner_again`; the name of a learner given by its place identifies it.
     """
-    return "" if isinstance(own, str) else python_code(own, own).digest or secrets.token_hex(16)
+    return "" if isinstance(own, str) else python_code(own, own).place or secrets.token_hex(16)

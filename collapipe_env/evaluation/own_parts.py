@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from collapipe_env.evaluation.executor import Executor
-from collapipe_env.evaluation.own_code import python_code
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import Scenario
@@ -24,11 +21,6 @@ def own_parts(scenario: Scenario) -> list[type]:
     processes = [PROCESSES.get(p.name) for p in active_processes(scenario) if p.name in PROCESSES.added()]
     task = scenario.workload.task
     return [*processes, *([TASKS.get(task)] if task in TASKS.added() else [])]
-
-
-def source_of(part: Any) -> str:
-    """Return a text that changes with the source of a process or task, so that it is then measured again."""
-    return f"{part.__qualname__} {python_code(part, part).digest or secrets.token_hex(16)}"
 
 
 def knowing_all(executor: Executor, scenarios: Iterable[Scenario]) -> Executor:

@@ -39,17 +39,16 @@ def named_scenario(text: str) -> Scenario:
     code = import_object(text, _SCENARIOS)
     found: Any = code.factory
     name = text.rpartition(":")[2]
-    with code.running():
-        try:
-            given = found() if callable(found) else found
-            if isinstance(given, Mapping):
-                given = {"name": name, **given}  # mappings may be the user's code, too
-        except (CollaPipeError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # SystemExit and whatever else the user's code raises
-            raise ScenarioError(f"scenario {shortened(text)!r} failed: {blame(error, code.file)}") from error
-        if isinstance(given, Mapping | Scenario | str | Path):
-            return load_scenario(given)
+    try:
+        given = found() if callable(found) else found
+        if isinstance(given, Mapping):
+            given = {"name": name, **given}  # mappings may be the user's code, too
+    except (CollaPipeError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit and whatever else the user's code raises
+        raise ScenarioError(f"scenario {shortened(text)!r} failed: {blame(error, code.file)}") from error
+    if isinstance(given, Mapping | Scenario | str | Path):
+        return load_scenario(given)
     raise ScenarioError(
         f"scenario {shortened(text)!r} is an object of type {type(given).__name__}: name {_FORMS}"
     )

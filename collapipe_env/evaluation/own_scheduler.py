@@ -82,7 +82,7 @@ class OwnScheduler:
         )
 
     def fingerprint(self) -> str:
-        """Digest of everything but its source on which its decisions depend, such as a policy's weights.
+        """Text for everything on which its decisions depend besides its source, such as a policy's weights.
 
         Empty if the scheduler has no method of this name.
         """
@@ -93,8 +93,7 @@ class OwnScheduler:
     @contextmanager
     def _blamed(self, what: str, hint: str) -> Iterator[None]:
         try:
-            with self._code.running():
-                yield
+            yield
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too: none of them ends the program

@@ -85,7 +85,6 @@ class Unit:
         run: Its training run, from 0.
         episode: Number of the episode.
         key: Digest of everything that the result depends on.
-        source: Digest of the source of a user's own scheduler, if it has one.
         title: Title of a user's own scheduler.
     """
 
@@ -94,7 +93,6 @@ class Unit:
     run: int
     episode: int
     key: str
-    source: str | None = None
     title: str | None = None
 
     def __str__(self) -> str:

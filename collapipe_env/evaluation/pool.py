@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, cast
 
 from collapipe_env.evaluation.executor import Hooks, Losses, Work, portable, warn_again
@@ -53,11 +52,6 @@ class LocalExecutor:
     def apart(self) -> bool:
         """False: workers write to the same disk."""
         return False
-
-    @property
-    def scratch(self) -> Path | None:
-        """``None``: no such folder is needed."""
-        return None
 
     @property
     def where(self) -> str:

@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from collapipe_env.evaluation.executor import Errand, Hooks, Losses, Replies, Reply, Work, run_errand
@@ -45,11 +44,6 @@ class RayExecutor:
     def apart(self) -> bool:
         """True: a cluster need not share a disk."""
         return True
-
-    @property
-    def scratch(self) -> Path | None:
-        """``None``: there is no such folder."""
-        return None
 
     @property
     def where(self) -> str:

@@ -112,8 +112,6 @@ class RunDirectory:
     """Its page, from ``collapipe view``."""
     trainings = _Entry("trainings")
     """Folders of several trainings, one for each seed."""
-    slurm = _Entry("slurm")
-    """Files of jobs that were submitted to Slurm."""
     board = _Entry("leaderboard.json")
     """Everything measured for the leaderboard."""
     samples = _Entry("samples.md")

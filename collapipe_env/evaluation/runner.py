@@ -17,7 +17,7 @@ from collapipe_env.evaluation.episode_result import REMEDY, EpisodeResult
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.own_code import OwnCode
 from collapipe_env.evaluation.own_names import learner_identity, register_learner_again
-from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
+from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.evaluation.plan import EvaluationPlan, Unit
 from collapipe_env.evaluation.pool import LocalExecutor
@@ -168,7 +168,6 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
     )
     if plan.own_learner is not None:
         common += (learner_identity(plan.own_learner),)
-    common += tuple(map(source_of, own_parts(plan.scenario)))
     titles = own_titles(plan.schedulers, plan.scenario, plan.agent_of(0), plan.factories)
     codes = {name: own_code(name, plan.factories) for name in plan.schedulers}
     identities = {
@@ -186,7 +185,6 @@ def _units(plan: EvaluationPlan) -> list[Unit]:
                 (*common, name, episode, plan.seed_of(episode), plan.samples_of(episode)),
                 identities[name, run],
             ),
-            None if (code := codes[name]) is None else code.digest,
             titles.get(name),
         )
         for episode in range(plan.episodes)
@@ -201,13 +199,13 @@ def _identity(plan: EvaluationPlan, name: str, run: int, code: OwnCode | None) -
         shipped = is_shipped(name)
         file = agent_path(name) if shipped else plan.agent_of(run) if name == LEARNED else None
         return b"" if file is None else read_regular(file, ARCHIVE_BYTES)
-    if code.digest is None:
+    if code.place is None:
         return secrets.token_bytes(16)  # it may have changed: measured in every call
     try:
         fingerprint = OwnScheduler(name, code, plan.scenario).fingerprint()
     except SchedulerError:
         return secrets.token_bytes(16)  # no stored result is used; playing it reports the fault
-    return f"{code.digest}\0{fingerprint}".encode()
+    return f"{code.place}\0{fingerprint}".encode()
 
 
 def _key(parts: Iterable[object], identity: bytes) -> str:
@@ -233,14 +231,8 @@ def _work(unit: Unit, on_round: Any) -> None:
     compute_in_threads(plan.threads)
     if plan.own_learner is not None and plan.learner not in LEARNERS:  # in another process
         register_learner_again(plan.learner, plan.own_learner)
-    code = own_code(unit.scheduler, plan.factories)
-    if code is not None and code.digest != unit.source:
-        raise SchedulerError(
-            f"the source of scheduler {unit.scheduler!r} was edited while it was evaluated: run again to "
-            "measure the new one"
-        )
     scheduler = load_scheduler(unit.scheduler, plan.scenario, plan.agent_of(unit.run), plan.factories)
-    if code is not None and code.digest is not None and isinstance(scheduler, OwnScheduler):
+    if isinstance(scheduler, OwnScheduler):
         scheduler.fingerprint()  # raises here if it fails, instead of being measured again in every run
     unit.files.remove_unfinished_model()
     # An episode that kept its model before keeps it again, newly trained.

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn
 
 
 @contextlib.contextmanager
-def no_sudden_end(applies: Callable[[], bool] = lambda: True) -> Iterator[None]:
+def no_sudden_end() -> Iterator[None]:
     """Inside this context, ``os._exit`` raises ``SystemExit``, as ``sys.exit`` does.
 
     Otherwise it would end the whole run without results or a message, with a status of the code's choice.
     Processes that the code forks may still call it.
-
-    Args:
-        applies: Called at each ``os._exit`` in this process; says whether to refuse it.
     """
     end, process = os._exit, os.getpid()
 
     def refused(status: int) -> NoReturn:
-        if os.getpid() != process or not applies():
+        if os.getpid() != process:
             end(status)
         raise SystemExit(f"os._exit({status}) would end the whole run")
 

@@ -15,10 +15,10 @@ from collapipe_env.envs.observation_kinds import observation_kind
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.executor import Executor, Hooks
 from collapipe_env.evaluation.gate import Gate, is_whole, judge, late_slope
-from collapipe_env.evaluation.own_parts import knowing_all, own_parts, source_of
+from collapipe_env.evaluation.own_parts import knowing_all
 from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.resampling import Estimate, estimate
-from collapipe_env.evaluation.scheduler_loading import load_scheduler, own_code
+from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.tuning_search import Scalars, Search
 from collapipe_env.evaluation.tuning_space import neutral_scalars
 from collapipe_env.ground.errors import DataError, SchedulerError
@@ -200,15 +200,13 @@ def tune(
     Raises:
         CollaPipeError: If the scheduler cannot play, or a file cannot be read or written.
     """
-    identity = _identity(plan)
-
     where = knowing_all(executor or LocalExecutor(1), [plan.scenario])
 
     def tried(asked: Mapping[str, Scalars], seed: int, episodes: int) -> list[Trial]:
         """The candidates by place; missing ones are played, in parallel where possible."""
         found: dict[str, Trial] = {}
         missing = []
-        keys = {place: _key(plan, identity, scalars, seed, episodes) for place, scalars in asked.items()}
+        keys = {place: _key(plan, scalars, seed, episodes) for place, scalars in asked.items()}
         for place, scalars in asked.items():
             known = _read(_file(plan, place), keys[place], episodes)
             if known is None:
@@ -328,21 +326,12 @@ def _file(plan: TuningPlan, place: str) -> Path:
     return plan.folder / f"{place.replace(' ', '-')}.json"
 
 
-def _identity(plan: TuningPlan) -> str:
-    """Digests of the sources of the user's own code; empty for the package's."""
-    code = own_code(plan.scheduler)
-    return " ".join(
-        [*([] if code is None else [str(code.digest)]), *map(source_of, own_parts(plan.scenario))]
-    )
-
-
-def _key(plan: TuningPlan, identity: str, scalars: Scalars, seed: int, episodes: int) -> str:
+def _key(plan: TuningPlan, scalars: Scalars, seed: int, episodes: int) -> str:
     """Digest of everything on which a candidate's result depends."""
     parts = (
         __version__,
         scenario_digest(plan.with_scalars(scalars)),
         plan.scheduler,
-        identity,
         seed,
         episodes,
         plan.rounds,

@@ -511,7 +511,7 @@ def test_bad_options_are_one_line(arguments, message, tmp_path, capsys) -> None:
     ("options", "message"),
     [
         (["--processes", "-1"], "--processes = -1"),
-        (["--slurm-minutes", "5"], "an option of --executor slurm"),
+        (["--ray-address", "auto"], "an option of --executor ray"),
     ],
 )
 def test_no_folder_is_made_for_an_engine_that_cannot_be(command, options, message, tmp_path, capsys) -> None:

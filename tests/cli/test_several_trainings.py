@@ -10,7 +10,6 @@ from collapipe_env.agents.learned.checkpoint import read_checkpoint
 from collapipe_env.cli import several_trainings
 from collapipe_env.cli.executor_options import ExecutorOptions
 from collapipe_env.cli.main import main
-from collapipe_env.cli.several_trainings import Training
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation"))
 
@@ -25,11 +24,6 @@ TRAINING = [
 
 def weights(file: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in read_checkpoint(file).policy.values()])
-
-
-def trainings(executor: Pickling) -> list[str]:
-    """Names of the trainings that an executor was sent."""
-    return [str(errand.task) for errand in executor.sent if isinstance(errand.task, Training)]
 
 
 def best(folder: Path) -> Path:
@@ -50,7 +44,7 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
 
     # Where workers do not see these files, what they wrote comes back.
     away = tmp_path / "away"
-    executor = Pickling(scratch=tmp_path / "scratch")
+    executor = Pickling()
     monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: executor)
     assert main([*command[:-1], str(away)]) == 0
     trainings = [
@@ -59,7 +53,6 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     assert [str(task) for task in trainings] == ["the training with seed 3", "the training with seed 4"]
     for seed, tensor in here.items():
         assert torch.equal(tensor, weights(best(away / "trainings" / f"seed{seed}")))
-    assert not list(executor.scratch.iterdir())
 
     # One more is added to what is there; the others are not done again.
     executor.sent.clear()
@@ -72,39 +65,12 @@ def test_each_is_the_training_of_its_seed_and_they_share_a_row(tmp_path: Path, c
     assert "PPO (3 runs)" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_worker_goes_on_from_what_a_lost_one_left(tmp_path: Path, monkeypatch) -> None:
-    lost = Pickling(scratch=tmp_path / "scratch")
-    monkeypatch.setattr(ExecutorOptions, "build", lambda *_, **__: lost)
-    keep = several_trainings.write_below
-
-    def stopped(folder: Path, files) -> None:
-        if "checkpoints/latest.zip" in files:
-            raise KeyboardInterrupt  # before what came back is written
-        keep(folder, files)
-
-    monkeypatch.setattr(several_trainings, "write_below", stopped)
-    command = [*TRAINING, "--runs", "2", "--out", str(tmp_path / "out")]
-    assert main(command) == 130
-    left = tmp_path / "scratch" / "seed0" / "checkpoints" / "latest.zip"
-    before = left.read_bytes()
-    monkeypatch.setattr(several_trainings, "write_below", keep)
-    assert main(command) == 0
-    assert (tmp_path / "out" / "trainings" / "seed0" / "checkpoints" / "latest.zip").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--runs", "0"], "--runs = 0: use a number from 1 to 1,000"),
         (["--runs", "2", "--agent", "zoo:small-ppo"], "--runs 2 with --agent, which trains nothing"),
         (["--ray-address", "auto"], "--ray-address with --executor local: it is an option of --executor ray"),
-        (
-            ["--slurm-minutes", "5"],
-            "--slurm-minutes with --executor local: it is an option of --exec",
-        ),
-        (["--executor", "slurm", "--slurm-minutes", "0"], "--slurm-minutes = 0: use a number from 1"),
-        (["--executor", "slurm", "--slurm-memory", "0"], "--slurm-memory = 0.0: use "),
     ],
 )
 def test_bad_input_is_one_line(options, message, tmp_path: Path, capsys) -> None:
@@ -115,12 +81,10 @@ def test_bad_input_is_one_line(options, message, tmp_path: Path, capsys) -> None
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("engine", ["ray", "slurm"])
 @pytest.mark.parametrize("command", [["compare"], ["evaluate"], ["tune", "boards"], ["train"]])
-def test_a_missing_engine_is_named_with_the_remedy(command, engine, tmp_path, monkeypatch, capsys) -> None:
+def test_a_missing_engine_is_named_with_the_remedy(command, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("ray", "submitit"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert main([*command, "--executor", engine]) == 2
-    assert f"which is not installed: pip install 'collapipe-env[{engine}]'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([*command, "--executor", "ray"]) == 2
+    assert "which is not installed: pip install 'collapipe-env[ray]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -1,14 +1,11 @@
 """Processes by name: what scenarios may say of them, and what is refused."""
 
-import importlib
-import sys
 from dataclasses import dataclass
 
 import pytest
 
 from collapipe_env import Scenario, load_scenario, register_process
 from collapipe_env.dynamics import PROCESSES, Observed, Process
-from collapipe_env.evaluation.own_parts import source_of
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario.loading import scenario_digest
 from collapipe_env.simulator.process_registry import active_processes
@@ -162,24 +159,6 @@ def test_a_process_that_is_no_longer_registered_is_refused():
 def test_bounds_of_what_is_shown_are_in_order():
     with pytest.raises(ScenarioError, match="'heat' is shown from 3 to 3 K"):
         Observed("heat", (), "K", 3.0, 3.0, "heat")
-
-
-def test_a_process_that_was_edited_is_measured_again(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = (
-        "from dataclasses import dataclass\nfrom collapipe_env import Process\n"
-        "@dataclass(frozen=True)\nclass Fields:\n    size: float = {size}\n"
-        "class Rain(Process):\n    name = 'rain'\n    Spec = Fields\n"
-    )
-    found = []
-    for size in ("1.0", "1.0", "2.0"):
-        (tmp_path / "rainy.py").write_text(text.format(size=size))
-        importlib.invalidate_caches()
-        sys.modules.pop("rainy", None)
-        register_process(importlib.import_module("rainy").Rain)
-        found.append(source_of(PROCESSES.get("rain")))
-        del PROCESSES._added["rain"]
-    assert found[0] == found[1] != found[2]
 
 
 def test_the_order_of_registration_and_of_mappings_changes_nothing(wind):

@@ -48,7 +48,6 @@ class Pickling:
     """Does tasks in this process, as a worker that shares neither memory nor, by its own account, files."""
 
     jobs: int = 3
-    scratch: Path | None = None
     apart: bool = True
     where: str = "pickled"
     sent: list[Errand] = field(default_factory=list)

@@ -1,23 +1,17 @@
 """Schedulers named as ``file.py:Name`` and ``package.module:Name``: found, run and told apart."""
 
-import json
 import os
-import py_compile
 import signal
 import sys
-from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
-import torch
 
 import collapipe_env
-from collapipe_env.evaluation import neighbours
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
 from collapipe_env.evaluation.own_code import import_factory
 from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
-from collapipe_env.evaluation.source_digest import source_digest
 from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError
 from collapipe_env.scenario import load_scenario
@@ -67,7 +61,7 @@ def test_a_file_is_played_under_its_own_name_and_leaves_others_alone(tmp_path: P
     file = write(tmp_path / "statistics.py", PLAIN)
     assert play(f"{file}:Mine") == "mine"
     assert sys.modules["statistics"] is statistics
-    assert str(tmp_path) not in sys.path
+    assert not (tmp_path / "__pycache__").exists()
 
 
 def test_a_function_that_builds_one_is_as_good_as_a_class(tmp_path: Path) -> None:
@@ -75,22 +69,18 @@ def test_a_function_that_builds_one_is_as_good_as_a_class(tmp_path: Path) -> Non
     assert play(f"{file}:build") == "mine"
 
 
-def test_files_of_two_folders_each_get_their_own_neighbours(tmp_path: Path) -> None:
+def test_a_file_imports_its_neighbours_early_and_late_and_two_may_not_be_mixed_up(tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        write(tmp_path / folder / "helper.py", f"TITLE = {folder!r}\n")
-        write(tmp_path / folder / "parts" / "__init__.py", "")
-        write(tmp_path / folder / "parts" / "late.py", f"SEEN = {folder!r}\n")
-        late = "    def act(self, observation, state):\n        from parts.late import SEEN\n"
-        late += f"        assert SEEN == {folder!r}\n"
+        write(tmp_path / folder / "own_helper.py", f"TITLE = {folder!r}\n")
+        late = "    def act(self, observation, state):\n        from own_late import SEEN\n"
         body = BODY.replace("    def act(self, observation, state):\n", late)
-        write(tmp_path / folder / "policy.py", f"import helper\nclass Mine:\n    name = helper.TITLE\n{body}")
-    references = [f"{tmp_path / folder / 'policy.py'}:Mine" for folder in ("one", "two")]
-    schedulers = [make_scheduler(reference, SCENARIO) for reference in references]
-    for turn in range(2):  # one after the other, and again
-        for folder, scheduler in zip(("one", "two"), schedulers, strict=True):
-            assert scheduler.name == folder
-            play_episode(folder, scheduler, SCENARIO, turn, 2, "surrogate")
-    assert not {"helper", "parts", "parts.late", "policy"} & set(sys.modules)
+        text = f"import own_helper\nclass Mine:\n    name = own_helper.TITLE\n{body}"
+        write(tmp_path / folder / "policy.py", text)
+    write(tmp_path / "one" / "own_late.py", "SEEN = 1\n")
+    assert play(f"{tmp_path / 'one' / 'policy.py'}:Mine") == "one"
+    message = r"two/own_helper\.py has the name of .*one/own_helper\.py, which is imported already: rename"
+    with pytest.raises(SchedulerError, match=message):
+        make_scheduler(f"{tmp_path / 'two' / 'policy.py'}:Mine", SCENARIO)
 
 
 def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) -> None:
@@ -100,74 +90,6 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     assert play("ours.best:Mine") == "ours"
-
-
-def test_an_edited_file_is_run_again_and_has_another_digest(tmp_path: Path) -> None:
-    file = write(tmp_path / "edited.py", PLAIN)
-    reference = f"{file}:Mine"
-    before = import_factory(reference)
-    assert import_factory(reference).factory is before.factory
-    write(file, PLAIN.replace("'mine'", "'mind'"))
-    after = import_factory(reference)
-    assert before.digest != after.digest
-    assert make_scheduler(reference, SCENARIO).name == "mind"
-
-
-def test_a_module_that_was_edited_since_its_import_is_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = write(tmp_path / "stale_module.py", PLAIN)
-    import_factory("stale_module:Mine")
-    write(file, PLAIN.replace("'mine'", "'mind'"))
-    with pytest.raises(SchedulerError, match="was edited after it was imported: restart Python"):
-        import_factory("stale_module:Mine")
-
-
-def test_the_digest_follows_imports_of_ones_own_and_no_others(tmp_path: Path) -> None:
-    main = write(tmp_path / "main.py", "import numpy, a\nfrom pack import deep\nfrom pack.sub import x\n")
-    write(tmp_path / "a.py", "import b\n")
-    write(tmp_path / "pack" / "__init__.py", "")
-    write(tmp_path / "pack" / "sub.py", "from . import twin\nx = 1\n")
-    for name in ("b.py", "pack/deep.py", "pack/twin.py", "alone.py"):
-        write(tmp_path / name, "y = 1\n")
-    before = source_digest(main)
-    assert source_digest(main) == before
-    write(tmp_path / "alone.py", "y = 2\n")
-    assert source_digest(main) == before
-    for name in ("b.py", "pack/deep.py", "pack/twin.py", "pack/__init__.py"):
-        write(tmp_path / name, "y = 2\n")
-        changed = source_digest(main)
-        assert changed != before, name
-        before = changed
-    # Two files that swap a line are not the same as before.
-    write(tmp_path / "main.py", "import a, numpy\n")
-    assert source_digest(main) != before
-
-
-@pytest.mark.parametrize("module", [os, json, torch.nn])
-def test_libraries_are_not_read_through(module, monkeypatch) -> None:
-    read: list[Path] = []
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(path), read_bytes(path))[1])
-    source_digest(Path(module.__file__), module.__name__)
-    assert read == [Path(module.__file__).resolve()]
-
-
-def test_an_installed_package_that_is_upgraded_has_another_digest(tmp_path: Path) -> None:
-    main = write(tmp_path / "site-packages/pack/main.py", "from pack import deep\n")
-    deep = write(tmp_path / "site-packages/pack/deep.py", "x = 1\n")
-    write(tmp_path / "site-packages/other.py", "x = 1\n")
-    before = source_digest(main, "pack.main")
-    write(tmp_path / "site-packages/other.py", "x = 22\n")
-    assert source_digest(main, "pack.main") == before
-    write(deep, "x = 22\n")
-    assert source_digest(main, "pack.main") != before
-
-
-def test_a_digest_does_not_depend_on_where_the_folder_lies(tmp_path: Path) -> None:
-    for folder in ("here", "there"):
-        write(tmp_path / folder / "main.py", "import a\n")
-        write(tmp_path / folder / "a.py", "")
-    assert source_digest(tmp_path / "here/main.py") == source_digest(tmp_path / "there/main.py")
 
 
 FAULTS = {
@@ -238,16 +160,6 @@ FAULTS = {
         r"has name = 'a\\u202eb': give it one line",
     ),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
-    "ends the process when built": (
-        "import os\nclass Mine:\n    def __init__(self, scenario):\n        os._exit(0)\n",
-        "{file}:Mine",
-        r"cannot be built: SystemExit: os._exit\(0\) would end the whole run .*mine\.py, line 4\)",
-    ),
-    "ends the process when imported": (
-        "from os import _exit\n_exit(0)\n",
-        "{file}:Mine",
-        r"cannot be imported: SystemExit: os._exit\(0\) would end the whole run .*mine\.py, line 2\)",
-    ),
     "fails when built": (
         "class Mine:\n    def __init__(self, scenario):\n        self.x = scenario['x']\n",
         "{file}:Mine",
@@ -307,39 +219,6 @@ def test_another_copy_of_the_package_beside_a_file_stays_out(tmp_path: Path) -> 
     factory = import_factory(f"{file}:Mine").factory
     assert sys.modules[factory.__module__].package is collapipe_env
     assert play(f"{file}:Mine") == "mine"
-
-
-def test_caches_of_compiled_files_are_neither_read_nor_written(tmp_path: Path) -> None:
-    """They may hold other code than the source that people read, and no check of their own finds that."""
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "evil.py").write_text("WORD = 'cache'\n")
-    sources = [tmp_path / "helper.py", tmp_path / "inner" / "__init__.py", tmp_path / "inner" / "deep.py"]
-    for source in sources:
-        source.write_text("WORD = 'source'\n")
-        py_compile.compile(
-            str(tmp_path / "evil.py"),
-            cache_from_source(str(source)),
-            dfile=str(source),
-            doraise=True,
-            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-        )
-    (tmp_path / "other.py").write_text("WORD = 'source'\n")
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "import helper, inner, inner.deep, other\n"
-        "def make(scenario):\n    return [m.WORD for m in (helper, inner, inner.deep, other)]\n"
-    )
-    assert import_factory(f"{file}:make").factory(None) == ["source"] * 4
-    assert not Path(cache_from_source(str(tmp_path / "other.py"))).exists()
-    # Those of libraries and of this package are used as ever, also where they lie in the user's folder.
-    package = Path(neighbours.__file__).parent
-    assert neighbours._is_uncached(str(tmp_path / "inner"))
-    assert not neighbours._is_uncached(str(package))
-    neighbours._UNCACHED.add(package.parents[1])
-    try:
-        assert not neighbours._is_uncached(str(package))
-    finally:
-        neighbours._UNCACHED.discard(package.parents[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")

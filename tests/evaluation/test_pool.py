@@ -73,18 +73,6 @@ def test_a_failure_that_is_not_tolerated_ends_everything() -> None:
     assert done == [1]
 
 
-def _warn(task: str, _: object) -> None:
-    warnings.warn(task, stacklevel=1)
-
-
-@pytest.mark.slow
-def test_warnings_of_worker_processes_arrive_here() -> None:
-    # Workers have filters of their own, not pytest's, so there they are warnings and no errors.
-    with pytest.warns(UserWarning, match="first|second") as caught:
-        run_tasks(_warn, ["first", "second"], 2, Hooks())
-    assert {str(warning.message) for warning in caught} == {"first", "second"}
-
-
 def _die_at_first(task: tuple[int, str], _: object) -> int:
     number, mark = task
     if number == 2 and not os.path.exists(mark):
@@ -151,6 +139,7 @@ def _warn_in_kinds(task: str, _: object) -> None:
 
 @pytest.mark.slow
 def test_warnings_of_worker_processes_keep_their_category() -> None:
+    # Workers have filters of their own, not pytest's, so there they are warnings and no errors.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run_tasks(_warn_in_kinds, ["energy", "own", "runtime", "local"], 2, Hooks())

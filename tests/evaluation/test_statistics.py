@@ -1,7 +1,6 @@
 """Means, intervals, targets and summaries, against independent computations."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
@@ -38,22 +37,6 @@ def result(**changes: object) -> EpisodeResult:
         offered_memory_bytes=[[4e6], [4e6]],
     )
     return dataclasses.replace(plain, **changes)
-
-
-def test_interval_matches_all_resamples_written_out() -> None:
-    values = [3.0, 1.0, 7.0, 4.0, 9.5]
-    means = sorted(np.mean(sample) for sample in itertools.product(values, repeat=5))
-    exact = np.percentile(means, [2.5, 97.5])
-    found = estimate(values)
-    assert found.mean == pytest.approx(4.9)
-    # 9,999 drawn resamples stand for the 3,125 possible ones: a neighbouring value may win.
-    assert (found.low, found.high) == pytest.approx(exact, abs=0.25)
-
-
-def test_interval_of_three_reaches_from_least_to_largest() -> None:
-    # Each constant resample has probability 1/27 > 2.5 %.
-    found = estimate([1.0, 5.0, 2.0])
-    assert (found.low, found.high) == (1.0, 5.0)
 
 
 def test_estimates_repeat() -> None:

@@ -65,12 +65,8 @@ def dom(page: Path, place: str, folder: Path) -> str:
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    command += [
-        f"--user-data-dir={folder}",
-        "--virtual-time-budget=3000",
-        "--dump-dom",
-        f"{page.as_uri()}{place}",
-    ]
+    command += [f"--user-data-dir={folder}", "--virtual-time-budget=3000", "--dump-dom"]
+    command.append(f"{page.as_uri()}{place}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     return done.stdout
 
@@ -267,23 +263,8 @@ def test_the_policy_refuses_other_scripts(page: Path, tmp_path: Path) -> None:
 def test_a_browser_shows_devices_that_move(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "wild.html"
     name = f"@small-wild{HOSTILE}"
-    assert (
-        main(
-            [
-                "view",
-                str(run),
-                "--scenario",
-                name,
-                "--scheduler",
-                "dssra",
-                "--episode",
-                "1",
-                "--out",
-                str(out),
-            ]
-        )
-        == 0
-    )
+    chosen = ["--scenario", name, "--scheduler", "dssra", "--episode", "1"]
+    assert main(["view", str(run), *chosen, "--out", str(out)]) == 0
     document = dom(out, "#round=5&check=1", tmp_path / "profile")
     (head,) = re.findall(r"<html[^>]*>", document)
     assert 'data-state="ready"' in head
@@ -323,8 +304,6 @@ def test_what_is_no_finished_run_is_refused(run: Path, tmp_path: Path, capsys) -
     copy = copied(run, tmp_path)
     (copy / "summary.json").unlink()
     assert "is not finished (summary.json is missing)" in refusal(capsys, copy)
-    (copy / "run.json").write_text('{"kind": "execution"}')
-    assert "trace.json" in refusal(capsys, copy)
 
 
 def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
@@ -338,8 +317,6 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     assert str(figures) in refusal(capsys, copy)
     figures.unlink()
     assert f"cannot read {figures}" in refusal(capsys, copy)
-    (copy / "episodes.csv").write_text("scenario,scheduler,run,episode,rounds\nsmall,dssra,0,x,5\n")
-    assert "episodes.csv is damaged" in refusal(capsys, copy)
     assert not list(copy.glob("*view.html*"))
 
 
@@ -421,6 +398,7 @@ DAMAGES = {
     "a line doubled": lambda lines: "".join([*lines, lines[-1]]),
     "a line lost": lambda lines: "".join([*lines[:3], *lines[4:]]),
     "another episode": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,2,")]),
+    "a word for a number": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,x,")]),
     "another scenario": lambda lines: "".join([*lines[:-1], "x" + lines[-1]]),
 }
 
@@ -480,8 +458,8 @@ def test_another_system_than_the_one_played_is_named(evaluated: Path, tmp_path: 
             '"leaderboard"',
             "is a run of leaderboard, of which collapipe view makes no page: the results of",
         ),
-        ('"calibration"', "is a run of calibration, of which collapipe view makes no page"),
         ('"tuning"', "is a run of tuning, of which collapipe view makes no page"),
+        ('"execution"', "trace.json"),
     ],
 )
 def test_runs_of_another_kind_are_named(tmp_path: Path, kind: str, told: str, capsys) -> None:

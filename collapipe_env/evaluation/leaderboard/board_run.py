@@ -21,6 +21,7 @@ from collapipe_env.evaluation.run_directory import folder_name
 from collapipe_env.evaluation.runner import Outcome, evaluate_all
 from collapipe_env.evaluation.scheduler_loading import load_scheduler
 from collapipe_env.evaluation.statistics import mean_delay
+from collapipe_env.evaluation.sudden_end import no_sudden_end
 from collapipe_env.ground.errors import CollaPipeError, SchedulerError
 from collapipe_env.schedulers import StateScheduler
 
@@ -119,13 +120,15 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
         frozen = plan.anchors.get(cell.name)
         if frozen is not None:
             require_digest(cell.name, frozen, digests[cell.name])
-    _require_fair(plan)
+    with no_sudden_end():
+        _require_fair(plan)
     name = plan.player.scheduler
     own = [plan.evaluation(cell, (name,), plan.player) for cell in plan.cells]
     unfrozen = [cell for cell in plan.cells if anchoring and plan.frozen(cell) is None]
     beside = tuple(anchor for anchor in (ZERO, HUNDRED) if anchor != name)
     along = [plan.evaluation(cell, beside, None) for cell in unfrozen]
-    outcomes = evaluate_all([*along, *own], executor, tolerant=True)
+    with no_sudden_end():  # an end with status 0 would look like a success
+        outcomes = evaluate_all([*along, *own], executor, tolerant=True)
     anchored = dict(zip([cell.name for cell in unfrozen], outcomes, strict=False))
     found = {}
     for cell, outcome in zip(plan.cells, outcomes[len(along) :], strict=True):

@@ -35,7 +35,7 @@ CODE = "scheduler.py"
 FACTORY = "make"
 """Function of :data:`CODE` that is called with the scenario and returns the scheduler."""
 CACHE = "__pycache__"
-"""Python's folder of compiled files, which is ignored: a submission's code is compiled from its source."""
+"""Python's folder of compiled files, which may hold other code than the source that people read."""
 YAML_BYTES = 16 * 1024
 """Largest ``submission.yaml``."""
 FOLDER_BYTES = 50 * 1024**2
@@ -51,8 +51,6 @@ SUFFIXES = (*WEIGHTS, ".py", ".yaml", ".yml", ".md", ".txt", ".json", ".csv", ""
 """Endings of all files that a submission may have."""
 TRACKS = ("model-based", "observation-only")
 Track = Literal["model-based", "observation-only"]
-_CACHED = re.compile(r"[^.]+(\.[^.]+)+\.pyc(\.[0-9]+)?")
-"""Name of a file in :data:`CACHE`; the dot before its end prevents imports from there."""
 
 Line = Annotated[str, Field(min_length=1, max_length=60)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
@@ -261,7 +259,7 @@ def _nested(text: str) -> int:
 def _files(folder: Path) -> dict[str, Path]:
     """Files of a submission without its results, by their paths in it, within limits.
 
-    Results and Python's caches are left out, but must not bring in code or files from elsewhere.
+    Results are left out, but must not bring in code or files from elsewhere.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: a submission is a folder with {FILE}")
@@ -278,11 +276,9 @@ def _files(folder: Path) -> dict[str, Path]:
                 raise DataError(f"{folder}: {name!r}: name files in plain UTF-8 text: rename it")
             if path.is_symlink():
                 raise DataError(f"{path} is a link: put the file itself into the submission")
+            if name == CACHE:
+                raise DataError(f"{path} may hold other code than the sources beside it: remove it")
             if name in folders:
-                continue
-            if here.name == CACHE:
-                if not path.is_file() or _CACHED.fullmatch(name) is None:
-                    raise DataError(f"{path} is not a file that Python keeps in {CACHE}: remove it")
                 continue
             if is_result:
                 if not path.is_file() or name.lower().endswith(tuple(all_suffixes())):
