@@ -22,7 +22,7 @@ from collapipe_env.envs.opened_features import clock_share, flight_capacity
 from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import opens
+from collapipe_env.scenario.decision_names import Decision, opens
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
@@ -46,7 +46,7 @@ OPENED_FEATURES = graph_features(
     ("clock_share", "share of its full clock that load and governor leave the device", "1", SHARE),
 )
 """Features that the opened decisions ``recompute``, ``schedule`` and ``clock_cap`` add, in this order."""
-_OPENED = ("recompute", "schedule", "clock_cap")
+_OPENED: tuple[Decision, ...] = ("recompute", "schedule", "clock_cap")
 SERVER_FEATURES = graph_features(
     (
         "log_backlog",
