@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collapipe_env.envs.observation import Feature, ObservationLayout
@@ -51,15 +53,6 @@ def cluster_layout(layout: ObservationLayout, clusters: int) -> ObservationLayou
     for name, feature in layout.items():
         shape = feature.shape[1:] if is_of_clusters(feature, clusters) else feature.shape
         stop = start + int(np.prod(shape, dtype=np.int64))
-        features[name] = Feature(
-            slice(start, stop),
-            shape,
-            feature.low,
-            feature.high,
-            feature.description,
-            feature.unit,
-            feature.scale,
-            feature.offset,
-        )
+        features[name] = replace(feature, slice=slice(start, stop), shape=shape)
         start = stop
     return ObservationLayout(features)

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.envs.graph_motion import DEPARTURE_FEATURES, MOTION_FEATURES
+from collapipe_env.envs.graph_additions import GraphAddition
 from collapipe_env.envs.graph_observation import (
-    ABSENCE_FEATURES,
     BETWEEN_FEATURES,
     CONTEXT_FEATURES,
     CU_FEATURES,
     DEVICE_FEATURES,
     HOP_FEATURES,
-    OPENED_FEATURES,
-    SERVER_FEATURES,
-    SHARE,
-    Form,
     GraphFeature,
     hops_there,
 )
-from collapipe_env.envs.graph_stay import STAY_FEATURES
 from collapipe_env.ground.arrays import Array, at_least, namespace
-
-HEAT_FEATURES = (
-    GraphFeature(
-        "headroom",
-        "thermal headroom: the temperature that the governor reads over its set point, counted from 25 C",
-        "1",
-        Form(log=False, added=0.0, low=0.0, high=1.5),
-    ),
-    GraphFeature("clock_share", "share of the full clock that heat leaves", "1", SHARE),
-)
 
 
 @dataclass(frozen=True)
@@ -49,6 +32,7 @@ class GraphPart:
         axes: Its shape in letters.
         features: Features on its last axis, in order; none where the entries themselves are 0 or 1.
         blocks: Encoder blocks ``L``, a bound of some features.
+        of_devices: Whether its leading axes are those of devices, so that absent ones have no values.
     """
 
     description: str
@@ -56,6 +40,7 @@ class GraphPart:
     axes: str
     features: tuple[GraphFeature, ...]
     blocks: int
+    of_devices: bool
 
     def place(self, name: str) -> int:
         """Place of a feature on the last axis.
@@ -79,6 +64,24 @@ class GraphPart:
         return np.broadcast_to(np.array(bounds, dtype=np.float32), self.shape).copy()
 
 
+_DEVICES = ("N", "K")
+_CORE: tuple[tuple[str, str, tuple[str, ...], tuple[GraphFeature, ...]], ...] = (
+    ("cu", "control units", ("N",), CU_FEATURES),
+    ("device", "devices, 0 for absent ones", _DEVICES, DEVICE_FEATURES),
+    (
+        "hop",
+        "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for absent "
+        "devices",
+        ("N", "K+1", "K+1"),
+        HOP_FEATURES,
+    ),
+    ("between", "two clusters; 0 for a cluster and itself", ("N", "N"), BETWEEN_FEATURES),
+    ("present", "1 if the device is present", _DEVICES, ()),
+    ("context", "the system; the same in every round", (), CONTEXT_FEATURES),
+)
+"""Name, description, letters of the leading axes and features of the arrays that every scenario has."""
+
+
 class GraphLayout(Mapping[str, GraphPart]):
     """Names the arrays of a graph observation and their features.
 
@@ -92,88 +95,19 @@ class GraphLayout(Mapping[str, GraphPart]):
         clusters: ``N``.
         devices: ``K``, devices of the largest cluster.
         blocks: ``L``.
-        recompute: Whether schedulers choose recomputation.
-        schedule: Whether schedulers choose the pipeline schedule.
-        server: Whether the server has an energy budget or tenants that come and go.
-        participation: Whether schedulers choose the clusters that take part.
-        heat: Whether devices warm up.
-        motion: Whether devices move.
-        departures: Whether devices may leave an open area.
-        stays: Whether devices come and go.
-        clocks: Whether schedulers may cap clocks.
+        additions: Arrays that the scenario adds.
     """
 
     def __init__(
-        self,
-        clusters: int,
-        devices: int,
-        blocks: int,
-        *,
-        recompute: bool = False,
-        schedule: bool = False,
-        server: bool = False,
-        participation: bool = False,
-        heat: bool = False,
-        motion: bool = False,
-        departures: bool = False,
-        stays: bool = False,
-        clocks: bool = False,
+        self, clusters: int, devices: int, blocks: int, additions: Iterable[GraphAddition] = ()
     ) -> None:
-        N, K, nodes = clusters, devices, devices + 1
-        rows = {
-            "cu": ("control units", (N,), "N", CU_FEATURES),
-            "device": ("devices, 0 for absent ones", (N, K), "N, K", DEVICE_FEATURES),
-            "hop": (
-                "hops from node to node of a cluster, node 0 the control unit; 0 for a node itself and for "
-                "absent devices",
-                (N, nodes, nodes),
-                "N, K+1, K+1",
-                HOP_FEATURES,
-            ),
-            "between": (
-                "two clusters; 0 for a cluster and itself",
-                (N, N),
-                "N, N",
-                BETWEEN_FEATURES,
-            ),
-            "present": ("1 if the device is present", (N, K), "N, K", ()),
-            "context": ("the system; the same in every round", (), "", CONTEXT_FEATURES),
-        }
-        opened = tuple(compress(OPENED_FEATURES, (recompute, schedule, clocks)))
-        if opened:
-            rows["opened"] = ("devices, with open decisions", (N, K), "N, K", opened)
-        if server:
-            rows["server"] = (
-                "the edge server, if it has an energy budget or tenants that come and go",
-                (),
-                "",
-                SERVER_FEATURES,
-            )
-        if participation:
-            rows["absence"] = ("clusters, if they may sit out", (N,), "N", ABSENCE_FEATURES)
-        if heat:
-            rows["heat"] = ("devices, if they warm up", (N, K), "N, K", HEAT_FEATURES)
-        if motion:
-            rows["motion"] = ("devices, if they move; 0 for absent ones", (N, K), "N, K", MOTION_FEATURES)
-        if departures:
-            rows["departure"] = (
-                "devices, if they may leave; 0 for absent ones",
-                (N, K),
-                "N, K",
-                DEPARTURE_FEATURES,
-            )
-        if stays:
-            rows["stay"] = (
-                "devices, if they come and go; 0 for absent ones",
-                (N, K),
-                "N, K",
-                STAY_FEATURES,
-            )
+        sizes = {"N": clusters, "K": devices, "K+1": devices + 1}
+        rows = (*_CORE, *((a.name, a.description, a.axes, a.features) for a in additions))
         self._parts: dict[str, GraphPart] = {}
-        for name, (description, lead, letters, features) in rows.items():
-            shape = (*lead, len(features)) if features else lead
-            axes = ", ".join(filter(None, (letters, str(len(features)) if features else "")))
-            self._parts[name] = GraphPart(description, shape, axes, features, blocks)
+        for name, description, axes, features in rows:
+            shape = tuple(sizes[letter] for letter in axes) + ((len(features),) if features else ())
+            letters = ", ".join((*axes, str(len(features))) if features else axes)
+            self._parts[name] = GraphPart(description, shape, letters, features, blocks, axes == _DEVICES)
 
     def __getitem__(self, name: str) -> GraphPart:
         return self._parts[name]
@@ -222,16 +156,15 @@ class GraphLayout(Mapping[str, GraphPart]):
         """
         xp = namespace(*observation.values())
         present = observation["present"] > 0.5
-        known = dict.fromkeys(("device", "opened", "heat", "motion", "departure", "stay"), present) | {
-            "hop": hops_there(present)
-        }
         found: dict[str, dict[str, Array]] = {}
         for name, part in self._parts.items():
             found[name] = {} if part.features else {name: present}
             for i, feature in enumerate(part.features):
                 values = _quantity(feature, xp.astype(observation[name][..., i], xp.float64))
-                if name in known:
-                    values = xp.where(known[name], values, xp.nan)
+                if name == "hop":
+                    values = xp.where(hops_there(present), values, xp.nan)
+                elif part.of_devices:
+                    values = xp.where(present, values, xp.nan)
                 found[name][feature.quantity] = values
         return found
 

@@ -88,11 +88,12 @@ class GraphFeature:
         return float(blocks) if self.form.high is None else self.form.high
 
 
-def _features(*rows: tuple[str, str, str, Form]) -> tuple[GraphFeature, ...]:
+def graph_features(*rows: tuple[str, str, str, Form]) -> tuple[GraphFeature, ...]:
+    """Features from their names, descriptions, units and forms."""
     return tuple(GraphFeature(*row) for row in rows)
 
 
-DEVICE_FEATURES = _features(
+DEVICE_FEATURES = graph_features(
     ("log_block_s", "log of the time of one block's passes over the mini-batch", "s", LOG),
     (
         "log_launch_s",
@@ -107,7 +108,7 @@ DEVICE_FEATURES = _features(
     ("capacity", "blocks that the memory holds, at most L", "blocks", BLOCKS),
     ("previous_blocks", "blocks held in the previous round, 0 if migration is free", "blocks", BLOCKS),
 )
-CU_FEATURES = _features(
+CU_FEATURES = graph_features(
     ("log_upload_s", "log of the time of the update's upload at a share of 1/N", "s", LOG),
     ("log_uplink_s", "log of the time of the activations on the uplink at a share of 1/N", "s", LOG),
     ("log_downlink_s", "log of the time of the gradients on the downlink at a share of 1/N", "s", LOG),
@@ -127,11 +128,11 @@ CU_FEATURES = _features(
     ),
     ("log_server_s", "log of the server's time for the mini-batch, plus 0.1 ms", "s", SECONDS),
 )
-HOP_FEATURES = _features(
+HOP_FEATURES = graph_features(
     ("log_hop_s", "log of the time of activations and gradients on the hop, without interference", "s", LOG),
     ("log_hop_snr", "log of the hop's signal to noise ratio, without interference", "1", LOG),
 )
-BETWEEN_FEATURES = _features(
+BETWEEN_FEATURES = graph_features(
     (
         "log_interference",
         "log of 1 plus interference over noise at the second cluster, with only the first one sending",
@@ -139,35 +140,7 @@ BETWEEN_FEATURES = _features(
         ONE_PLUS,
     ),
 )
-OPENED_FEATURES = _features(
-    (
-        "other_capacity",
-        "blocks that the memory holds under the other setting of recomputation",
-        "blocks",
-        BLOCKS,
-    ),
-    (
-        "flight_capacity",
-        "blocks that the memory holds with one micro-batch in flight, of the smallest size",
-        "blocks",
-        BLOCKS,
-    ),
-    ("clock_share", "share of its full clock that load and governor leave the device", "1", SHARE),
-)
-"""Features that the opened decisions ``recompute``, ``schedule`` and ``clock_cap`` add, in this order."""
-SERVER_FEATURES = _features(
-    (
-        "log_backlog",
-        "log of 1 plus the energy queue z of the server, 0 without a budget",
-        "budgets",
-        ONE_PLUS,
-    ),
-    ("tenants", "share of the server used by tenants that come and go", "1", SHARE),
-)
-ABSENCE_FEATURES = _features(
-    ("log_absence", "log of 1 plus the participation queue y", "rounds", ONE_PLUS),
-)
-CONTEXT_FEATURES = _features(
+CONTEXT_FEATURES = graph_features(
     ("log_clusters", "log of N", "1", LOG),
     ("log_blocks", "log of L", "blocks", LOG),
     ("log_tradeoff_v", "log of V", "1/s", LOG),
@@ -369,18 +342,18 @@ class GraphObserver:
         budget = state.budget[..., 1:]
         drawn = radio_power(self.reference_w, p.radio_power.d2d_circuit_w, p.radio_power.efficiency)
         previous = state.processes.get("migration")
-        held = xp.zeros_like(block_s)
+        kept = xp.zeros_like(block_s)
         if previous is not None and p.numbers.moment_bits > 0.0:
-            held = xp.astype(previous["blocks"], real)
+            kept = xp.astype(previous["blocks"], real)
         return (
             _log(block_s),
             _log((passes * H * p.overheads.block_cycles) / state.clock + LEAST_SECONDS),
             _log((H * p.overheads.update_cycles) / state.clock + LEAST_SECONDS),
             _log(state.compute_power * block_s / budget),
             _log(drawn / budget),
-            _held(log1p(state.backlog[..., 1:])),
+            held(log1p(state.backlog[..., 1:])),
             at_most(xp.astype(state.memory_cap, real), costs.blocks),
-            held,
+            kept,
         )
 
     def _control_units(self, state: SystemState) -> Array:
@@ -405,8 +378,8 @@ class GraphObserver:
             _log(H * edge_time(costs.batch_size, costs.gradient_bits, downlink)),
             _log((self.reference_w * N / p.uplink_noise_w) * gain),
             _log(drawn / state.budget[..., 0]),
-            _held(log1p(state.backlog[..., 0])),
-            _held(log1p(heard)),
+            held(log1p(state.backlog[..., 0])),
+            held(log1p(heard)),
             server,
         )
         return xp.stack(columns, axis=-1)
@@ -423,16 +396,7 @@ class GraphObserver:
     def _between(self, state: SystemState) -> Array:
         p = self.parameters
         noise = p.noise_density * p.d2d_bandwidth_hz
-        return _held(log1p((self.reference_w / noise) * state.cross_gain))[..., None]
-
-
-def seen_absence(absence: Array) -> Array:
-    """Features of participation queues (..., N, 1).
-
-    Args:
-        absence: ``y`` (..., N), >= 0.
-    """
-    return _held(log1p(absence))[..., None]
+        return held(log1p((self.reference_w / noise) * state.cross_gain))[..., None]
 
 
 def hops_there(present: Array) -> Array:
@@ -454,8 +418,9 @@ def hops_there(present: Array) -> Array:
 
 def _log(values: Array) -> Array:
     """Logarithms, held within their bounds."""
-    return _held(namespace(values).log(values))
+    return held(namespace(values).log(values))
 
 
-def _held(logarithms: Array) -> Array:
+def held(logarithms: Array) -> Array:
+    """Logarithms within :data:`LOG_BOUND`."""
     return namespace(logarithms).clip(logarithms, -LOG_BOUND, LOG_BOUND)

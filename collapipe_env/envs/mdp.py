@@ -15,7 +15,8 @@ from gymnasium.envs.registration import EnvSpec
 from collapipe_env.envs.default_reward import default_reward, with_target
 from collapipe_env.envs.observation_kinds import Observation
 from collapipe_env.envs.observers import Layout, make_observer
-from collapipe_env.envs.rewards import OwnReward, Reward, make_reward
+from collapipe_env.envs.own_reward import OwnReward, guarded
+from collapipe_env.envs.rewards import Reward, make_reward
 from collapipe_env.envs.summaries import merge_rows, require_columns, row_of
 from collapipe_env.feasibility import warn_if_infeasible
 from collapipe_env.ground.arrays import Array, BoolArray, at_least, namespace, total
@@ -119,14 +120,14 @@ class BatchMDP:
     def _fused_reward(self) -> Reward | None:
         """The reward compiled by the backend; ``None`` where it compiles nothing."""
         own = self.reward if isinstance(self.reward, OwnReward) else None
-        plain = self.reward if own is None else own.on_copies
+        plain = self.reward if own is None else own.unchecked
         fused = self.backend.fuse(plain)
         if fused is plain or own is None:
             return None if fused is plain else fused
 
         def checked(before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
             # Compiled code holds no checks, so its result is checked afterwards.
-            rewards = fused(before, costs, after)
+            rewards = fused(guarded(before), guarded(costs), guarded(after))
             own.check_shape(rewards, costs.delay)
             return rewards
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from collapipe_env.envs.guarded import copied, guarded, guarded_on_use, read_only
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import RewardError, ScenarioError, reason, shown
 from collapipe_env.simulator.round import RoundCosts
@@ -49,10 +49,7 @@ class OwnReward:
         """
         on_numpy = namespace(costs.delay) is np
         try:
-            if on_numpy:
-                rewards = self._asked(before, costs, after, lambda record: guarded_on_use(record, read_only))
-            else:
-                rewards = self._asked(before, costs, after, lambda record: guarded_on_use(record, copied))
+            rewards = self.function(guarded(before), guarded(costs), guarded(after))
         except Exception as error:
             raise RewardError(
                 f"the reward {self.name} failed with {type(error).__name__}: {reason(error)}; it gets "
@@ -68,14 +65,9 @@ class OwnReward:
         """The name given by its author."""
         return str(getattr(self.function, "__qualname__", type(self.function).__qualname__))
 
-    def on_copies(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
-        """Return the callable's result for copies of the tensors, unchecked; this can be compiled."""
-        return self._asked(before, costs, after, lambda record: guarded(record, copied))
-
-    def _asked(
-        self, before: SystemState, costs: RoundCosts, after: SystemState, show: Callable[[Any], Any]
-    ) -> Array:
-        return self.function(show(before), show(costs), show(after))
+    def unchecked(self, before: SystemState, costs: RoundCosts, after: SystemState) -> Array:
+        """Return the callable's result for records that are :func:`guarded`; this can be compiled."""
+        return self.function(before, costs, after)
 
     def check_shape(self, rewards: Array, like: Array) -> None:
         """Refuse anything but a tensor of one real number for each environment; does not wait for a device.
@@ -133,3 +125,33 @@ def _require_three_arguments(function: Callable[..., Any]) -> None:
         raise ScenarioError(
             f"reward = {name}{signature}: it is called as {FORM}, so it takes three arguments"
         ) from None
+
+
+def guarded(value: Any) -> Any:
+    """Return a record that cannot change the round, nested records included.
+
+    Args:
+        value: A dataclass, a mapping or an array; anything else stays as it is.
+
+    Returns:
+        The same with read-only views of NumPy arrays and copies of tensors.
+    """
+    if value is None:  # many fields are
+        return None
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.setflags(write=False)
+        return view
+    if is_dataclass(value):
+        kind: Any = type(value)
+        record = object.__new__(kind)  # quicker than the class itself, which sets field by field
+        record.__dict__.update({name: guarded(getattr(value, name)) for name in _names(kind)})
+        return record
+    if isinstance(value, Mapping):
+        return {name: guarded(part) for name, part in value.items()}
+    return value.clone() if hasattr(value, "clone") else value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
-from collapipe_env.envs.cluster_delays import marginal_delay
 from collapipe_env.envs.own_reward import OwnReward
-from collapipe_env.envs.reward_inputs import node_present, target_reached
-from collapipe_env.ground.arrays import Array, at_most, namespace, where
+from collapipe_env.ground.arrays import Array, at_most, concatenate, namespace, where
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.ground.registry import FORMS, Registry
 from collapipe_env.physics.queues import lyapunov, moved_backlog, per_node, queue_drift, update_backlog
@@ -220,6 +218,43 @@ class DelayReward:
     def by_cluster(self, record: RoundRecord) -> Array:
         """Return difference rewards (E, N), see :class:`ClusterReward`."""
         return -marginal_delay(record.costs.cluster_delay) / self.reference_delay
+
+
+def marginal_delay(cluster_delay: Array) -> Array:
+    """Delay that each cluster alone causes, ``max(T_n, T_-n) - T_-n`` [X] (..., N) [s].
+
+    ``T_-n`` is the largest delay of the other clusters, 0 where there are none. Only the slowest cluster
+    causes any delay: its lead over the second slowest.
+
+    Args:
+        cluster_delay: ``T_n`` (..., N) [s], >= 0.
+    """
+    if cluster_delay.shape[-1] == 1:
+        return cluster_delay
+    xp = namespace(cluster_delay)
+    ordered = xp.sort(cluster_delay, axis=-1)
+    first, second = ordered[..., -1:], ordered[..., -2:-1]
+    # Of two equally slow clusters, neither alone causes any delay: the difference is zero.
+    return xp.where(cluster_delay == first, first - second, xp.zeros_like(cluster_delay))
+
+
+def node_present(state: SystemState) -> Array:
+    """Return the nodes that exist (E, N, K+1), bool: every control unit and the present devices."""
+    present = state.present
+    return concatenate((namespace(present).ones_like(present[..., :1]), present))
+
+
+def target_reached(state: SystemState, target_loss: float | None) -> Array:
+    """Return whether the target loss is reached (E,), bool.
+
+    Args:
+        state: The system after a round.
+        target_loss: ``dynamics.target_loss`` of the scenario [nat]; ``None`` where it sets none.
+    """
+    if target_loss is None:
+        return namespace(state.loss).zeros_like(state.present[..., 0, 0])
+    reached: Array = state.loss <= target_loss
+    return reached
 
 
 def _lyapunov(scenario: Scenario, reference_delay: float) -> Reward:

@@ -8,26 +8,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
-from collapipe_env.envs.observers import Layout
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError, nearest_name
-from collapipe_env.scenario import Scenario
-from collapipe_env.simulator.codec import ActionCodec
-from collapipe_env.simulator.record import RoundRecord
-from collapipe_env.simulator.state import SystemState
 
 Rows = npt.NDArray[np.intp] | slice
+_SHARED = ("scenario", "codec", "observation_layout", "reference_delay", "rounds", "render_mode", "spec")
+"""Attributes of the vector environment that are the same for all rows."""
+_BY_ROW = ("state", "truth", "last_round")
+"""Those of which a row shows its own part (1, ...)."""
 
 
 class EnvironmentRow:
     """One row of a vector environment, with the interface of :class:`~collapipe_env.envs.env.CollaPipeEnv`.
 
-    A row may be read and reset; it cannot step, as all rows step together. Attributes that no environment
-    has may be set freely: each row keeps its own.
+    A row may be read and reset; it cannot step, as all rows step together. Attributes have the names and
+    meanings of the single environment's. Those that no environment has may be set freely: each row keeps its
+    own.
 
     Args:
         index: Number of the row.
@@ -35,80 +34,13 @@ class EnvironmentRow:
 
     def __init__(self, env: CollaPipeVectorEnv, index: int) -> None:
         self._env, self._index = env, index
+        self.metadata = dict(CollaPipeEnv.metadata)
+        self.action_space, self.observation_space = env.single_action_space, env.single_observation_space
 
     @property
     def unwrapped(self) -> EnvironmentRow:
         """The row itself: nothing is wrapped around it."""
         return self
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario."""
-        return self._env.scenario
-
-    @property
-    def codec(self) -> ActionCodec:
-        """Maps actions to allocations and back."""
-        return self._env.codec
-
-    @property
-    def observation_layout(self) -> Layout:
-        """Names, places, shapes and units of the observation's features."""
-        return self._env.observation_layout
-
-    @property
-    def reference_delay(self) -> float:
-        """``T_ref`` [s]: round delay of the even split at mean gains."""
-        return self._env.reference_delay
-
-    @property
-    def rounds(self) -> int:
-        """The horizon: the number of rounds after which an episode is truncated."""
-        return self._env.rounds
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        """Action space of one row."""
-        return self._env.single_action_space
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        """Observation space of one row."""
-        return self._env.single_observation_space
-
-    @property
-    def render_mode(self) -> str | None:
-        """``None`` or ``"rgb_array"``; the same for all rows."""
-        return self._env.render_mode
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Render modes and pictures per second."""
-        return dict(CollaPipeEnv.metadata)
-
-    @property
-    def spec(self) -> Any:
-        """Gymnasium's specification, ``None`` unless the environment was made by its id."""
-        return self._env.spec
-
-    @property
-    def state(self) -> SystemState:
-        """The system before the row's next round (1, ...)."""
-        return self._env.state[self._index : self._index + 1]
-
-    @property
-    def truth(self) -> SystemState:
-        """The true system before the row's next round, even where schedulers see an estimate."""
-        return self._env.truth[self._index : self._index + 1]
-
-    @property
-    def last_round(self) -> RoundRecord | None:
-        """Record of the round just played (1, ...); ``None`` before the first."""
-        record = self._env.last_round
-        if record is None:
-            return None
-        row: RoundRecord = _one_row(record, self._index)
-        return row
 
     def summary(self) -> dict[str, float]:
         """Summary of the episode so far; see :meth:`collapipe_env.envs.mdp.BatchMDP.summaries`."""
@@ -144,10 +76,7 @@ class EnvironmentRow:
         Raises:
             ScenarioError: Always; it names what to call instead.
         """
-        raise ScenarioError(
-            f"step() of row {self._index} alone: the rows step together; call step(actions) of the whole, "
-            "with one action a row"
-        )
+        self._refuse("step", "actions", "action a row")
 
     def step_allocation(self, *_: Any, **__: Any) -> None:
         """Refused.
@@ -155,9 +84,12 @@ class EnvironmentRow:
         Raises:
             ScenarioError: Always; it names what to call instead.
         """
+        self._refuse("step_allocation", "allocation", "allocation a row (E, ...)")
+
+    def _refuse(self, method: str, argument: str, one: str) -> None:
         raise ScenarioError(
-            f"step_allocation() of row {self._index} alone: the rows step together; call "
-            "step_allocation(allocation) of the whole, with one allocation a row (E, ...)"
+            f"{method}() of row {self._index} alone: the rows step together; call {method}({argument}) of "
+            f"the whole, with one {one}"
         )
 
     def close(self) -> None:
@@ -174,8 +106,12 @@ class EnvironmentRow:
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that are not found. copy and pickle look up private names before the row has
         # any attributes.
+        if name in _SHARED:
+            return getattr(self._env, name)
+        if name in _BY_ROW:
+            return _one_row(getattr(self._env, name), self._index)
         known = [] if name.startswith("_") else [n for n in dir(self) if not n.startswith("_")]
-        hint = f": {nearest_name(name, known)}" if known else ""
+        hint = f": {nearest_name(name, [*known, *_SHARED, *_BY_ROW])}" if known else ""
         if name in ("np_random", "np_random_seed"):
             hint = ": the generators of the rows are set by seed() and reset()"
         raise AttributeError(f"a row of the vector environment has no attribute {name!r}{hint}")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collapipe_env.envs.cluster_delays import marginal_delay
+from collapipe_env.envs.rewards import marginal_delay
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.ground.errors import ScenarioError
 

@@ -23,7 +23,7 @@ from collapipe_env.envs.graph_observation import GraphArrays, GraphObserver
 from collapipe_env.envs.observers import GraphObservations
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import fixed_layout, load_scenario
-from collapipe_env.simulator.build import mean_state, system_parameters
+from collapipe_env.simulator.build import mean_state
 
 DOCS = Path(__file__).parents[2] / "docs" / "environment.md"
 SINGLE = {"rtol": 1e-6, "atol": 1e-6}
@@ -96,28 +96,6 @@ def test_other_leading_axes_than_one():
         found = getattr(many, part)
         assert found.shape == (2, *values.shape)
         np.testing.assert_array_equal(found[1], values)
-
-
-@pytest.mark.parametrize("name", ["small", "uneven", "moving"])
-def test_clusters_in_another_order_are_the_same_graph_in_that_order(name):
-    env, state = played_state(name)
-    N = env.scenario.clusters
-    order = np.arange(N)[::-1]
-
-    def permuted(array):
-        return array[:, order].copy() if array.ndim > 1 else array
-
-    moved = state.map(permuted)
-    moved = dataclasses.replace(moved, cross_gain=state.cross_gain[:, order][:, :, order].copy())
-    observer = GraphObserver(env._mdp.world.parameters)
-    before, after = observer.build(state), observer.build(moved)
-    for part in ("cu", "device", "hop", "present"):
-        # A sum over the other clusters in another order.
-        np.testing.assert_allclose(getattr(after, part), getattr(before, part)[:, order], rtol=1e-6)
-    assert not np.array_equal(before.cu[:, 0], before.cu[:, -1])
-    np.testing.assert_array_equal(after.between, before.between[:, order][:, :, order])
-    assert not np.array_equal(before.hop[:, 0], before.hop[:, -1])
-    np.testing.assert_array_equal(after.context, before.context)
 
 
 @pytest.mark.parametrize("others", [1, 3, 7])
@@ -469,11 +447,3 @@ def test_what_is_observed_is_the_estimate():
         np.testing.assert_array_equal(env.state.uplink_gain[0], 0.25 * truth)
         np.testing.assert_allclose(observation["cu"], expected_graph(env)["cu"], **SINGLE)
         observation = env.step(env.action_space.sample())[0]
-
-
-def test_parameters_are_all_that_the_observer_needs():
-    scenario = load_scenario("large")
-    state = mean_state(scenario, fixed_layout(scenario)).map(lambda a: a[None])
-    graph = GraphObserver(system_parameters(scenario)).build(state)
-    for name, array in GraphObservations(scenario).build(state).items():
-        np.testing.assert_array_equal(getattr(graph, name), array)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002, ARG005 - every reward takes the same three
 
+import dataclasses
 from operator import attrgetter
 from types import SimpleNamespace
 
@@ -11,9 +12,11 @@ import torch
 from env_support import VARIANTS, make_actions, make_env, shortened
 from variants_support import mostly_slow
 
+from collapipe_env.envs.own_reward import guarded
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import RewardError
+from collapipe_env.simulator.costs import round_costs
 
 E, ROUNDS = 2, 3
 FIELDS = (
@@ -73,6 +76,38 @@ def test_masked_rewards_are_refused():
     env.reset(seed=0)
     with pytest.raises(RewardError, match="MaskedArray"):
         env.step(np.zeros(env.action_space.shape))
+
+
+def arrays(record, place=""):
+    """Every array of a record, by its dotted name."""
+    for field in dataclasses.fields(record):
+        value, name = getattr(record, field.name), f"{place}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from arrays(value, f"{name}.")
+        elif hasattr(value, "dtype"):
+            yield name, value
+
+
+@pytest.mark.parametrize(("what", "least"), [("state", 12), ("costs", 21)])
+def test_every_array_that_a_reward_sees_is_a_read_only_view(what, least):
+    env = make_env("moving")
+    env.reset(seed=0)
+    env.step(make_actions(env, 1)[0])
+    record = getattr(env.last_round, what)
+    shown = guarded(record)
+    assert type(shown) is type(record)
+    pairs = list(zip(arrays(shown), arrays(record), strict=True))
+    assert len(pairs) >= least
+    for (name, mine), (other, theirs) in pairs:
+        assert name == other
+        assert np.shares_memory(mine, theirs)
+        assert theirs.flags.writeable
+        assert not mine.flags.writeable
+    if what == "costs":
+        assert shown.allocation.stage is None
+        np.testing.assert_array_equal(shown.graph.active, record.graph.active)
+        again = round_costs(env._mdp.world.parameters, guarded(env.last_round.state), shown.allocation)
+        np.testing.assert_array_equal(again.delay, record.delay)
 
 
 @pytest.mark.parametrize("field", FIELDS)
