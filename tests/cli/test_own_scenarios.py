@@ -334,18 +334,7 @@ def test_only_own_code_may_not_end_the_process(folder, monkeypatch):
 
 
 def test_a_training_is_not_continued_under_an_edited_process(folder, capsys):
-    short = [
-        "--steps",
-        "8",
-        "--ppo.rollout-steps",
-        "4",
-        "--ppo.minibatch",
-        "8",
-        "--envs",
-        "2",
-        "--rounds",
-        "1",
-    ]
+    short = ["--steps", "8", "--ppo.rollout-steps", "4", "--ppo.minibatch", "8", "--envs", "2"]
     given = ["train", "--scenario", "rain.py:wet", *short, "--rounds", "1", "--episodes", "1"]
     given += ["--schedulers", "agent", "--learner", "surrogate", "--no-figures", "--processes", "1"]
     given += ["--out", "run"]
