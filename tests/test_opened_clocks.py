@@ -4,61 +4,20 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env as gymnasium_check
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.rendering.style import node_colours
-from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.schedulers import SCHEDULERS
 from collapipe_env.simulator.build import action_codec, system_parameters
-from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.running import running_state
-from tests.test_opened_decisions import STATE, opened, same
-
-OPENINGS = [("clock_cap",), ("recompute", "schedule", "clock_cap"), OPENED]
-WARM = {
-    "base": "small",
-    "budgets.device_energy_j": 20,
-    "dynamics.rounds": 6,
-    "dynamics.load_levels": [0.5, 1.0],
-    "dynamics.processes": {"heat": {"capacity_j_per_k": 2.0}},
-}
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    names=st.sampled_from(OPENINGS),
-    least=st.sampled_from([0.01, 0.2, 1.0]),
-    seed=st.integers(0, 2**31),
-)
-def test_every_action_decodes_to_a_plan_that_is_accepted_and_comes_back(names, least, seed):
-    scenario = opened(*names, **{"devices.clock_cap_min": least})
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    rng = np.random.default_rng(seed)
-    action = rng.choice([-1.0, 1.0, 0.0], (3, codec.action_size))
-    action = np.where(rng.random(action.shape) < 0.5, rng.uniform(-1.3, 1.3, action.shape), action)
-    plan = codec.decode(action, STATE.memory_cap, STATE.memory_bytes)
-    check_allocation(parameters, STATE, plan)
-    encoded = codec.encode(plan)
-    assert (np.abs(encoded) <= 1.0).all()
-    same(codec.decode(encoded, STATE.memory_cap, STATE.memory_bytes), plan)
-    same(codec.decode_finite(action, STATE.memory_cap, STATE.memory_bytes), plan, 1e-12)
-    # Geometric by hand, and not rounded at the ends.
-    entries = np.clip(codec.split(action)["clock_cap"], -1.0, 1.0)
-    np.testing.assert_allclose(plan.clock_cap, least ** (0.5 * (1.0 - entries)), rtol=1e-12)
-    assert (plan.clock_cap[entries == 1.0] == 1.0).all()
-    assert (plan.clock_cap >= least).all()
+from tests.opened_support import STATE, WARM, opened
 
 
 def test_plans_without_caps_run_free():
@@ -70,21 +29,6 @@ def test_plans_without_caps_run_free():
     assert (codec.decode(action, STATE.memory_cap, STATE.memory_bytes).clock_cap == 1.0).all()
     assert "0.2" in codec.parts["clock_cap"].description
     assert codec.parts["clock_cap"].shape == (scenario.clusters, scenario.max_devices)
-
-
-@pytest.mark.parametrize(
-    ("names", "cap", "message"),
-    [
-        ((), 0.5, "do not list clock_cap"),
-        (("clock_cap",), 0.1, r"clock_cap lies in \[0\.1, 0\.1\].*\[0\.2, 1\]"),
-        (("clock_cap",), 1.5, r"clock_cap lies in \[1\.5"),
-    ],
-)
-def test_caps_that_the_box_cannot_say_are_refused(names, cap, message):
-    scenario = opened(*names)
-    plan = even_split(system_parameters(scenario), STATE)
-    with pytest.raises(AllocationError, match=message):
-        action_codec(scenario).encode(replace(plan, clock_cap=np.full_like(plan.device_power, cap)))
 
 
 def test_levels_of_the_discrete_view_are_geometric():
@@ -111,41 +55,6 @@ def test_what_agents_see():
     found = env.observation_layout.unpack(seen)["device_clock_share"]
     np.testing.assert_allclose(found, np.where(env.state.present, share, 0.0), rtol=1e-6)
     np.testing.assert_array_equal(other["opened"][..., -1], found)
-
-
-def test_environments_pass_the_checkers_and_go_on_from_their_state():
-    scenario = opened("clock_cap", **WARM)
-    stable_baselines_check(CollaPipeEnv(scenario=scenario, learner="surrogate"))
-    env = CollaPipeEnv(scenario=scenario, learner="surrogate", observation="graph")
-    gymnasium_check(env, skip_render_check=True)
-    env.reset(seed=4)
-    other = CollaPipeEnv(scenario=scenario, learner="surrogate", observation="graph")
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        other.set_state(env.get_state())
-        action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
-        one, two = env.step(action), other.step(action)
-        assert one[1] == two[1]
-        assert (other.last_round.allocation.clock_cap < 1.0).any()
-    other.set_state(env.get_state())
-    np.testing.assert_array_equal(other.last_round.costs.energy, env.last_round.costs.energy)
-
-
-def test_rows_of_a_vector_are_single_environments():
-    scenario = opened("clock_cap", **WARM)
-    vector = CollaPipeVectorEnv(2, scenario, learner="surrogate")
-    singles = [CollaPipeEnv(scenario=scenario, learner="surrogate") for _ in range(2)]
-    vector.reset(seed=3)
-    for row, env in enumerate(singles):
-        env.reset(seed=3 + row)
-    rng = np.random.default_rng(1)
-    for _ in range(3):
-        actions = rng.uniform(-1.0, 1.0, vector.action_space.shape).astype(np.float32)
-        seen, rewards, *_ = vector.step(actions)
-        for row, env in enumerate(singles):
-            observation, reward, *_ = env.step(actions[row])
-            np.testing.assert_array_equal(observation, seen[row])
-            assert reward == rewards[row]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -1,103 +1,31 @@
 """Schedules and blocks of the server in the action box: feasible and invertible."""
 
-from dataclasses import fields, replace
-from itertools import combinations
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env as gymnasium_check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
-from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import (
-    ASYNC,
     COMMON,
     COPIES,
     GPIPE,
     ONE_F_ONE_B,
-    SEQUENTIAL,
     ZERO_BUBBLE,
     with_explicit_groups,
-    with_explicit_server,
-    with_schedule,
 )
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.decision_names import COLLAPIPE
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
-from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-
-NAMES = ("recompute", "schedule", "server_blocks")
-OPENINGS = [chosen for count in range(1, 4) for chosen in combinations(NAMES, count)]
-
-
-def opened(*names, base="medium", **changes):
-    return load_scenario(base).with_overrides({"decisions": [*COLLAPIPE, *names], **changes})
-
-
-# Of scenarios that open caps on clocks, whose states say what the full clocks are.
-STATE = sample_rounds(opened("clock_cap")).state[:3]
-SMALL = sample_rounds(opened("clock_cap", base="small")).state[:2]
-
-
-def with_memory(scenario, state, factor):
-    """State with another memory, just enough where it would be too little for the encoder."""
-    costs = system_parameters(scenario).costs
-    while True:
-        memory = state.memory_bytes * factor
-        cap = memory_caps(costs, memory)
-        if (cap.sum(axis=-1) >= scenario.blocks).all():
-            return replace(state, memory_bytes=memory, memory_cap=cap)
-        factor *= 1.1
-
-
-def same(one, two, places=1e-6):
-    """Whether two plans are equal: whole numbers exactly, powers and shares to rounding."""
-    for field in fields(one):
-        left, right = getattr(one, field.name), getattr(two, field.name)
-        if left is None or right is None:
-            assert left is right, field.name
-        elif np.asarray(left).dtype.kind == "i":
-            np.testing.assert_array_equal(left, right, err_msg=field.name)
-        else:
-            np.testing.assert_allclose(left, right, rtol=places, atol=places, err_msg=field.name)
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    names=st.sampled_from(OPENINGS),
-    own=st.booleans(),
-    factor=st.sampled_from([0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 3.0]),
-    data=st.data(),
-)
-def test_every_action_decodes_to_a_plan_that_the_simulator_accepts(names, own, factor, data):
-    scenario = opened(*names, **{"workload.recompute": own})
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    state = with_memory(scenario, STATE, factor)
-    elements = st.floats(-1.5, 1.5, width=32) | st.sampled_from([-1.0, 1.0, 0.0])
-    seed = data.draw(st.integers(0, 2**31))
-    action = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, codec.action_size))
-    action[0] = data.draw(hnp.arrays(np.float32, codec.action_size, elements=elements))
-    plan = codec.decode(action, state.memory_cap, state.memory_bytes)
-    check_allocation(parameters, state, plan)
-    # What is decoded comes back from its action, and a plan's action stands for itself.
-    encoded = codec.encode(plan)
-    assert encoded.dtype == np.float32
-    assert (np.abs(encoded) <= 1.0).all()
-    same(codec.decode(encoded, state.memory_cap, state.memory_bytes), plan)
-    np.testing.assert_array_equal(codec.join(codec.split(action)), action)
-    # The form for any array library says the same.
-    same(codec.decode_finite(action, state.memory_cap, state.memory_bytes), plan, 1e-12)
+from tests.opened_support import PLACED, STATE, opened, same, with_memory
 
 
 def feasible_plan(rng, scenario, state):
@@ -133,7 +61,7 @@ def feasible_plan(rng, scenario, state):
 @settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**31), own=st.booleans(), factor=st.sampled_from([0.3, 0.6, 1.0, 4.0]))
 def test_plans_that_were_not_decoded_come_back_from_their_actions(seed, own, factor):
-    scenario = opened(*NAMES, **{"workload.recompute": own})
+    scenario = opened(*PLACED, **{"workload.recompute": own})
     parameters, codec = system_parameters(scenario), action_codec(scenario)
     state = with_memory(scenario, STATE, factor)
     plan = feasible_plan(np.random.default_rng(seed), scenario, state)
@@ -146,28 +74,8 @@ def test_plans_that_were_not_decoded_come_back_from_their_actions(seed, own, fac
         same(codec.decode(action, state.memory_cap[row], state.memory_bytes[row]), plan[row])
 
 
-def test_neutral_decisions_cost_what_the_plain_plan_costs():
-    scenario = opened(*NAMES)
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    plan = even_split(parameters, STATE)
-    plan = replace(plan, micro_batches=np.full_like(plan.micro_batches, 4))
-    decoded = codec.decode(codec.encode(plan), STATE.memory_cap, STATE.memory_bytes)
-    assert not decoded.is_plain
-    found, expected = (round_costs(parameters, STATE, p) for p in (decoded, plan))
-    # Powers and shares have gone through single precision: compare with those.
-    plain = replace(
-        plan,
-        bandwidth=decoded.bandwidth,
-        device_power=decoded.device_power,
-        cu_power=decoded.cu_power,
-    )
-    expected = round_costs(parameters, STATE, plain)
-    for field in ("delay", "cluster_delay", "energy", "memory", "survival", "local_step", "upload"):
-        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol=1e-12, err_msg=field)
-
-
 def test_what_each_entry_says():
-    scenario = opened(*NAMES[1:])
+    scenario = opened(*PLACED[1:])
     codec, N, K, L = action_codec(scenario), scenario.clusters, scenario.max_devices, scenario.blocks
     parts = codec.split(np.zeros(codec.action_size))
     assert list(parts)[-3:] == ["schedule", "caps", "server_blocks"]
@@ -272,40 +180,6 @@ def test_requests_to_the_server_are_scaled_down_to_its_room(asked, room):
     same(again, plan)
 
 
-def refused_plans():
-    plain = even_split(system_parameters(opened()), STATE)[0]
-    grouped = with_explicit_groups(plain)
-    scheduled = with_schedule(plain, "1f1b", 1)
-    split = with_explicit_server(plain)
-    late = with_schedule(plain, "async", 1)
-    yield (), grouped, "cannot express stages of several devices, and orders of devices: play"
-    yield (), scheduled, "do not list schedule"
-    yield (), split, "do not list server_blocks"
-    yield NAMES, grouped, "cannot express stages of several devices, and orders of devices: play"
-    yield ("schedule",), late, rf"schedule = \[{ASYNC}\].*zb-h1"
-    yield ("schedule",), replace(scheduled, chunks=2 * scheduled.chunks), r"chunks = \[2\]"
-    yield ("schedule",), with_schedule(plain, "1f1b", 99), r"caps = \[99\].*number of micro-batches"
-    yield ("schedule",), with_schedule(plain, "zb-h1", 0), r"caps = \[0\]"
-    held = np.ones_like(split.server_blocks)
-    copies = replace(split, server_blocks=held, server_mode=np.asarray(COPIES))
-    yield ("server_blocks",), copies, r"sum to \[13\].* L = 12, with the server's"
-    yield ("server_blocks",), replace(split, server_blocks=split.server_blocks + 12), "0 to L - 1 = 11"
-    yield (
-        ("server_blocks",),
-        replace(split, server_mode=np.asarray(SEQUENTIAL)),
-        rf"server_mode = \[?{SEQUENTIAL}\]?.*copies",
-    )
-
-
-@pytest.mark.parametrize(
-    ("names", "plan", "message"),
-    [pytest.param(*case, id=str(number)) for number, case in enumerate(refused_plans())],
-)
-def test_what_the_entries_cannot_say_is_refused(names, plan, message):
-    with pytest.raises(AllocationError, match=message):
-        action_codec(opened(*names)).encode(plan)
-
-
 def test_memory_is_asked_for_where_decisions_are_open():
     codec = action_codec(opened("schedule"))
     with pytest.raises(AllocationError, match="decisions list schedule: give memory_bytes"):
@@ -315,7 +189,7 @@ def test_memory_is_asked_for_where_decisions_are_open():
 
 
 def test_levels_of_the_discrete_view_name_every_choice():
-    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
+    scenario = opened(*PLACED, base="small", **{"budgets.device_energy_j": 20})
     env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
     env.reset(seed=0)
     N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
@@ -334,41 +208,6 @@ def test_levels_of_the_discrete_view_name_every_choice():
     assert plan.caps.tolist() == [[3, 3, 3], [1, 1, 1]]
 
 
-def test_environments_pass_the_checkers_and_go_on_from_their_state():
-    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20, "dynamics.rounds": 4})
-    stable_baselines_check(CollaPipeEnv(scenario=scenario, learner="surrogate"))
-    for observation in ("flat", "graph"):
-        env = CollaPipeEnv(scenario=scenario, learner="surrogate", observation=observation)
-        gymnasium_check(env, skip_render_check=True)
-    env.reset(seed=4)
-    other = CollaPipeEnv(scenario=scenario, learner="surrogate", observation="graph")
-    rng = np.random.default_rng(0)
-    info = env.reset(seed=4)[1]
-    for _ in range(2):
-        other.set_state(env.get_state())
-        action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
-        one, two = env.step(action), other.step(action)
-        assert one[1] == two[1]
-        assert set(one[4]) == set(info)
-
-
-def test_rows_of_a_vector_are_single_environments():
-    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
-    vector = CollaPipeVectorEnv(2, scenario, learner="surrogate")
-    singles = [CollaPipeEnv(scenario=scenario, learner="surrogate") for _ in range(2)]
-    seen, _ = vector.reset(seed=3)
-    for row, env in enumerate(singles):
-        np.testing.assert_array_equal(env.reset(seed=3 + row)[0], seen[row])
-    rng = np.random.default_rng(1)
-    for _ in range(3):
-        actions = rng.uniform(-1.0, 1.0, vector.action_space.shape).astype(np.float32)
-        seen, rewards, *_ = vector.step(actions)
-        for row, env in enumerate(singles):
-            observation, reward, *_ = env.step(actions[row])
-            np.testing.assert_array_equal(observation, seen[row])
-            assert reward == rewards[row]
-
-
 def test_real_training_follows_orders_of_the_devices():
     scenario = load_scenario("small").with_overrides({"dynamics.rounds": 2})
     losses = []
@@ -384,7 +223,7 @@ def test_real_training_follows_orders_of_the_devices():
 
 
 def test_pictures_say_order_schedule_and_blocks_of_the_server():
-    scenario = opened(*NAMES, base="small", **{"budgets.device_energy_j": 20})
+    scenario = opened(*PLACED, base="small", **{"budgets.device_energy_j": 20})
     env = CollaPipeEnv(scenario=scenario, learner="surrogate", render_mode="rgb_array")
     env.reset(seed=0)
     parts = env.codec.split(np.zeros(env.action_space.shape, dtype=np.float32))

@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env as gymnasium_check
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from stable_baselines3.common.env_checker import check_env as stable_baselines_check
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.env import CollaPipeEnv
@@ -16,71 +13,12 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, with_explicit_server
-from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario.decision_names import DECISIONS, OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.state import able_clusters
-from tests.test_opened_decisions import STATE, opened, same
-
-OPENINGS = [
-    ("participation",),
-    ("local_steps",),
-    ("participation", "local_steps"),
-    ("recompute", "participation"),
-    ("schedule", "participation"),
-    ("server_blocks", "participation", "local_steps"),
-    OPENED,
-]
-UNREAD = ("blocks", "bandwidth", "server_blocks", "stage", "sample_share", "caps")
-
-
-def with_cluster_memory(scenario, state, factors):
-    """State whose clusters have so many times their memory (E, N), too little for the encoder or not."""
-    memory = state.memory_bytes * np.asarray(factors)[..., None]
-    return replace(
-        state, memory_bytes=memory, memory_cap=memory_caps(system_parameters(scenario).costs, memory)
-    )
-
-
-@settings(max_examples=150, deadline=None)
-@given(names=st.sampled_from(OPENINGS), own=st.booleans(), data=st.data())
-def test_every_action_decodes_to_a_plan_that_the_simulator_accepts(names, own, data):
-    scenario = opened(*names, **{"workload.recompute": own})
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    sizes = [0.0, 0.01, 0.05, 0.2, 0.5, 1.0] if "participation" in names else [1.0, 2.0]
-    factors = data.draw(hnp.arrays(np.float64, (3, scenario.clusters), elements=st.sampled_from(sizes)))
-    state = with_cluster_memory(scenario, STATE, factors)
-    elements = st.floats(-1.5, 1.5, width=32) | st.sampled_from([-1.0, 1.0, 0.0])
-    seed = data.draw(st.integers(0, 2**31))
-    action = np.random.default_rng(seed).uniform(-1.2, 1.2, (3, codec.action_size))
-    action[0] = data.draw(hnp.arrays(np.float32, codec.action_size, elements=elements))
-    plan = codec.decode(action, state.memory_cap, state.memory_bytes)
-    check_allocation(parameters, state, plan)
-    assert np.isfinite(round_costs(parameters, state, plan).delay).all()
-    # What is decoded comes back from its action, and a plan's action stands for itself.
-    encoded = codec.encode(plan)
-    assert (np.abs(encoded) <= 1.0).all()
-    same(codec.decode(encoded, state.memory_cap, state.memory_bytes), plan)
-    np.testing.assert_array_equal(codec.join(codec.split(action)), action)
-    # The form for any array library says the same.
-    same(codec.decode_finite(action, state.memory_cap, state.memory_bytes), plan, 1e-12)
-    if "participation" not in names:
-        return
-    asked = codec.split(action)["participation"] >= 0.0
-    able = np.asarray(able_clusters(parameters, state))
-    for e in range(3):
-        plays = plan.participates[e] > 0
-        # Whom memory lets play does as asked, and where none of those asked to, one of them does.
-        if (asked[e] & able[e]).any():
-            np.testing.assert_array_equal(plays[able[e]], asked[e][able[e]])
-        elif able[e].any():
-            assert plays.sum() >= 1
-        total = plan.bandwidth[e][plays].sum()
-        assert total == pytest.approx(1.0) if plays.any() else total == 0.0
-        assert (plan.bandwidth[e][~plays] == 0.0).all()
+from tests.opened_support import STATE, opened, small
 
 
 @settings(max_examples=100, deadline=None)
@@ -176,44 +114,6 @@ def test_clusters_that_sit_out_take_no_room_on_the_server():
     ).all()
 
 
-def refused_plans():
-    plain = even_split(system_parameters(opened()), STATE)[0]
-    ones = np.ones_like(plain.micro_batches)
-    yield (), replace(plain, participates=0 * ones), "do not list participation"
-    yield (), replace(plain, local_steps=ones), "do not list local_steps"
-    yield ("participation",), replace(plain, participates=2 * ones), r"participates = \[2\].*0 or 1"
-    yield ("local_steps",), replace(plain, local_steps=3 * ones), r"local_steps = \[3\].*\[1, 2, 4, 8, 16\]"
-    half = replace(plain, participates=np.array([1, 0, 0, 0]))
-    yield ("participation",), half, "bandwidth shares sum to 0.25"
-
-
-@pytest.mark.parametrize(
-    ("names", "plan", "message"),
-    [pytest.param(*case, id=str(number)) for number, case in enumerate(refused_plans())],
-)
-def test_what_the_entries_cannot_say_is_refused(names, plan, message):
-    with pytest.raises(AllocationError, match=message):
-        action_codec(opened(*names)).encode(plan)
-
-
-def test_neutral_decisions_cost_what_the_plain_plan_costs():
-    scenario = opened("participation", "local_steps")
-    parameters, codec = system_parameters(scenario), action_codec(scenario)
-    plan = even_split(parameters, STATE)
-    decoded = codec.decode(codec.encode(plan), STATE.memory_cap, STATE.memory_bytes)
-    assert (decoded.participates == 1).all()
-    assert (decoded.local_steps == scenario.workload.local_steps).all()
-    plain = replace(decoded, participates=None, local_steps=None)
-    found, expected = (round_costs(parameters, STATE, p) for p in (decoded, plain))
-    for field in ("delay", "cluster_delay", "energy", "memory", "survival", "local_step", "upload"):
-        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), rtol=1e-12, err_msg=field)
-
-
-def small(*names):
-    changes = {"budgets.device_energy_j": 20, "dynamics.rounds": 4, "workload.local_steps_choices": [1, 2, 4]}
-    return opened(*names, base="small", **changes)
-
-
 def test_levels_of_the_discrete_view_name_every_choice():
     scenario = small("participation", "local_steps")
     env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
@@ -225,42 +125,6 @@ def test_levels_of_the_discrete_view_name_every_choice():
     plan = env.unwrapped.last_round.allocation[0]
     assert plan.participates.tolist() == [1, 0]
     assert plan.local_steps.tolist() == [4, 2]
-
-
-@pytest.mark.parametrize("names", [("participation", "local_steps"), OPENED], ids=["two", "all"])
-def test_environments_pass_the_checkers_and_go_on_from_their_state(names):
-    scenario = small(*names)
-    stable_baselines_check(CollaPipeEnv(scenario=scenario, learner="surrogate"))
-    for observation in ("flat", "graph"):
-        env = CollaPipeEnv(scenario=scenario, learner="surrogate", observation=observation)
-        gymnasium_check(env, skip_render_check=True)
-    env.reset(seed=4)
-    other = CollaPipeEnv(scenario=scenario, learner="surrogate", observation="graph")
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        other.set_state(env.get_state())
-        action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
-        one, two = env.step(action), other.step(action)
-        assert one[1] == two[1]
-        np.testing.assert_array_equal(one[0]["absence"], two[0]["absence"])
-
-
-@pytest.mark.parametrize("names", [("participation", "local_steps"), OPENED], ids=["two", "all"])
-def test_rows_of_a_vector_are_single_environments(names):
-    scenario = small(*names)
-    vector = CollaPipeVectorEnv(2, scenario, learner="surrogate")
-    singles = [CollaPipeEnv(scenario=scenario, learner="surrogate") for _ in range(2)]
-    vector.reset(seed=3)
-    for row, env in enumerate(singles):
-        env.reset(seed=3 + row)
-    rng = np.random.default_rng(1)
-    for _ in range(3):
-        actions = rng.uniform(-1.0, 1.0, vector.action_space.shape).astype(np.float32)
-        seen, rewards, *_ = vector.step(actions)
-        for row, env in enumerate(singles):
-            observation, reward, *_ = env.step(actions[row])
-            np.testing.assert_array_equal(observation, seen[row])
-            assert reward == rewards[row]
 
 
 def test_dssra_plays_everybody_with_the_workloads_steps():

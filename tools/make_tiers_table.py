@@ -45,8 +45,6 @@ SCHEDULERS = {
 """Names of schedulers by their heads in the table."""
 TRAINED_FOR = {"wild": {"graph net for Wild": "zoo:graph-wild"}}
 """Agents that were trained for a tier, likewise."""
-
-
 HEADS = ("scenario", "scheduler", "delay", "priced delay", "priced delay over DSSRA's", "energy")
 """Columns of every table."""
 

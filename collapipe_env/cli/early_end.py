@@ -17,8 +17,6 @@ from collapipe_env.ground.interrupts import SIGNALS
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it."""
-TERMINATED = 143
-"""Exit status after SIGTERM."""
 UNREAD = 141
 """Exit status where the reader of the output, such as ``head``, has closed it; as shells report it."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

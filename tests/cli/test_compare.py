@@ -24,13 +24,8 @@ def base(tmp_path: Path) -> list[str]:
     for name, rounds in (("one", 3), ("two", 9)):
         (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nbase: small\ndynamics: {{rounds: {rounds}}}\n")
     files = [str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml")]
-    return [
-        "--scenarios",
-        *files,
-        *["--episodes", "2", "--rounds", "3", "--processes", "1"],
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    short = ["--episodes", "2", "--rounds", "3", "--processes", "1"]
+    return ["--scenarios", *files, *short, "--out", str(tmp_path / "out")]
 
 
 class Broken:
@@ -64,12 +59,8 @@ def name(unit) -> str:
 
 
 def run(*arguments: object) -> int:
-    return main(
-        [
-            "compare",
-            *(str(a) for part in arguments for a in (part if isinstance(part, list) else [part])),
-        ]
-    )
+    words = (a for part in arguments for a in (part if isinstance(part, list) else [part]))
+    return main(["compare", *map(str, words)])
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -346,17 +337,7 @@ def test_a_few_schedulers_by_default_on_tiers() -> None:
 
 
 def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
-    quick = [
-        "--episodes",
-        "1",
-        "--rounds",
-        "2",
-        "--processes",
-        "1",
-        "--no-figures",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    quick = ["--episodes", 1, "--rounds", 2, "--processes", 1, "--no-figures", "--out", tmp_path / "out"]
     assert run("--scenarios", "small-migration", quick) == 0
     printed = capsys.readouterr().out
     others = len(scheduler_names()) - len(NAMED_ONLY) - 3

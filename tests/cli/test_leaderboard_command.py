@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from collapipe_env.cli.early_end import INTERRUPTED, TERMINATED, Terminated
+from collapipe_env.cli.early_end import INTERRUPTED, Terminated
 from collapipe_env.cli.main import main
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation import runner
@@ -28,7 +28,7 @@ from collapipe_env.scenario import load_scenario
 
 EPISODES, ROUNDS = 2, 3
 SHORT = ["--episodes", str(EPISODES), "--rounds", str(ROUNDS), "--processes", "1"]
-QUICK = ["--tier", "static", "--episodes", "2", "--rounds", "3", "--processes", "1"]
+QUICK, STATIC = ["--tier", "static", *SHORT], ["--tier", "static", "--processes", "1"]
 CODE = """
 from collapipe_env.baselines.even_split import PipeLine
 
@@ -101,13 +101,6 @@ def test_golden_scores(tmp_path, capsys) -> None:
             assert f"| {cell} (provisional) | {expected:.1f}" in (out / "table.md").read_text()
 
 
-@pytest.fixture
-def run_folder(tmp_path) -> Path:
-    out = tmp_path / "run"
-    assert leaderboard("run", "--scheduler", "dssra", *QUICK, "--out", out) == 0
-    return out
-
-
 @pytest.fixture(scope="module")
 def quick_results(tmp_path_factory) -> str:
     """Results of a quick run."""
@@ -125,101 +118,8 @@ def played(quick_results, tmp_path) -> Path:
     return out
 
 
-def edited(folder: Path, change) -> None:
-    """Change the results of a folder, and give them a digest that fits."""
-    file = folder / "leaderboard.json"
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content))
-    results, _ = read_board(file)
-    results.write(file)
-
-
 def verify(folder: Path, tmp_path: Path, *more: object) -> int:
     return leaderboard("verify", folder, "--processes", 1, "--out", tmp_path / "again", *more)
-
-
-def test_verification_plays_again(run_folder, tmp_path, capsys) -> None:
-    capsys.readouterr()
-    assert verify(run_folder, tmp_path) == 0
-    assert "verified: all episodes of small agree bit by bit" in capsys.readouterr().out
-
-
-def test_verification_finds_one_changed_digit(run_folder, tmp_path, capsys) -> None:
-    def change(content) -> None:
-        episode = content["cells"]["small"]["episodes"][1]
-        episode["delay_s"] = math.nextafter(episode["delay_s"], 0.0)
-
-    edited(run_folder, change)
-    assert verify(run_folder, tmp_path) == 2
-    told = capsys.readouterr()
-    assert "small, episode 1 (seed 1300000001): delay_s is " in told.out
-    assert "1 difference from the re-run" in told.err
-    # Another machine may round otherwise, but no more than that.
-    edited(run_folder, lambda content: content["cells"]["small"]["machine"].update(processor="other"))
-    assert verify(run_folder, tmp_path) == 0
-    told = capsys.readouterr().out
-    assert "(processor differ): numbers are compared to 1e-9" in told
-    assert (
-        "agree to 1e-9; the digests of rounds were not compared, because the machine or versions differ "
-        "(processor)\n"
-    ) in told
-
-    def more(content) -> None:
-        content["cells"]["small"]["episodes"][1]["delay_s"] *= 1.0 + 1e-8
-
-    edited(run_folder, more)
-    assert verify(run_folder, tmp_path) == 2
-    assert verify(run_folder, tmp_path, "--episodes", 1) == 0
-
-
-def test_verification_finds_other_rounds_behind_equal_means(run_folder, tmp_path, capsys) -> None:
-    def change(content) -> None:
-        content["cells"]["small"]["episodes"][0]["rounds_sha256"] = "0" * 64
-
-    edited(run_folder, change)
-    assert verify(run_folder, tmp_path) == 2
-    assert "episode 0 (seed 1300000000): rounds_sha256" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("more", [[], ["--episodes", 1]])
-def test_verification_finds_training_runs_that_nobody_played(run_folder, tmp_path, capsys, more) -> None:
-    def change(content) -> None:
-        episodes = content["cells"]["small"]["episodes"]
-        episodes += [{**one, "run": 1, "delay_s": 0.1} for one in episodes]
-
-    edited(run_folder, change)
-    capsys.readouterr()
-    assert verify(run_folder, tmp_path, *more) == 2
-    told = capsys.readouterr().out
-    assert (
-        "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'" in told
-    )
-    assert ("run 1, episode 1 (seed 1300000001)" in told) == (not more)
-    assert "verified" not in told
-
-
-def test_verification_finds_episodes_that_nobody_played() -> None:
-    """Beyond those that were played again; with --episodes, the ones that were not asked for are left."""
-    one = board_results.EpisodeFigures(0, 0, 7, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 1.0, 1.0, "0" * 64)
-    more = dataclasses.replace(one, episode=1, seed=8)
-    found = board_results.CellResults("0" * 64, 3, (one,))
-
-    def told(*episodes: board_results.EpisodeFigures, first: int | None = None) -> list[str]:
-        claimed = dataclasses.replace(found, episodes=episodes)
-        return [str(d) for d in differences("small", claimed, found, exact=True, episodes=first)]
-
-    assert told(one) == told(one, more, first=1) == []
-    assert told(one, more) == [
-        "small, episode 1 (seed 8): episode is 'there' in the results, 'not played' in the re-run"
-    ]
-    assert "'listed twice'" in " ".join(told(one, one, first=1))
-
-
-def test_verification_finds_another_name(run_folder, tmp_path, capsys) -> None:
-    edited(run_folder, lambda content: content.update(name="Best of all"))
-    assert verify(run_folder, tmp_path) == 2
-    assert "name is 'Best of all' in the results, 'DSSRA' in fact" in capsys.readouterr().out
 
 
 def rewritten(folder: Path, path: str, value: object) -> None:
@@ -238,6 +138,71 @@ def rewritten(folder: Path, path: str, value: object) -> None:
     }
     content["digest"] = json_digest({"season": content["season"], "split": content["split"], "cells": cells})
     file.write_text(json.dumps(content))
+
+
+def with_unplayed_run(episodes: list[dict]) -> list[dict]:
+    """Episodes, and those of a further training run that nobody played."""
+    return episodes + [{**one, "run": 1, "delay_s": 0.1} for one in episodes]
+
+
+EPISODES_OF = "cells/small/episodes"
+DELAY, OTHER = f"{EPISODES_OF}/1/delay_s", ("cells/small/machine/processor", "other")
+LITTLE, MORE = (DELAY, lambda delay: math.nextafter(delay, 0.0)), (DELAY, lambda delay: delay * (1.0 + 1e-8))
+UNPLAYED = "small, run 1, episode 0 (seed 1300000000): episode is 'there' in the results, 'not played'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "messages"),
+    [
+        ([], [], ["verified: all episodes of small agree bit by bit"]),
+        ([LITTLE], [], ["small, episode 1 (seed 1300000001): delay_s is ", "1 difference from the re-run"]),
+        # Another machine may round otherwise, but no more than that.
+        (
+            [LITTLE, OTHER],
+            [],
+            [
+                "verified",
+                "(processor differ): numbers are compared to 1e-9",
+                "agree to 1e-9; the digests of rounds were not compared, because the machine or versions "
+                "differ (processor)\n",
+            ],
+        ),
+        ([MORE, OTHER], [], ["1 difference from the re-run"]),
+        ([MORE, OTHER], ["--episodes", 1], ["verified"]),
+        ([(f"{EPISODES_OF}/0/rounds_sha256", "0" * 64)], [], ["episode 0 (seed 1300000000): rounds_sha256"]),
+        ([(EPISODES_OF, with_unplayed_run)], [], [UNPLAYED, "run 1, episode 1 (seed 1300000001)"]),
+        ([(EPISODES_OF, with_unplayed_run)], ["--episodes", 1], [UNPLAYED, "1 difference from the re-run"]),
+        ([("name", "Best of all")], [], ["name is 'Best of all' in the results, 'DSSRA' in fact"]),
+    ],
+)
+def test_verification_plays_again_and_finds_every_change(
+    played, changes, more, messages, tmp_path, capsys
+) -> None:
+    for change in changes:
+        rewritten(played, *change)
+    same = messages[0].startswith("verified")
+    assert verify(played, tmp_path, *more) == (0 if same else 2)
+    told = capsys.readouterr()
+    assert ("verified" in told.out) == same
+    for message in messages:
+        assert message in told.out + told.err
+
+
+def test_verification_finds_episodes_that_nobody_played() -> None:
+    """Beyond those that were played again; with --episodes, the ones that were not asked for are left."""
+    one = board_results.EpisodeFigures(0, 0, 7, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 1.0, 1.0, "0" * 64)
+    more = dataclasses.replace(one, episode=1, seed=8)
+    found = board_results.CellResults("0" * 64, 3, (one,))
+
+    def told(*episodes: board_results.EpisodeFigures, first: int | None = None) -> list[str]:
+        claimed = dataclasses.replace(found, episodes=episodes)
+        return [str(d) for d in differences("small", claimed, found, exact=True, episodes=first)]
+
+    assert told(one) == told(one, more, first=1) == []
+    assert told(one, more) == [
+        "small, episode 1 (seed 8): episode is 'there' in the results, 'not played' in the re-run"
+    ]
+    assert "'listed twice'" in " ".join(told(one, one, first=1))
 
 
 def with_21_episodes(cell: dict) -> dict:
@@ -268,7 +233,7 @@ def with_21_episodes(cell: dict) -> dict:
         (
             "cells/small/episodes/0/worst_energy_ratio",
             None,
-            "worst_energy_ratio = None where a number from 0",
+            "worst_energy_ratio = None where a number from",
         ),
         ("cells/small/episodes/0/backlog_slope", None, "backlog_slope = None where a number"),
         ("cells/small/episodes/0/rounds_sha256", "0", "rounds_sha256 = '0' where a SHA-256"),
@@ -323,20 +288,18 @@ def test_anchors_of_a_run_are_the_frozen_ones(played) -> None:
         (["verify", "--size", "small", "large"], "--size 'large': the results of"),
         (["verify", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
         (["table", "--anchors", "typo.json"], "--anchors typo.json: there is no such file"),
+        (["freeze", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
     ],
 )
-def test_options_without_a_use_are_refused(arguments, message, played, capsys) -> None:
+def test_options_without_a_use_are_refused(arguments, message, played, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     command, *options = arguments
-    assert leaderboard(command, played, *options) == 2
+    before = sorted(tmp_path.rglob("*"))
+    assert leaderboard(command, *([played] if command != "freeze" else []), *options) == 2
+    assert sorted(tmp_path.rglob("*")) == before
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
-
-
-def test_freezing_needs_no_salt_of_the_split_dev(tmp_path, capsys) -> None:
-    assert leaderboard("freeze", "--salt-file", "nofile", "--out", tmp_path / "run") == 2
-    assert "--salt-file nofile: the seeds of the split dev" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_row_is_named_once(played, tmp_path, capsys) -> None:
@@ -350,17 +313,17 @@ def test_a_row_is_named_once(played, tmp_path, capsys) -> None:
     assert leaderboard("table", played, copy) == 0
 
 
-def test_results_edited_by_hand_are_told(run_folder, tmp_path, capsys) -> None:
-    file = run_folder / "leaderboard.json"
+def test_results_edited_by_hand_are_told(played, tmp_path, capsys) -> None:
+    file = played / "leaderboard.json"
     file.write_text(file.read_text().replace('"peak_memory_bytes": ', '"peak_memory_bytes": 1', 1))
-    assert verify(run_folder, tmp_path) == 2
+    assert verify(played, tmp_path) == 2
     assert "they were edited" in capsys.readouterr().out
-    assert leaderboard("table", run_folder) == 2
+    assert leaderboard("table", played) == 2
 
 
 @pytest.mark.parametrize(
     ("signal", "status", "word"),
-    [(KeyboardInterrupt, INTERRUPTED, "interrupted"), (Terminated, TERMINATED, "terminated")],
+    [(KeyboardInterrupt, INTERRUPTED, "interrupted"), (Terminated, 143, "terminated")],
 )
 def test_a_stopped_table_has_nothing_to_resume(signal, status, word, monkeypatch, capsys) -> None:
     def stopped(_: object) -> None:
@@ -371,8 +334,8 @@ def test_a_stopped_table_has_nothing_to_resume(signal, status, word, monkeypatch
     assert capsys.readouterr().err == f"\n{word}; there is nothing to resume\n"
 
 
-def test_the_digest_leaves_times_out(run_folder) -> None:
-    results, _ = read_board(run_folder)
+def test_the_digest_leaves_times_out(played) -> None:
+    results, _ = read_board(played)
     cell = results.cells["small"]
     slower = {"small": dataclasses.replace(cell, decision_median_s=9.0, decision_p99_s=9.0)}
     assert dataclasses.replace(results, cells=slower).digest == results.digest
@@ -421,14 +384,11 @@ def submission(folder: Path, code: str, **fields: object) -> Path:
 def test_a_submission_with_code(tmp_path, capsys) -> None:
     mine = submission(tmp_path / "mine", CODE)
     out = ["--out", mine / "results"]
-    assert (
-        leaderboard("run", "--submission", mine, "--episodes", 2, "--rounds", 3, "--processes", 1, *out) == 0
-    )
+    assert leaderboard("run", "--submission", mine, *SHORT, *out) == 0
     results, _ = read_board(mine)
     assert (results.name, results.scheduler) == ("Mine", "scheduler.py:make")
-    assert str(tmp_path) not in (mine / "results" / "leaderboard.json").read_text().replace(
-        results.command, ""
-    )
+    text = (mine / "results" / "leaderboard.json").read_text()
+    assert str(tmp_path) not in text.replace(results.command, "")
     assert verify(mine, tmp_path) == 2
     assert "--trust-code" in capsys.readouterr().err
     assert verify(mine, tmp_path, "--trust-code") == 0
@@ -534,23 +494,12 @@ def tiny(tmp_path, monkeypatch) -> Path:
 
 
 def test_freezing_and_scoring_a_season(tiny, tmp_path, capsys) -> None:
-    freeze = [
-        "freeze",
-        "--tier",
-        "static",
-        "--size",
-        "small",
-        "--processes",
-        1,
-        "--out",
-        tmp_path / "anchors",
-    ]
+    freeze = ["freeze", *STATIC, "--size", "small", "--out", tmp_path / "anchors"]
     assert leaderboard(*freeze) == 0
     assert leaderboard(*freeze) == 0
     assert "small: as frozen before" in capsys.readouterr().out
-    quick = ["--tier", "static", "--processes", 1]
     for name in ("pipeline", "dssra-plus", "dssra"):
-        assert leaderboard("run", "--scheduler", name, *quick, "--out", tmp_path / name) == 0
+        assert leaderboard("run", "--scheduler", name, *STATIC, "--out", tmp_path / name) == 0
         results, _ = read_board(tmp_path / name)
         assert results.scored
         assert results.cells["small"].anchors is None
@@ -564,7 +513,7 @@ def test_freezing_and_scoring_a_season(tiny, tmp_path, capsys) -> None:
     frozen = read_anchors(tiny, own, "dev")
     changed = {"small": dataclasses.replace(frozen["small"], scenario_digest="0" * 64)}
     anchor_files.write_anchors(tiny, own, "dev", changed)
-    assert leaderboard("run", "--scheduler", "random", *quick, "--out", tmp_path / "random") == 2
+    assert leaderboard("run", "--scheduler", "random", *STATIC, "--out", tmp_path / "random") == 2
     assert "anchors were frozen for 000000000000" in capsys.readouterr().err
 
 
@@ -589,8 +538,8 @@ def test_the_test_split_plays_salted_seeds_and_keeps_them_secret(tiny, tmp_path,
     assert leaderboard("table", tmp_path / "run", "--split", "dev") == 2
 
 
-def test_rows_of_the_board_are_ranked_and_gated(run_folder) -> None:
-    results, _ = read_board(run_folder)
+def test_rows_of_the_board_are_ranked_and_gated(played) -> None:
+    results, _ = read_board(played)
     own = dataclasses.replace(
         season.present_season(), rounds=500, episodes=dict.fromkeys(season.BOARD_SIZES, 2)
     )

@@ -89,24 +89,14 @@ def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch, capsys) -> None:
 def test_agents_are_listed_in_a_table(folder: Path, capsys, arguments: list[str]) -> None:
     assert main(arguments) == 0
     header, *rows = (line.split("  ") for line in capsys.readouterr().out.splitlines())
-    assert [cell.strip() for cell in header if cell.strip()] == [
-        "name",
-        "algorithm",
-        "trained on",
-        "size",
-        "figures",
-    ]
+    columns = [cell.strip() for cell in header if cell.strip()]
+    assert columns == ["name", "algorithm", "trained on", "size", "figures"]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     sizes = {name: (folder / f"{name}.safetensors").stat().st_size for name in ("first", "second", "moving")}
+    trained_on = {"first": "tiny", "second": "tiny", "moving": "moving"}
     assert cells == [
-        [
-            name,
-            "ppo",
-            "moving" if name == "moving" else "tiny",
-            f"{sizes[name] / 1000:.0f} kB",
-            "round delay 9.00 s",
-        ]
-        for name in ("first", "second", "moving")
+        [name, "ppo", scenario, f"{sizes[name] / 1000:.0f} kB", "round delay 9.00 s"]
+        for name, scenario in trained_on.items()
     ]
 
 
@@ -175,16 +165,8 @@ def test_another_content_under_the_same_name_is_measured_anew(
     assert len(played) == 2
     assert delays(tmp_path / "out", "zoo:first") != before
     # As the agent, a folder holds the results of one only.
-    command = [
-        "evaluate",
-        "--scenario",
-        scenario,
-        "--agent",
-        "zoo:first",
-        *QUICK,
-        "--out",
-        str(tmp_path / "one"),
-    ]
+    command = ["evaluate", "--scenario", scenario, "--agent", "zoo:first", *QUICK]
+    command += ["--out", str(tmp_path / "one")]
     assert main(command) == main(command) == 0
     put(first=checkpoints["first"])
     assert "agent was" in refusal(capsys, *command)
@@ -246,16 +228,8 @@ def test_compare_plays_agents_of_the_zoo(folder, scenario, tmp_path: Path, capsy
     moving = tmp_path / "moving.yaml"
     moving.write_text("name: moving\nbase: small\ndynamics: {rounds: 4, processes: {migration: {}}}\n")
     out = tmp_path / "out"
-    command = [
-        "compare",
-        "--scenarios",
-        scenario,
-        str(moving),
-        "--schedulers",
-        "random",
-        "zoo:second",
-        *QUICK,
-    ]
+    command = ["compare", "--scenarios", scenario, str(moving), "--schedulers", "random", "zoo:second"]
+    command += QUICK
     assert main([*command, "--agent", "tiny=zoo:first", "moving=zoo:moving", "--out", str(out)]) == 0
     summary = json.loads((out / "summary.json").read_text())
     played = {

@@ -206,15 +206,8 @@ def run_key(scenario: Scenario, condition: Condition, seed: int, rounds: int) ->
     """Return a digest of everything that a run's losses depend on."""
     trained = prepared(scenario, condition, rounds)
     digest = hashlib.sha256()
-    for part in (
-        __version__,
-        trained.clusters,
-        trained.workload,
-        trained.learning,
-        condition,
-        seed,
-        rounds,
-    ):
+    kept = (trained.clusters, trained.workload, trained.learning)
+    for part in (__version__, *kept, condition, seed, rounds):
         digest.update(repr(part).encode())
         digest.update(b"\0")
     return digest.hexdigest()[:24]

@@ -94,20 +94,16 @@ def _decibels(state: SystemState) -> FloatArray:
 
 def knowledge_table() -> str:
     """Return the table of what is known."""
-    base = played(scenario_of(None), "dssra", filtered=False)[0]
-    rows = []
+    base, rows = played(scenario_of(None), "dssra", filtered=False)[0], []
+
+    def shown(fields: dict[str, Any] | None, name: str, *, filtered: bool) -> tuple[str, str]:
+        delay, upload, worst = played(scenario_of(fields), name, filtered)
+        return f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)", f"{upload:.2f} s; {worst:.2f}"
+
     for known, fields in KNOWN.items():
-        cells = [known]
-        for filtered in (False, True):
-            if filtered and known in UNFILTERED:
-                cells += ["", ""]
-                continue
-            delay, upload, worst = played(scenario_of(fields), "dssra", filtered)
-            cells.append(f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)")
-            cells.append(f"{upload:.2f} s; {worst:.2f}")
-        rows.append(cells)
-    delay, upload, worst = played(scenario_of(None), "pipeline", filtered=False)
-    even = [f"{delay:.2f} s ({100.0 * (delay / base - 1.0):+.1f} %)", f"{upload:.2f} s; {worst:.2f}"]
+        better = ("", "") if known in UNFILTERED else shown(fields, "dssra", filtered=True)
+        rows.append([known, *shown(fields, "dssra", filtered=False), *better])
+    even = shown(None, "pipeline", filtered=False)
     rows.append(["nothing: even split, equal shares", *even, "", ""])
     heads = ("known gains", "DSSRA: delay", "upload; energy", "on filtered gains: delay", "upload; energy")
     return markdown_table(heads, rows)
@@ -129,9 +125,8 @@ PARTS = {
     "knowledge": (
         knowledge_table,
         f"(`medium`, DSSRA, {EPISODES} episodes x {ROUNDS} rounds, surrogate: mean delay of a round, with "
-        "its "
-        "excess over the delay on the truth; mean of the longest upload; mean energy of the worst node over "
-        "its budget)",
+        "its excess over the delay on the truth; mean of the longest upload; mean energy of the worst node "
+        "over its budget)",
     ),
     "filter": (
         filter_table,

@@ -97,9 +97,8 @@ def table() -> str:
 PARTS = {
     "clocks": (
         table,
-        f"(`medium-thermal`, {EPISODES} episodes x {ROUNDS} rounds, surrogate): mean delay of a round; "
-        "share of "
-        "devices and rounds that the governor slows; with open clocks also the share that plans cap; mean "
+        f"(`medium-thermal`, {EPISODES} episodes x {ROUNDS} rounds, surrogate): mean delay of a round; share "
+        "of devices and rounds that the governor slows; with open clocks also the share that plans cap; mean "
         "change, with the range over episodes",
     )
 }
