@@ -63,7 +63,7 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
     ===============  =================================================================================
 
     Each further decision that the scenario opens adds entries to each cluster's part
-    (:mod:`collapipe_env.opened`).
+    (:mod:`collapipe_env.decisions`).
 
     **Observation**, by default ``Box((6 N K + 2 N + 2,), float32)`` with finite bounds.
     :attr:`observation_layout` names its blocks, and ``observation_layout.physical(observation)`` undoes the

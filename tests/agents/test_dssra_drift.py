@@ -102,7 +102,7 @@ def test_schedulers_of_both_forms_go_by_name():
     assert DSSRABound(support.SMALL, tradeoff_v=3.0, turns=2).budget.turns == 2
 
 
-@pytest.mark.filterwarnings("ignore::collapipe_env.simulator.feasibility.EnergyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
 def test_shares_suit_the_queues_after_the_round():
     """Where the CUs' uplinks are dear, prices of before the shares are not those after them."""
     scenario = load_scenario(
