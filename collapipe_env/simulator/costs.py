@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from collapipe_env.ground.arrays import Array, concatenate, namespace
@@ -86,9 +87,14 @@ def round_costs(
     if budget_j is not None:
         joules = encoder_energy(parameters.server, parameters.costs, allocation)
         costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
-    for name in parameters.prices:
-        costs = PRICES.get(name)(costs, parameters, state, allocation)
+    for price in _prices(parameters.prices):
+        costs = price(costs, parameters, state, allocation)
     return costs
+
+
+@lru_cache(maxsize=16)
+def _prices(names: tuple[str, ...]) -> tuple[Addition, ...]:
+    return tuple(PRICES.get(name) for name in names)
 
 
 def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:

@@ -35,7 +35,11 @@ def played(scenario: Scenario, name: str) -> tuple[float, float, float]:
     env = CollaPipeVectorEnv(EPISODES, scenario, learner="surrogate")
     parameters, delays, encoder, whole = system_parameters(scenario), [], [], []
     for record in rounds(env, SCHEDULERS.get(name)(scenario), ROUNDS):
-        used = server_energy(parameters.server, parameters.costs, parameters.bs_power_w, record.costs)
+        c = record.costs
+        seconds = (c.elements.downlink, c.broadcast, c.delay)
+        used = server_energy(
+            parameters.server, parameters.costs, parameters.bs_power_w, c.allocation, seconds
+        )
         delays.append(record.costs.delay.mean())
         encoder.append(used.encoder.sum(axis=-1).mean())
         whole.append(encoder[-1] + used.head.sum(axis=-1).mean() + (used.idle + used.radio).mean())
