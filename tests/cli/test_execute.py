@@ -141,6 +141,9 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
     wait_until_gone(mine, 20.0)
 
 
+NO_NUMBERS = ("c0d1@inf", "c0d1@1e300", "c0d1@nan")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -153,15 +156,7 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
         (["--clock", "virtual", "--fault", "d2"], "c0d1@1.5 is an example"),
         *(
             (["--clock", "virtual", "--fault", text], "names no device and time")
-            for text in (
-                "c0d1@inf",
-                "c0d1@1e300",
-                "c0d1@nan",
-                "c-0d1@1",
-                "c0_0d1@1",
-                "c\u0660d1@1",
-                "c0d0@\u0661",
-            )
+            for text in (*NO_NUMBERS, "c-0d1@1", "c0_0d1@1", "c\u0660d1@1", "c0d0@\u0661")
         ),
         (["--clock", "virtual", "--fault", "c0d1@1000001"], "at most 1,000,000 s"),
         (["--clock", "virtual", "--fault", "c0d1@1", "c00d1@2"], "--fault names c0d1 twice"),

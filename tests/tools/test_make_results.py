@@ -27,17 +27,8 @@ def folder(tmp_path_factory):
     """Two small comparisons where the command expects them; the second stands for real training."""
     work = tmp_path_factory.mktemp("results")
     for name in ("surrogate", "torch-small"):
-        arguments = [
-            "--scenarios",
-            "small",
-            "--schedulers",
-            "dssra",
-            *RIVALS,
-            "--episodes",
-            "2",
-            "--rounds",
-            "3",
-        ]
+        arguments = ["--scenarios", "small", "--schedulers", "dssra", *RIVALS]
+        arguments += ["--episodes", "2", "--rounds", "3"]
         assert collapipe(["compare", *arguments, "--processes", "1", "--out", str(work / name)]) == 0
     return work
 
