@@ -31,6 +31,20 @@ NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-300, 1e300, 1e40, 7.0, 1e9]
 WHOLE = [-1, 0, 1, 7, 10**9, 2**62, -(2**62), 255]
 
 
+def changed(tree, place, value):
+    """A copy with one place changed, or taken out where the value is ``...``."""
+    tree = copy.deepcopy(tree)
+    *path, last = place.split("/")
+    part = tree
+    for name in path:
+        part = part[name]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return tree
+
+
 def places(tree, path=()):
     """All places of a tree, inner ones too."""
     for name, value in tree.items():

@@ -32,7 +32,6 @@ from collapipe_env.ground.state_trees import (
 from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.simulator.learner import Learner
-from collapipe_env.simulator.system import reach_of, walking_side
 
 ScenarioLike = str | PathLike[str] | Mapping[str, Any] | Scenario
 
@@ -270,22 +269,11 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
         if self.render_mode is None:
             gym.logger.warn("render() needs render_mode='rgb_array', given to gymnasium.make")
             return None
-        # Imported late: Matplotlib is an extra, and slow to import.
-        from collapipe_env.rendering import draw_round
-        from collapipe_env.rendering.round_view import preview, round_view
-
-        world = self._mdp.world
-        played = self.last_round if self._delays else None
-        view = round_view(
-            preview(world) if played is None else played,
-            self.scenario.workload.local_steps,
-            f"{self.scenario.name}" + (" (even split, not played)" if played is None else ""),
-            side_m=walking_side(self.scenario),
-            reach_m=reach_of(self.scenario),
-            loss_history=self._losses,
-            delay_history=self._delays,
-        )
-        return draw_round(view)
+        history = {"loss_history": self._losses, "delay_history": self._delays}
+        picture: npt.NDArray[np.uint8] = self._pictures([not self._delays], [self.scenario.name], **history)[
+            0
+        ]
+        return picture
 
 
 def refuse_unknown(given: Mapping[str, Any], valid: tuple[str, ...]) -> None:

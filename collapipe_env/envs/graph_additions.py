@@ -18,7 +18,7 @@ from collapipe_env.envs.graph_observation import (
     graph_features,
     held,
 )
-from collapipe_env.envs.opened_features import clock_share, flight_capacity
+from collapipe_env.envs.observed_processes import clock_share, flight_capacity
 from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario

@@ -34,6 +34,7 @@ from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.refusal import require_room
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.system import reach_of, walking_side
 from collapipe_env.simulator.world import World
 
 
@@ -475,6 +476,29 @@ class MDPViews:
         Uplinks come first, then each cluster's pairs of nodes. Like :attr:`truth`, not for schedulers.
         """
         return self._mdp.world.system.path_gains
+
+    def _pictures(self, fresh: Sequence[bool], titles: Sequence[str], **history: Any) -> tuple[Any, ...]:
+        """Pictures (H, W, 3), uint8, of all rows' last rounds; of the even split where a row is fresh."""
+        # Imported late: Matplotlib is an extra, and slow to import.
+        from collapipe_env.rendering import draw_round
+        from collapipe_env.rendering.round_view import preview, round_view
+
+        planned = preview(self._mdp.world) if any(fresh) else None
+        pictures = []
+        for row, (new, title) in enumerate(zip(fresh, titles, strict=True)):
+            record = planned if new else self.last_round
+            assert record is not None
+            view = round_view(
+                record,
+                self.scenario.workload.local_steps,
+                title + (" (even split, not played)" if new else ""),
+                row=row,
+                side_m=walking_side(self.scenario),
+                reach_m=reach_of(self.scenario),
+                **history,
+            )
+            pictures.append(draw_round(view))
+        return tuple(pictures)
 
     @property
     def last_round(self) -> RoundRecord | None:

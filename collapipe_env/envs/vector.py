@@ -40,7 +40,6 @@ from collapipe_env.ground.state_trees import (
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.learner import Learner
-from collapipe_env.simulator.system import reach_of, walking_side
 
 StepResult = tuple[Observation, Any, Any, Any, dict[str, Any]]
 """Observations, rewards, terminated, truncated in the backend's arrays (E, ...), and infos."""
@@ -316,27 +315,6 @@ class CollaPipeVectorEnv(
         """
         if self.render_mode is None:
             return None
-        from collapipe_env.rendering import draw_round
-        from collapipe_env.rendering.round_view import preview, round_view
-
-        steps = self.scenario.workload.local_steps
-        fresh = self.state.round_index == 0
-        planned = preview(self._mdp.world) if fresh.any() else None
-        pictures = []
-        for row in range(self.num_envs):
-            title = f"{self.scenario.name}, row {row}"
-            # The last round of a row that was just reset belongs to the episode before.
-            record = planned if fresh[row] else self.last_round
-            if record is planned:
-                title += " (even split, not played)"
-            assert record is not None
-            view = round_view(
-                record,
-                steps,
-                title,
-                row=row,
-                side_m=walking_side(self.scenario),
-                reach_m=reach_of(self.scenario),
-            )
-            pictures.append(draw_round(view))
-        return tuple(pictures)
+        # The last round of a row that was just reset belongs to the episode before.
+        fresh = (self.state.round_index == 0).tolist()
+        return self._pictures(fresh, [f"{self.scenario.name}, row {row}" for row in range(self.num_envs)])

@@ -9,8 +9,9 @@ import tracemalloc
 import numpy as np
 import pytest
 from env_support import make_actions, shortened
-from state_damage_support import as_bytes, damaged, damaged_bytes, state_of, with_text
-from test_snapshot import assert_same, changed, go_on, single, vector
+from state_damage_support import as_bytes, changed, damaged, damaged_bytes, state_of, with_text
+from state_ways_support import assert_same, go_on
+from test_snapshot import single, vector
 
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.ground import state_files
@@ -88,6 +89,32 @@ def part(tree, place):
         ("mdp/simulator/last_round/system/speed", lambda speed: speed * 0, "last_round/system/speed holds 0"),
         ("mdp/sums/total_delay", lambda total: total * np.nan, "total_delay holds nan"),
         ("mdp/ended", lambda _: {5: np.zeros(1)}, "mdp/ended/5 is unknown"),
+        ("version", 99, "version 99, this package reads 3"),
+        ("mdp", ..., "mdp is missing"),
+        ("mdp/extra", 1, "mdp/extra is unknown"),
+        ("mdp/sums/total_delay", np.zeros(2), "total_delay is"),
+        ("mdp/simulator/system/backlog", np.zeros((1, 2)), "backlog is"),
+        ("mdp/simulator/system/round_index", np.zeros(1), "round_index is"),
+        ("mdp/simulator/processes/fading/branches", ..., "branches is missing"),
+        ("mdp/simulator/processes/fading", {"gain": np.ones((1, 14))}, "fading/"),
+        ("mdp/simulator/processes", None, "processes is"),
+        ("mdp/simulator/seeds/fading", ..., "seeds/fading is missing"),
+        ("mdp/simulator/seeds/load", np.zeros(1), "seeds/load is"),
+        ("mdp/simulator/layout/full_speed", ..., "full_speed is missing"),
+        ("mdp/simulator/was_reset", None, "was_reset is"),
+        ("mdp/simulator/last_round/interruption", {"trained": np.ones((1, 2), dtype=bool)}, "interruption"),
+        ("mdp/simulator/last_round/pick", None, "pick is"),
+        ("mdp/simulator/learner", None, "learner is"),
+        ("mdp/simulator/learner/round", np.array([-1]), "learner/round"),
+        ("mdp/simulator/learning/loss", 1.0, "loss is"),
+        ("mdp/simulator/last_round", 5, "last_round is"),
+        ("mdp/simulator/last_round/allocation/blocks", "text", "no plan .str instead of an array"),
+        ("mdp/simulator/last_round/allocation/foo", np.zeros(1), "no plan .*argument .foo."),
+        ("env/np_random", {"bits": 1}, "np_random"),
+        ("env/np_random/children", -1, "np_random"),
+        ("env/np_random/bits/bit_generator", "os.system", "np_random"),
+        ("env/np_random_seed", 1.5, "np_random_seed is"),
+        ("env/delays", [1], "env/delays is"),
     ],
 )
 def test_impossible_state_is_refused_and_the_environment_goes_on(place, change, message):
@@ -95,7 +122,7 @@ def test_impossible_state_is_refused_and_the_environment_goes_on(place, change, 
     twin = single()
     twin.set_state(state)
     with pytest.raises(StateError, match=message):
-        env.set_state(changed(state, place, change(part(state, place))))
+        env.set_state(changed(state, place, change(part(state, place)) if callable(change) else change))
     assert_same(env.get_state(), twin.get_state())
     assert_same(go_on(env, actions), go_on(twin, actions))
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from env_support import make_actions, make_env, play
-from test_snapshot import assert_same
+from state_ways_support import assert_same
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.ground.errors import AllocationError, ScenarioError

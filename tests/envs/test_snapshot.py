@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from env_support import ConstantLearner, make_actions, make_env, shortened
-from state_damage_support import state_of, with_text
-from state_ways_support import WAYS, assert_same
+from state_damage_support import changed, state_of, with_text
+from state_ways_support import WAYS, assert_same, go_on
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
@@ -29,20 +29,6 @@ def single(name="moving", **kwargs):
 def vector(name="moving", mode="NextStep", num_envs=3, rounds=ROUNDS, **kwargs):
     arguments = {"learner": "surrogate", "autoreset_mode": mode, **kwargs}
     return CollaPipeVectorEnv(num_envs, shortened(name, rounds), **arguments)
-
-
-def go_on(env, actions):
-    """Everything that an environment says from here on, over ends of episodes."""
-    said = []
-    for action in actions:
-        said.append(env.step(action))
-        done = np.asarray(said[-1][2]) | np.asarray(said[-1][3])
-        if isinstance(env, CollaPipeVectorEnv):
-            if done.any() and env.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
-                said.append(env.reset(options={"reset_mask": done}))
-        elif done:
-            said.append(env.reset())
-    return said
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -249,94 +235,24 @@ def test_own_learner_without_states_is_refused_clearly():
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("mine", "build", "message"),
     [
-        (lambda: single("medium"), "another scenario"),
-        (lambda: make_env("moving", ROUNDS + 1), "episodes of 4 rounds, these have 5"),
-        (lambda: single(learner=IdleLearner(1)), "learner SurrogateLearner, this is IdleLearner"),
-        (lambda: vector(num_envs=1), "CollaPipeEnv, this is a CollaPipeVectorEnv"),
+        (single, lambda: single("medium"), "another scenario"),
+        (single, lambda: make_env("moving", ROUNDS + 1), "episodes of 4 rounds, these have 5"),
+        (single, lambda: single(learner=IdleLearner(1)), "learner SurrogateLearner, this is IdleLearner"),
+        (single, lambda: vector(num_envs=1), "CollaPipeEnv, this is a CollaPipeVectorEnv"),
+        (vector, lambda: vector(num_envs=2), "of 3 environments, this environment has 2"),
+        (vector, lambda: vector(mode="SameStep"), "autoreset_mode = 'NextStep', this environment 'SameStep'"),
     ],
 )
-def test_state_of_another_environment_is_refused(build, message):
-    env, other = single(), build()
+def test_state_of_another_environment_is_refused(mine, build, message):
+    env, other = mine(), build()
     env.reset(seed=0)
     other.reset(seed=0)
     before = other.get_state()
     with pytest.raises(StateError, match=message):
         other.set_state(env.get_state())
     assert_same(other.get_state(), before)
-
-
-def test_state_of_another_vector_environment_is_refused():
-    env = vector()
-    env.reset(seed=0)
-    with pytest.raises(StateError, match="of 3 environments, this environment has 2"):
-        vector(num_envs=2).set_state(env.get_state())
-    with pytest.raises(StateError, match="autoreset_mode = 'NextStep', this environment 'SameStep'"):
-        vector(mode="SameStep").set_state(env.get_state())
-
-
-def changed(tree, place, value):
-    """A copy with one place changed, or taken out where the value is ``...``."""
-    tree = copy.deepcopy(tree)
-    *path, last = place.split("/")
-    part = tree
-    for name in path:
-        part = part[name]
-    if value is ...:
-        del part[last]
-    else:
-        part[last] = value
-    return tree
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        ("version", 99),
-        ("mdp", ...),
-        ("mdp/extra", 1),
-        ("mdp/sums/total_delay", np.zeros(2)),
-        ("mdp/simulator/system/backlog", np.zeros((1, 2))),
-        ("mdp/simulator/system/round_index", np.zeros(1)),
-        ("mdp/simulator/system/memory_cap", "like, zeros"),
-        ("mdp/simulator/processes/load/level", "like, 7"),
-        ("mdp/simulator/processes/fading/branches", ...),
-        ("mdp/simulator/processes/fading", {"gain": np.ones((1, 14))}),
-        ("mdp/simulator/processes", None),
-        ("mdp/simulator/seeds/fading", ...),
-        ("mdp/simulator/seeds/load", np.zeros(1)),
-        ("mdp/simulator/layout/full_speed", ...),
-        ("mdp/simulator/layout/link_gain", "like, zeros"),
-        ("mdp/simulator/was_reset", None),
-        ("mdp/simulator/last_round/interruption", {"trained": np.ones((1, 2), dtype=bool)}),
-        ("mdp/simulator/last_round/pick", None),
-        ("mdp/simulator/learner", None),
-        ("mdp/simulator/learner/round", np.array([-1])),
-        ("mdp/simulator/learning/loss", 1.0),
-        ("mdp/simulator/last_round", 5),
-        ("mdp/simulator/last_round/allocation/blocks", "text"),
-        ("mdp/simulator/last_round/allocation/foo", np.zeros(1)),
-        ("env/np_random", {"bits": 1}),
-        ("env/np_random/children", -1),
-        ("env/np_random/bits/bit_generator", "os.system"),
-        ("env/np_random_seed", 1.5),
-        ("env/delays", [1]),
-    ],
-)
-def test_damaged_state_is_refused_and_nothing_changes(place, value):
-    env = single()
-    env.reset(seed=0)
-    env.step(make_actions(env, 1)[0])
-    state = env.get_state()
-    if isinstance(value, str) and value.startswith("like"):
-        array = state
-        for name in place.split("/"):
-            array = array[name]
-        value = np.full_like(array, 7 if "7" in value else 0)
-    with pytest.raises(StateError):
-        env.set_state(changed(state, place, value))
-    assert_same(env.get_state(), state)
 
 
 def test_impossible_last_round_is_refused_before_it_is_computed_with():

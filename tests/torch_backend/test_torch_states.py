@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from settings_support import SETTINGS
-from state_ways_support import WAYS, assert_same
+from state_ways_support import WAYS, assert_same, go_on
 from torch_support import ROUNDS, arrays_of, make_torch, random_actions, scenario_of
 from variants_support import mostly_slow
 
@@ -19,17 +19,6 @@ from collapipe_env.physics.allocation import COPIES, SCHEDULES, SEQUENTIAL
 from collapipe_env.simulator.even_split import even_split
 
 MODES = ["NextStep", "SameStep", "Disabled"]
-
-
-def go_on(env, actions):
-    """Everything that an environment says from here on, over ends of episodes."""
-    said = []
-    for action in actions:
-        said.append(env.step(action))
-        done = said[-1][2] | said[-1][3]
-        if env.autoreset_mode.value == "Disabled" and done.any():
-            said.append(env.reset(options={"reset_mask": done}))
-    return said
 
 
 def assert_same_round(one, two):
