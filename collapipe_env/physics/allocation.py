@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal, get_args
 
@@ -32,8 +32,9 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("server_blocks", "server_mode"),
 )
 """Optional fields that must be given together; each field in ``ALONE`` can be given by itself."""
-ALONE = ("recompute", "participates", "local_steps", "clock_cap")
-"""Optional fields for decisions that a scenario may open, with a number for each cluster or device."""
+ALONE: Mapping[str, float] = {"recompute": -1, "participates": 1, "local_steps": -1, "clock_cap": 1.0}
+"""Optional fields for decisions that a scenario may open, with the number that says the same as ``None``; one
+for each cluster, of ``clock_cap`` one for each device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,14 +190,9 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_schedule(a) for a in allocations]
     if any(a.server_mode is not None for a in allocations):
         allocations = [with_explicit_server(a) for a in allocations]
-    if any(a.recompute is not None for a in allocations):
-        allocations = [with_explicit_recompute(a) for a in allocations]
-    if any(a.participates is not None for a in allocations):
-        allocations = [with_explicit_participation(a) for a in allocations]
-    if any(a.local_steps is not None for a in allocations):
-        allocations = [with_explicit_local_steps(a) for a in allocations]
-    if any(a.clock_cap is not None for a in allocations):
-        allocations = [with_explicit_clocks(a) for a in allocations]
+    for name in ALONE:
+        if any(getattr(a, name) is not None for a in allocations):
+            allocations = [with_explicit(a, name) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
 
@@ -229,32 +225,12 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
     )
 
 
-def with_explicit_recompute(allocation: Allocation) -> Allocation:
-    """Fill in -1, which leaves recomputation to the scenario's workload, in a plan that does not set it."""
-    if allocation.recompute is not None:
+def with_explicit(allocation: Allocation, name: str) -> Allocation:
+    """Fill in the neutral number of a field of :data:`ALONE` in a plan that does not set it."""
+    if getattr(allocation, name) is not None:
         return allocation
-    return replace(allocation, recompute=np.full(allocation.micro_batches.shape, -1))
-
-
-def with_explicit_participation(allocation: Allocation) -> Allocation:
-    """Fill in 1, so that all clusters take part, in a plan that does not set participation."""
-    if allocation.participates is not None:
-        return allocation
-    return replace(allocation, participates=np.ones(allocation.micro_batches.shape, dtype=np.int64))
-
-
-def with_explicit_local_steps(allocation: Allocation) -> Allocation:
-    """Fill in -1, which leaves local steps to the scenario, in a plan that does not set them."""
-    if allocation.local_steps is not None:
-        return allocation
-    return replace(allocation, local_steps=np.full(allocation.micro_batches.shape, -1))
-
-
-def with_explicit_clocks(allocation: Allocation) -> Allocation:
-    """Fill in 1, which caps no clock, in a plan that does not set caps."""
-    if allocation.clock_cap is not None:
-        return allocation
-    return replace(allocation, clock_cap=np.ones(np.shape(allocation.device_power)))
+    like = allocation.device_power if name == "clock_cap" else allocation.micro_batches
+    return replace(allocation, **{name: np.full(np.shape(like), ALONE[name])})
 
 
 def with_schedule(

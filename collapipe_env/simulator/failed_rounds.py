@@ -23,13 +23,15 @@ from collapipe_env.simulator.state import SystemParameters, SystemState
 class Failures:
     """Prices rounds in which devices fail.
 
+    Attributes:
+        prices: Scalars, terms of recovery, and prices of single local steps.
+
     Args:
         parameters: Scalars of the scenario.
         terms: Terms on which clusters recover.
     """
 
     def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
-        self._parameters = parameters
         self.prices = StepPrices(parameters, terms)
 
     def replayed(self, state: SystemState, costs: RoundCosts, failing_s: FloatArray) -> Replayed | None:
@@ -45,7 +47,7 @@ class Failures:
         rows = np.flatnonzero((first != NOBODY).any(axis=-1))
         if not len(rows):
             return None
-        failed = unscathed(allocation, self._parameters.costs.blocks)
+        failed = unscathed(allocation, self.prices.parameters.costs.blocks)
         rounds = PlansLeft(self.prices, state[rows], costs, rows, first[rows], at[rows])
         plan, transfers = rounds.left_over(failed)
         plan, after = rounds.fitting(failed, plan)
@@ -84,7 +86,7 @@ class Failures:
         step_after, rest_after = _step_and_rest(self.prices.left[1], state, after)
         migration = costs.energy[rows] - rest - steps[..., None] * step
         delay, joules = np.zeros_like(costs.cluster_delay), np.zeros_like(costs.energy)
-        p = self._parameters.radio_power
+        p = self.prices.parameters.radio_power
         power = energy.radio_power(after.allocation.node_power, p.d2d_circuit_w, p.efficiency)
         for r, n in rounds.where:
             row = rows[r]

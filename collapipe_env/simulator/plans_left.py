@@ -129,7 +129,6 @@ class PlansLeft:
                 self._hosts, terms.block_bytes * np.asarray(self.plan.device_blocks, dtype=np.float64)
             )
         moved = np.zeros_like(self._step_s) if costs.migration is None else costs.migration[rows]
-        self._migration_s = moved
         self._begun_s = moved + costs.relay[rows]
         # Interference of the old plan: idle devices may have to send later on, but not in this phase.
         self.seconds_per_bit = np.asarray(
