@@ -19,7 +19,7 @@ from collapipe_env.execution.scripts import (
     RoundScript,
     StageScript,
 )
-from collapipe_env.ground.errors import CollaPipeError, nearest_name, shown
+from collapipe_env.ground.errors import CollaPipeError, fault_line, nearest_name, place_of, shown
 
 KINDS = (RoundScript, ClusterScript, StageScript, RecoveryScript, Move)
 READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in KINDS}
@@ -132,15 +132,12 @@ def _check_stage(stage: StageScript, micro_batches: int, place: str) -> None:
 
 def _fault(fault: ErrorDetails) -> ScriptError:
     """Return the error for a field of a wrong type or out of its range."""
-    place = above = "script"
-    for key in fault["loc"]:
-        above, place = place, place + (f"[{key}]" if isinstance(key, int) else f".{key}")
-    name = str(fault["loc"][-1]) if fault["loc"] else ""
-    if fault["type"] == "missing":
-        return ScriptError(f"{above} lacks the field {name!r}; write scripts with to_json")
     if fault["type"] == "unexpected_keyword_argument":
-        return ScriptError(f"{above} has an unknown field {shown(name)}; {nearest_name(name, NAMES)}")
-    return ScriptError(f"{place} is {shown(fault['input'])}: {fault['msg'].replace('Input', 'it')}")
+        *above, name = fault["loc"]
+        hint = nearest_name(str(name), NAMES)
+        return ScriptError(f"{place_of('script', above)} has an unknown field {shown(name)}; {hint}")
+    remedy = "; write scripts with to_json" if fault["type"] == "missing" else ""
+    return ScriptError(fault_line(fault, "script") + remedy)
 
 
 def _error(place: str, value: object, wanted: str) -> ScriptError:

@@ -6,7 +6,8 @@ import difflib
 import itertools
 import reprlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 LARGEST_BITS = 1_000
 """Bits of the largest integer that is accepted as input: about the range of a float, and far below the
@@ -110,6 +111,35 @@ def shortened(text: str, longest: int = 300) -> str:
     if len(text) <= longest:
         return text
     return f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
+
+
+def place_of(root: str, keys: Iterable[str | int]) -> str:
+    """Return the place of a value in nested data, such as ``root.stages[2].shares``.
+
+    Args:
+        keys: Names of fields and positions in lists, from the outside in.
+    """
+    place = root
+    for key in keys:
+        place += f"[{key}]" if isinstance(key, int) else f".{key}" if place else str(key)
+    return place
+
+
+def fault_line(fault: Mapping[str, Any], root: str = "") -> str:
+    """Return a fault that pydantic found as ``place is value: what is wrong``.
+
+    Args:
+        fault: One entry of a ``ValidationError``'s ``errors()``.
+        root: Name of the data.
+    """
+    *above, name = fault["loc"] or ("",)
+    if fault["type"] == "missing":
+        return f"{place_of(root, above) or 'it'} lacks the field {shown(name)}"
+    place = place_of(
+        root, (key if isinstance(key, int) or key.isidentifier() else shown(key) for key in fault["loc"])
+    )
+    message = fault["msg"].replace("Input", "it").removeprefix("Value error, ")
+    return f"{place} is {shown(fault['input'])}: {message}"
 
 
 def fits_a_line(text: str) -> bool:

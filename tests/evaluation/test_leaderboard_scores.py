@@ -174,7 +174,7 @@ def test_anchors_are_read_as_written_and_refused_if_edited(tmp_path, anchors) ->
     del content["checksum"]
     text = json.dumps(content, sort_keys=True).encode()
     file.write_text(json.dumps({**content, "checksum": hashlib.sha256(text).hexdigest()}))
-    with pytest.raises(DataError, match="pipeline is not a list of 20 delays above 0"):
+    with pytest.raises(DataError, match=r"small: pipeline\[0\] is -1.0: it should be greater than 0"):
         read_anchors(file, SEASON, "dev")
 
 

@@ -10,10 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AliasChoices, Field, TypeAdapter, ValidationError
 
 from collapipe_env.evaluation.leaderboard.season import FOLDER, Season, cell_of
-from collapipe_env.ground.errors import DataError, ScenarioError
+from collapipe_env.ground.errors import DataError, ScenarioError, fault_line, fits_a_line
 from collapipe_env.ground.files import json_digest, read_json, write_json
 from collapipe_env.ground.version import __version__
 
@@ -23,6 +25,18 @@ ZERO, HUNDRED = "pipeline", "dssra-plus"
 """Names of the schedulers whose scores are 0 (the even split) and 100 (DSSRA+)."""
 TOLERANCE = 1e-9
 """Largest relative difference of a number on another machine."""
+
+
+def _shown(text: str) -> str:
+    """Text that may be shown: a line break or a control character would act on the terminal."""
+    if not fits_a_line(text):
+        raise ValueError("it holds line breaks or control characters")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_shown)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Above0 = Annotated[float, Field(strict=True, gt=0.0, lt=1e300)]
 
 
 @dataclass(frozen=True)
@@ -37,11 +51,11 @@ class CellAnchors:
         package_version: Version of the package that played them.
     """
 
-    scenario_digest: str
-    zero: tuple[float, ...]
-    hundred: tuple[float, ...]
-    seeds: tuple[int, ...] | None = None
-    package_version: str = __version__
+    scenario_digest: Digest
+    zero: Annotated[tuple[Above0, ...], Field(validation_alias=AliasChoices(ZERO, "zero"))]
+    hundred: Annotated[tuple[Above0, ...], Field(validation_alias=AliasChoices(HUNDRED, "hundred"))]
+    seeds: tuple[Annotated[int, Field(strict=True)], ...] | None = None
+    package_version: Line = __version__
 
 
 def anchors_path(season: Season, split: str) -> Path:
@@ -163,20 +177,15 @@ def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str
     cell = cell_of(name)
     if cell is None or not isinstance(entry, dict):
         raise DataError(f"{place} is not a cell of the leaderboard: {remedy}")
+    try:
+        found = _READER.validate_python(entry)
+    except ValidationError as error:
+        raise DataError(f"{place}: {fault_line(error.errors()[0])}: {remedy}") from None
     count = season.episodes[cell.size]
-    seeds, digest, version = (entry.get(key) for key in ("seeds", "scenario_digest", "package_version"))
-    if not isinstance(digest, str) or not isinstance(version, str):
-        raise DataError(f"{place}: scenario_digest or package_version is not text: {remedy}")
-    if seeds is not None and not (_list_of(int, seeds) and len(seeds) == count):
-        raise DataError(f"{place}: seeds is not a list of {count} whole numbers: {remedy}")
-    for anchor in (ZERO, HUNDRED):
-        delays: Any = entry.get(anchor)
-        if not _list_of(float, delays) or len(delays) != count or min(delays) <= 0.0:
-            raise DataError(f"{place}: {anchor} is not a list of {count} delays above 0: {remedy}")
-    return CellAnchors(
-        digest, tuple(entry[ZERO]), tuple(entry[HUNDRED]), None if seeds is None else tuple(seeds), version
-    )
+    for title, values in (("seeds", found.seeds), (ZERO, found.zero), (HUNDRED, found.hundred)):
+        if values is not None and len(values) != count:
+            raise DataError(f"{place}: {title} has {len(values)} entries, not {count}: {remedy}")
+    return found
 
 
-def _list_of(kind: type, values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is kind for value in values)
+_READER = TypeAdapter(CellAnchors)

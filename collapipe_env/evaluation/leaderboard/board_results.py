@@ -5,21 +5,21 @@ from __future__ import annotations
 import hashlib
 import math
 import platform
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, WrapValidator
 
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
-from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
+from collapipe_env.evaluation.leaderboard.anchor_files import Above0, CellAnchors, Digest, Line
 from collapipe_env.evaluation.leaderboard.season import SEEDS, cell_of
 from collapipe_env.evaluation.provenance import versions
 from collapipe_env.evaluation.statistics import mean_delay
-from collapipe_env.ground.errors import DataError, fits_a_line, shown
+from collapipe_env.ground.errors import DataError, fault_line, shown
 from collapipe_env.ground.files import json_digest, read_json, without_nan, write_json
 
 FORMAT = "collapipe-env leaderboard results"
@@ -33,14 +33,21 @@ FIGURES = (
 """Numbers of an episode that a re-run must reproduce."""
 SLOPED = 3
 """Smallest number of rounds for which an episode's queues have a slope."""
-UNKNOWN = ("backlog_slope", "final_smoothed_loss_nat")
-"""Figures that may be missing, such as the slope of fewer than three rounds."""
 MACHINE = (
     "machine", "processor", "collapipe-env", "surrogate-fits-sha256", "python", "platform", "numpy", "scipy",
     "numba", "torch", "gymnasium",
 )  # fmt: skip
 """Entries that every fingerprint of a machine has."""
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+Whole = Annotated[int, Field(strict=True, ge=0, lt=SEEDS)]
+From0 = Annotated[float, Field(strict=True, ge=0.0, lt=1e300)]
+Number = Annotated[
+    float,
+    Field(strict=True, gt=-1e300, lt=1e300),
+    WrapValidator(lambda value, inner: math.nan if value is None else inner(value)),
+]
+"""A number; NaN for ``null``."""
+OneLine = Annotated[str, AfterValidator(lambda text: "".join(c if c.isprintable() else " " for c in text))]
+"""A message, which may have had several lines."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,18 @@ class EpisodeFigures:
         rounds_sha256: SHA-256 over every number of every round except measured times.
     """
 
-    run: int
-    episode: int
-    seed: int | None
-    delay_s: float
-    delay_p95_s: float
-    worst_energy_ratio: float
-    backlog_slope: float
-    final_backlog: float
-    energy_j: float
-    peak_memory_bytes: float
-    final_smoothed_loss_nat: float
-    rounds_sha256: str
+    run: Whole
+    episode: Whole
+    seed: Whole | None
+    delay_s: Above0
+    delay_p95_s: Above0
+    worst_energy_ratio: From0
+    backlog_slope: Number
+    final_backlog: From0
+    energy_j: From0
+    peak_memory_bytes: From0
+    final_smoothed_loss_nat: Number
+    rounds_sha256: Digest
 
     @property
     def place(self) -> str:
@@ -98,14 +105,14 @@ class CellResults:
         impossible: Reason why it could not play; empty if it could.
     """
 
-    scenario_digest: str
-    rounds: int
+    scenario_digest: Digest
+    rounds: Annotated[int, Field(strict=True, ge=1, lt=SEEDS)]
     episodes: tuple[EpisodeFigures, ...]
-    machine: Mapping[str, str] = field(default_factory=dict)
-    decision_median_s: float | None = None
-    decision_p99_s: float | None = None
+    machine: Mapping[Line, Line] = field(default_factory=dict)
+    decision_median_s: From0 | None = None
+    decision_p99_s: From0 | None = None
     anchors: CellAnchors | None = None
-    impossible: str = ""
+    impossible: OneLine = ""
 
     def matrix(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """One figure of each training run and episode, (R, E)."""
@@ -135,12 +142,12 @@ class BoardResults:
         cells: Results by names of scenarios.
     """
 
-    season: str
-    split: str
-    scored: bool
-    name: str
-    scheduler: str
-    submission_sha256: str
+    season: Line
+    split: Line
+    scored: Annotated[bool, Field(strict=True)]
+    name: Line
+    scheduler: Line
+    submission_sha256: Digest | Literal[""]
     about: Mapping[str, Any]
     command: str
     cells: dict[str, CellResults] = field(default_factory=dict)
@@ -238,151 +245,38 @@ def read_results(path: Path) -> tuple[BoardResults, bool]:
             f"{path} does not say format = {FORMAT!r}, format_version = {FORMAT_VERSION}: {remedy}"
         )
     try:
-        cells = {name: _cell(name, entry) for name, entry in _of(dict, content, "cells").items()}
-        results = BoardResults(
-            season=_line(content, "season"),
-            split=_line(content, "split"),
-            scored=_of(bool, content, "scored"),
-            name=_line(content, "name"),
-            scheduler=_line(content, "scheduler"),
-            submission_sha256=_digest(content, "submission_sha256", empty=True),
-            about=_of(dict, content, "about"),
-            command=_of(str, content, "command"),
-            cells=cells,
-        )
-        claimed = _of(str, content, "digest")
+        results = _READER.validate_python(content)
+        for name, cell in results.cells.items():
+            _require_whole(name, cell)
+    except ValidationError as error:
+        raise DataError(f"{path}: {fault_line(error.errors()[0])}: {remedy}") from None
     except ValueError as error:
         raise DataError(f"{path}: {error}: {remedy}") from None
-    return results, claimed == results.digest
+    return results, content.get("digest") == results.digest
 
 
-def _of(kind: type, content: Mapping[str, Any], name: str) -> Any:
-    value = content.get(name)
-    if type(value) is not kind:
-        raise ValueError(f"{name} = {shown(value)} where a {kind.__name__} is expected")
-    return value
-
-
-def _line(content: Mapping[str, Any], name: str) -> str:
-    """Text that may be shown: a line break or a control character would act on the terminal."""
-    value: str = _of(str, content, name)
-    if not fits_a_line(value):
-        raise ValueError(f"{name} = {shown(value)} holds line breaks or control characters")
-    return value
-
-
-def _digest(content: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    value: str = _of(str, content, name)
-    if not (_SHA256.fullmatch(value) or (empty and not value)):
-        raise ValueError(f"{name} = {shown(value)} where a SHA-256 is expected")
-    return value
-
-
-def _cell(name: str, entry: Any) -> CellResults:
-    if cell_of(name) is None or not isinstance(entry, dict):
+def _require_whole(name: str, cell: CellResults) -> None:
+    """Refuse results of a cell that fields alone cannot show to be wrong."""
+    if cell_of(name) is None:
         raise ValueError(f"{shown(name)} is not a cell of the leaderboard")
-    try:
-        return _cell_results(entry)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _cell_results(entry: Mapping[str, Any]) -> CellResults:
-    anchors = entry.get("anchors")
-    median, slow = (
-        None if entry.get(name) is None else _number(entry, name)
-        for name in ("decision_median_s", "decision_p99_s")
-    )
-    found = CellResults(
-        scenario_digest=_digest(entry, "scenario_digest"),
-        rounds=_whole(entry, "rounds", least=1),
-        episodes=tuple(_episode(one) for one in _of(list, entry, "episodes")),
-        machine=_machine(_of(dict, entry, "machine")),
-        decision_median_s=median,
-        decision_p99_s=slow,
-        anchors=None if anchors is None else _anchors(anchors),
-        # An error message, which may have several lines.
-        impossible="".join(c if c.isprintable() else " " for c in _of(str, entry, "impossible")),
-    )
-    runs = {e.run for e in found.episodes}
-    numbers = sorted({e.episode for e in found.episodes})
-    expected = [(run, episode) for run in range(len(runs)) for episode in range(len(numbers))]
-    if sorted((e.run, e.episode) for e in found.episodes) != expected or bool(expected) == bool(
-        found.impossible
-    ):
-        raise ValueError("episodes are missing, or appear twice")
-    if found.rounds >= SLOPED and any(math.isnan(e.backlog_slope) for e in found.episodes):
-        raise ValueError("backlog_slope = None where a number is expected")
-    if found.anchors is not None and numbers and len(found.anchors.zero) != len(numbers):
-        raise ValueError(f"anchors of {len(found.anchors.zero)} episodes, where {len(numbers)} were played")
-    return found
-
-
-def _machine(entry: Mapping[str, Any]) -> dict[str, str]:
-    """A fingerprint with all its entries; without some, a claim could choose how strictly it is verified."""
-    missing = [name for name in MACHINE if name not in entry]
+    # Without some of a fingerprint's entries, a claim could choose how strictly it is verified.
+    missing = [entry for entry in MACHINE if entry not in cell.machine]
     if missing:
-        raise ValueError(f"machine does not say {', '.join(missing)}")
-    for name, value in entry.items():
-        if not name.isprintable() or not isinstance(value, str) or not value.isprintable():
-            raise ValueError(f"machine: {shown(name)} = {shown(value)} where a line of text is expected")
-    return dict(entry)
+        raise ValueError(f"{name}: machine does not say {', '.join(missing)}")
+    runs = {e.run for e in cell.episodes}
+    numbers = {e.episode for e in cell.episodes}
+    expected = [(run, episode) for run in range(len(runs)) for episode in range(len(numbers))]
+    found = sorted((e.run, e.episode) for e in cell.episodes)
+    if found != expected or bool(expected) == bool(cell.impossible):
+        raise ValueError(f"{name}: episodes are missing, or appear twice")
+    if cell.rounds >= SLOPED and any(math.isnan(e.backlog_slope) for e in cell.episodes):
+        raise ValueError(f"{name}: backlog_slope is null where a number is expected")
+    if cell.anchors is not None:
+        pair = (cell.anchors.zero, cell.anchors.hundred)
+        if not all(pair) or len(pair[0]) != len(pair[1]):
+            raise ValueError(f"{name}: anchors: zero and hundred hold no delay for each episode")
+        if numbers and len(pair[0]) != len(numbers):
+            raise ValueError(f"{name}: anchors of {len(pair[0])} episodes, where {len(numbers)} were played")
 
 
-def _episode(entry: Any) -> EpisodeFigures:
-    if not isinstance(entry, dict):
-        raise ValueError(f"{shown(entry)} where an episode is expected")
-    seed = None if entry.get("seed") is None else _whole(entry, "seed")
-    numbers = {
-        name: _number(entry, name)
-        if name in UNKNOWN
-        else _positive(name, entry.get(name), zero=not name.startswith("delay_"))
-        for name in FIGURES
-    }
-    digest = _digest(entry, "rounds_sha256")
-    return EpisodeFigures(
-        run=_whole(entry, "run"), episode=_whole(entry, "episode"), seed=seed, rounds_sha256=digest, **numbers
-    )
-
-
-def _anchors(entry: Any) -> CellAnchors:
-    if not isinstance(entry, dict):
-        raise ValueError(f"anchors = {shown(entry)} where an object is expected")
-    lists = {name: _of(list, entry, name) for name in ("zero", "hundred")}
-    delays = {
-        name: tuple(_positive(f"anchors: {name}", value) for value in values)
-        for name, values in lists.items()
-    }
-    if not delays["zero"] or len(delays["zero"]) != len(delays["hundred"]):
-        raise ValueError("anchors: zero and hundred hold no delay for each episode")
-    return CellAnchors(
-        scenario_digest=_digest(entry, "scenario_digest"),
-        package_version=_line(entry, "package_version"),
-        zero=delays["zero"],
-        hundred=delays["hundred"],
-    )
-
-
-def _number(content: Mapping[str, Any], name: str) -> float:
-    value = content.get(name)
-    if value is None and name in content:
-        return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise ValueError(f"{name} = {shown(value)} where a number is expected")
-    return float(value)
-
-
-def _positive(name: str, value: Any, *, zero: bool = False) -> float:
-    """A finite number above 0, or from 0 on."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0.0 <= value < 1e300 or (value == 0.0 and not zero):
-        least = "from 0 on" if zero else "above 0"
-        raise ValueError(f"{name} = {shown(value)} where a number {least} is expected")
-    return float(value)
-
-
-def _whole(content: Mapping[str, Any], name: str, least: int = 0) -> int:
-    value = content.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < SEEDS:
-        raise ValueError(f"{name} = {shown(value)} where a whole number from {least} on is expected")
-    return value
+_READER = TypeAdapter(BoardResults)
