@@ -42,7 +42,6 @@ from collapipe_env.schedulers import scheduler_names
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "leaderboard.md"
 ROWS = ROOT / "benchmarks" / "leaderboard"
-SPLIT = "dev"
 FIRST = (ZERO, HUNDRED, "dssra", "zoo:graph", "random")
 """Rows that are played first."""
 LAST = ("adaptis", "pipar", "optpipe", "flexpipe")
@@ -87,13 +86,13 @@ def play(season: Season, name: str, cell: Cell, folder: Path, processes: int) ->
         folder: Folder of the episodes.
         processes: Episodes at once.
     """
-    place = anchors_path(season, SPLIT)
-    frozen = read_anchors(place, season, SPLIT)
-    plan = BoardPlan(season, SPLIT, named_player(name), (cell,), folder, frozen)
+    place = anchors_path(season)
+    frozen = read_anchors(place, season)
+    plan = BoardPlan(season, named_player(name), (cell,), folder, frozen)
     found = play_cells(plan, LocalExecutor(processes))[cell.name]
     if found.anchors is not None:
         frozen = with_frozen(frozen, cell.name, found.anchors)
-        write_anchors(place, season, SPLIT, frozen)
+        write_anchors(place, season, frozen)
         found, plan = replace(found, anchors=None), replace(plan, anchors=frozen)
     file = row_file(season, name)
     before = read_results(file)[0].cells if file.exists() else {}
@@ -112,10 +111,10 @@ def write_page(season: Season) -> None:
     missing = [
         f"`{cell.name}`" for cell in cells() if not any(cell.name in results.cells for results in found)
     ]
-    table = board_markdown(found, season, read_anchors(anchors_path(season, SPLIT), season, SPLIT))
+    table = board_markdown(found, season, read_anchors(anchors_path(season), season))
     sizes = ", ".join(f"{size} {season.episodes[size]}" for size in BOARD_SIZES)
     caption = (
-        f"`python tools/make_leaderboard.py` (season {season.name}, split {SPLIT}, episodes of each cell: "
+        f"`python tools/make_leaderboard.py` (season {season.name}, episodes of each cell: "
         f"{sizes}; {season.rounds} rounds, surrogate)"
     )
     there = {results.scheduler for results in found}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -19,9 +19,7 @@ from collapipe_env.evaluation.run_directory import RunDirectory, folder_name
 from collapipe_env.ground.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
-    from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
-    from collapipe_env.evaluation.leaderboard.season import Season
     from collapipe_env.evaluation.leaderboard.submission import Player
 
 DESCRIPTION = """Score a scheduler (the even split is 0, DSSRA+ is 100), or verify scores.
@@ -44,16 +42,8 @@ TIERS_OPTION = tyro.conf.arg(
     metavar="NAME ...", help="Tiers: static, migration, channel, thermal, mobile, churn, wild."
 )
 SIZES_OPTION = tyro.conf.arg(metavar="NAME ...", help="Sizes: small, medium, large.")
-SPLIT_OPTION = tyro.conf.arg(metavar="NAME", help="Seeds: dev (public) or test (derived from a salt).")
-SALT_OPTION = tyro.conf.arg(
-    metavar="FILE", help="File with the salt of the test split; or set COLLAPIPE_LEADERBOARD_SALT."
-)
-ANCHORS_OPTION = tyro.conf.arg(metavar="FILE", help="File of the frozen anchors.")
 Tiers = Annotated[Names, TIERS_OPTION]
 Sizes = Annotated[Names, SIZES_OPTION]
-Split = Annotated[Literal["dev", "test"], SPLIT_OPTION]
-Salt = Annotated[Path | None, SALT_OPTION, hint("default: none")]
-AnchorsFile = Annotated[Path | None, ANCHORS_OPTION, hint("default: those of the package")]
 Processes = Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: 2, or 1 on a single core")]
 
 
@@ -67,7 +57,6 @@ class Run:
     """Folder of a submission, instead of --scheduler."""
     tier: Annotated[Tiers, hint("default: the submission's, or wild")] = None
     size: Annotated[Sizes, hint("default: the submission's, or small")] = None
-    split: Split = "dev"
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
     """Episodes per cell; with fewer than the season's the score is not comparable with the board."""
     rounds: Annotated[int | None, tyro.conf.arg(metavar="INT"), hint("default: the season's")] = None
@@ -75,15 +64,13 @@ class Run:
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="FOLDER"),
-        hint("default: results in the submission's folder, or runs/leaderboard-<scheduler>-<split>"),
+        hint("default: results in the submission's folder, or runs/leaderboard-<scheduler>"),
     ] = None
     """Folder for episodes, results and table."""
     processes: Processes = None
     """Number of episodes played at once."""
     fresh: bool = False
     """Start over in the folder instead of resuming."""
-    salt_file: Salt = None
-    anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
@@ -103,7 +90,7 @@ class Run:
             require_apart(self.out, self.submission)
         else:
             player = named_player(self.scheduler or "")
-            default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}-{self.split}"
+            default = Path("runs") / f"leaderboard-{folder_name(player.scheduler)}"
         default = default.with_name(default.name + short_suffix(self.episodes, self.rounds))
         run = RunDirectory(self.out or default)
         plan = _plan(self, player, run)
@@ -134,7 +121,6 @@ class Verify:
     """Number of episodes played at once."""
     fresh: bool = False
     """Start over in the folder instead of resuming."""
-    salt_file: Salt = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
@@ -149,9 +135,9 @@ class Verify:
         from collapipe_env.evaluation.leaderboard.rerun import Rerun
 
         _require_engine(self)
-        rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes, self.salt_file)
+        rerun = Rerun.of(self.folder, self.trust_code, self.tier, self.size, self.episodes)
         run = RunDirectory(self.out or Path("runs") / f"leaderboard-verify-{folder_name(rerun.claimed.name)}")
-        asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler, "split": rerun.claimed.split}
+        asked = {"kind": "leaderboard", "verified": rerun.claimed.scheduler}
         if rerun.player.digest:
             asked["submission_sha256"] = rerun.player.digest
         with started(run, command, asked, fresh=self.fresh) as continued:
@@ -180,8 +166,6 @@ class Table:
         tyro.conf.arg(metavar="RUN ...", help="Submissions or folders of runs, with leaderboard.json."),
         hint("required"),
     ]
-    split: Split = "dev"
-    anchors: AnchorsFile = None
 
     def run(self, command: str) -> None:
         """Print the tables.
@@ -190,6 +174,7 @@ class Table:
             command: The command line.
         """
         del command
+        from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
         from collapipe_env.evaluation.leaderboard.board_claims import require_of_season, require_single
         from collapipe_env.evaluation.leaderboard.board_folder import read_board
         from collapipe_env.evaluation.leaderboard.board_table import board_markdown
@@ -198,15 +183,15 @@ class Table:
         if not self.folders:
             raise ScenarioError("name at least one folder with leaderboard.json")
         season = present_season()
-        frozen = _frozen(season, self.split, self.anchors)
+        frozen = read_anchors(anchors_path(season), season)
         runs = []
         for folder in self.folders:
             results, intact = read_board(folder)
-            if not intact or (results.season, results.split) != (season.name, self.split):
-                why = f"of season {results.season}, split {results.split}" if intact else "edited by hand"
+            if not intact or results.season != season.name:
+                why = f"of season {results.season}" if intact else "edited by hand"
                 raise DataError(
                     f"{folder}: its results are {why}, not as collapipe leaderboard run wrote them for "
-                    f"season {season.name}, split {self.split}: leave it out, or run it again"
+                    f"season {season.name}: leave it out, or run it again"
                 )
             require_of_season(folder, results, season, frozen)
             runs.append(results)
@@ -220,17 +205,14 @@ class Freeze:
 
     tier: Annotated[Tiers, hint("default: all")] = None
     size: Annotated[Sizes, hint("default: all")] = None
-    split: Split = "dev"
     out: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-anchors-<split>")
+        Path | None, tyro.conf.arg(metavar="FOLDER"), hint("default: runs/leaderboard-anchors")
     ] = None
     """Folder for the episodes."""
     processes: Processes = None
     """Number of episodes played at once."""
     fresh: bool = False
     """Start over in the folder instead of resuming."""
-    salt_file: Salt = None
-    anchors: AnchorsFile = None
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
@@ -242,6 +224,7 @@ class Freeze:
         from collapipe_env.evaluation.leaderboard.anchor_files import (
             HUNDRED,
             anchors_path,
+            read_anchors,
             with_frozen,
             write_anchors,
         )
@@ -251,33 +234,32 @@ class Freeze:
             BOARD_TIERS,
             chosen_cells,
             present_season,
-            salt_of,
         )
         from collapipe_env.evaluation.leaderboard.submission import named_player
 
         _require_engine(self)
         season = present_season()
-        file = self.anchors or anchors_path(season, self.split)
-        salt = salt_of(season, self.split, self.salt_file)
-        run = RunDirectory(self.out or Path("runs") / f"leaderboard-anchors-{self.split}")
-        asked = {"kind": "leaderboard", "season": season.name, "split": self.split, "anchors": True}
+        file = anchors_path(season)
+        run = RunDirectory(self.out or Path("runs") / "leaderboard-anchors")
+        asked = {"kind": "leaderboard", "season": season.name, "anchors": True}
         with started(run, command, asked, fresh=self.fresh) as continued:
             say_folder(run.path, continued)
             executor = self.where.build(self.processes)
             for cell in chosen_cells(self.tier or BOARD_TIERS, self.size or BOARD_SIZES):
-                before = _frozen(season, self.split, file, missing=True)
-                plan = BoardPlan(season, self.split, named_player(HUNDRED), (cell,), run.episodes, salt=salt)
+                before = read_anchors(file, season)
+                plan = BoardPlan(season, named_player(HUNDRED), (cell,), run.episodes)
                 new = play_cells(plan, executor)[cell.name].anchors
                 assert new is not None  # no frozen ones were given
-                write_anchors(file, season, self.split, with_frozen(before, cell.name, new))
+                write_anchors(file, season, with_frozen(before, cell.name, new))
                 print(f"{cell.name}: {'as frozen before' if cell.name in before else 'frozen'}")
         print(f"anchors: {file}")
 
 
 def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
     """The plan of a run."""
+    from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
     from collapipe_env.evaluation.leaderboard.board_run import BoardPlan
-    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season, salt_of
+    from collapipe_env.evaluation.leaderboard.season import chosen_cells, present_season
 
     season = present_season()
     most = max(season.episodes.values())
@@ -300,17 +282,14 @@ def _plan(options: Run, player: Player, run: RunDirectory) -> BoardPlan:
                 )
     else:
         cells = chosen_cells(tiers or QUICK_TIER, sizes or QUICK_SIZE)
-    salt = salt_of(season, options.split, options.salt_file)
     return BoardPlan(
         season=season,
-        split=options.split,
         player=player,
         cells=cells,
         folder=run.episodes,
-        anchors=_frozen(season, options.split, options.anchors),
+        anchors=read_anchors(anchors_path(season), season),
         episodes=options.episodes,
         rounds=options.rounds,
-        salt=salt,
     )
 
 
@@ -318,20 +297,6 @@ def _require_engine(options: Run | Verify | Freeze) -> None:
     """Refuse processes out of range and missing engines before a folder is created."""
     require_within(("--processes", options.processes or 1, 1, 1024))
     options.where.check()
-
-
-def _frozen(
-    season: Season, split: str, file: Path | None, *, missing: bool = False
-) -> dict[str, CellAnchors]:
-    """Frozen anchors; a file named by the user may be missing only where it is created."""
-    from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
-
-    if file is not None and not missing and not file.is_file():
-        raise DataError(
-            f"--anchors {file}: there is no such file: give the path of one that collapipe leaderboard "
-            "freeze wrote, or leave --anchors out"
-        )
-    return read_anchors(file or anchors_path(season, split), season, split)
 
 
 def _play(
@@ -350,7 +315,6 @@ def _play(
     asked = {
         "kind": "leaderboard",
         "season": plan.season.name,
-        "split": plan.split,
         "scheduler": plan.player.shown_scheduler,
         "rounds": plan.length,
         **({"submission_sha256": plan.player.digest} if plan.player.digest else {}),
@@ -360,7 +324,7 @@ def _play(
         executor = where.build(processes)
         print(
             f"playing {plan.player.name} on {', '.join(cell.name for cell in plan.cells)}: season "
-            f"{plan.season.name}, split {plan.split}, {plan.length} rounds, {executor.where}"
+            f"{plan.season.name}, {plan.length} rounds, {executor.where}"
         )
         results = results_of(plan, play_cells(plan, executor), command)
         page = run_page(results, plan.season, plan.anchors)

@@ -136,7 +136,7 @@ def rewritten(folder: Path, path: str, value: object) -> None:
         name: {**{entry: cell[entry] for entry in names}, "impossible": bool(cell["impossible"])}
         for name, cell in content["cells"].items()
     }
-    content["digest"] = json_digest({"season": content["season"], "split": content["split"], "cells": cells})
+    content["digest"] = json_digest({"season": content["season"], "cells": cells})
     file.write_text(json.dumps(content))
 
 
@@ -229,7 +229,7 @@ def with_21_episodes(cell: dict) -> dict:
         ("cells/small/episodes", lambda e: [e[0], e[0]], "small: episodes are missing, or appear twice"),
         ("cells/small/episodes/1/episode", 30, "small: episodes are missing, or appear twice"),
         ("cells/small/episodes/1/seed", 1, "episode 1 has the seed 1, not 1300000001"),
-        ("cells/small/episodes/1/seed", None, "episode 1 has the seed None, not 1300000001"),
+        ("cells/small/episodes/1/seed", None, "seed is None: it should be a valid integer"),
         ("cells/small/episodes/0/delay_s", 0.0, "episodes[0].delay_s is 0.0: it should be greater than 0"),
         ("cells/small/episodes/0/delay_s", -1, "delay_s is -1: it should be greater than 0"),
         ("cells/small/episodes/0/delay_s", None, "delay_s is None: it should be a valid number"),
@@ -247,7 +247,6 @@ def with_21_episodes(cell: dict) -> dict:
         ("season", "1\nerror: all is well", "season is '1\\nerror: all is well': it holds line breaks"),
         ("name", "a\x1b[31m", "name is 'a\\x1b[31m': it holds line breaks or control"),
         ("scheduler", "a\r", "scheduler is 'a\\r': it holds line breaks or control"),
-        ("split", "\n", "split is '\\n': it holds line breaks"),
     ],
 )
 def test_malformed_results_are_one_line(played, path, value, message, tmp_path, capsys) -> None:
@@ -266,8 +265,8 @@ def test_anchors_of_a_run_are_the_frozen_ones(played) -> None:
     """Where it has some of its own; only those of shorter episodes may differ."""
     results, _ = read_board(played)
     own = season.present_season()
-    file = anchor_files.anchors_path(own, "dev")
-    frozen = read_anchors(file, own, "dev")
+    file = anchor_files.anchors_path(own)
+    frozen = read_anchors(file, own)
     require_of_season(played, results, own, frozen)
     known = dataclasses.replace(frozen["small"], zero=frozen["small"].zero[:2], hundred=(8.0, 8.0))
     for anchors, fault in ((frozen["small"], None), (known, "anchor dssra-plus, episode 0: 8.0 s, where")):
@@ -286,16 +285,13 @@ def test_anchors_of_a_run_are_the_frozen_ones(played) -> None:
         (["verify", "--tier", "static", "nope"], "--tier 'nope': the results of"),
         (["verify", "--tier", "wild"], "have none of it: they have static"),
         (["verify", "--size", "small", "large"], "--size 'large': the results of"),
-        (["verify", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
-        (["table", "--anchors", "typo.json"], "--anchors typo.json: there is no such file"),
-        (["freeze", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
     ],
 )
 def test_options_without_a_use_are_refused(arguments, message, played, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     command, *options = arguments
     before = sorted(tmp_path.rglob("*"))
-    assert leaderboard(command, *([played] if command != "freeze" else []), *options) == 2
+    assert leaderboard(command, played, *options) == 2
     assert sorted(tmp_path.rglob("*")) == before
     told = capsys.readouterr().err
     assert message in told
@@ -453,10 +449,7 @@ def test_the_track_observation_only_hides_the_state(tmp_path, capsys) -> None:
         (["--scheduler", "dssra", "--size", "xlarge"], "--size 'xlarge' is not known"),
         (["--scheduler", "dssra", "--rounds", "501"], "--rounds = 501"),
         (["--scheduler", "dssra", "--episodes", "0"], "--episodes = 0"),
-        (["--scheduler", "dssra", "--split", "test"], "is not open yet"),
         (["--submission", "nowhere"], "nowhere is not a folder"),
-        (["--scheduler", "dssra", "--anchors", "typo.json"], "--anchors typo.json: there is no such file"),
-        (["--scheduler", "dssra", "--salt-file", "nofile"], "--salt-file nofile: the seeds of the split dev"),
     ],
 )
 def test_bad_options_are_one_line(arguments, message, tmp_path, capsys) -> None:
@@ -482,15 +475,14 @@ def test_no_folder_is_made_for_an_engine_that_cannot_be(command, options, messag
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Path:
-    """A season of its own, of 2 episodes of 3 rounds, with its test split open; returns its anchors' file."""
+    """A season of its own, of 2 episodes of 3 rounds; returns its anchors' file."""
     content = json.loads((season.FOLDER / "season-1.json").read_text())
     content |= {"rounds": 3, "episodes": {"small": 2, "medium": 2, "large": 1}}
-    content["test_salt_sha256"] = hashlib.sha256(b"pepper").hexdigest()
     (tmp_path / "season-1.json").write_text(json.dumps(content))
     own = season.present_season(tmp_path)
     monkeypatch.setattr(season, "present_season", lambda: own)
     monkeypatch.setattr(anchor_files, "FOLDER", tmp_path)
-    return tmp_path / "season-1-dev.json"
+    return tmp_path / "season-1-anchors.json"
 
 
 def test_freezing_and_scoring_a_season(tiny, tmp_path, capsys) -> None:
@@ -510,32 +502,11 @@ def test_freezing_and_scoring_a_season(tiny, tmp_path, capsys) -> None:
     assert "| `small` | PipeLine | 2 | 0.0 (0.0 to 0.0) |" in table
     # The scenario of the anchors is another one now.
     own = season.present_season()
-    frozen = read_anchors(tiny, own, "dev")
+    frozen = read_anchors(tiny, own)
     changed = {"small": dataclasses.replace(frozen["small"], scenario_digest="0" * 64)}
-    anchor_files.write_anchors(tiny, own, "dev", changed)
+    anchor_files.write_anchors(tiny, own, changed)
     assert leaderboard("run", "--scheduler", "random", *STATIC, "--out", tmp_path / "random") == 2
     assert "anchors were frozen for 000000000000" in capsys.readouterr().err
-
-
-def test_the_test_split_plays_salted_seeds_and_keeps_them_secret(tiny, tmp_path, monkeypatch, capsys) -> None:
-    seeds, play = [], runner.play_episode
-
-    def played(*given, **more):
-        seeds.append(more["seed"])
-        return play(*given, **more)
-
-    monkeypatch.setattr(runner, "play_episode", played)
-    (tmp_path / "salt.txt").write_text("pepper\n")
-    test = ["--tier", "static", "--split", "test", "--processes", 1, "--out", tmp_path / "run"]
-    assert leaderboard("run", "--scheduler", "random", *test) == 2
-    assert "--salt-file" in capsys.readouterr().err
-    assert leaderboard("run", "--scheduler", "random", *test, "--salt-file", tmp_path / "salt.txt") == 0
-    hashes = [hashlib.sha256(f"pepper|static|small|{i}".encode()).hexdigest() for i in range(2)]
-    expected = [int(text[32:], 16) for text in hashes]
-    assert set(seeds) == set(expected)
-    text = (tmp_path / "run" / "leaderboard.json").read_text()
-    assert not any(str(seed) in text for seed in expected)
-    assert leaderboard("table", tmp_path / "run", "--split", "dev") == 2
 
 
 def test_rows_of_the_board_are_ranked_and_gated(played) -> None:
@@ -543,7 +514,7 @@ def test_rows_of_the_board_are_ranked_and_gated(played) -> None:
     own = dataclasses.replace(
         season.present_season(), rounds=500, episodes=dict.fromkeys(season.BOARD_SIZES, 2)
     )
-    frozen = {"small": anchor_files.CellAnchors("0" * 64, (12.0, 12.0), (8.0, 8.0))}
+    frozen = {"small": anchor_files.CellAnchors("0" * 64, (12.0, 12.0), (8.0, 8.0), own.seeds[:2])}
 
     def row(name: str, delay: float, excess: float = 0.0) -> board_results.BoardResults:
         cell = results.cells["small"]

@@ -33,8 +33,6 @@ from collapipe_env.evaluation.leaderboard.season import (
     BOARD_TIERS,
     Cell,
     present_season,
-    read_salt,
-    salted_seeds,
 )
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -45,7 +43,6 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 SEASON = present_season()
-SALTED = dataclasses.replace(SEASON, test_salt_sha256=hashlib.sha256(b"pepper").hexdigest())
 delays = st.lists(st.floats(1.0, 50.0), min_size=1, max_size=12)
 
 
@@ -115,67 +112,32 @@ def test_cells_are_the_tiers_in_three_sizes() -> None:
     assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild", *(f"{size}-stale" for size in LADDER)}
     assert Cell("wild", "small").environment == "CollaPipe-Small-Wild-v0"
     assert SEASON.rounds == 500
+    assert SEASON.seeds == tuple(range(1_300_000_000, 1_300_000_020))
     assert SEASON.episodes == {"small": 20, "medium": 20, "large": 10}
-
-
-def test_seeds_of_the_test_split_are_hashes_of_the_salt() -> None:
-    expected = int.from_bytes(hashlib.sha256(b"pepper|wild|large|3").digest(), "big") & ((1 << 128) - 1)
-    cell = Cell("wild", "large")
-    assert salted_seeds("pepper", cell, 5)[3] == expected
-    assert SALTED.seeds("test", cell, "pepper")[3] == expected
-    assert len(set(SALTED.seeds("test", cell, "pepper"))) == 10
-    assert SALTED.seeds("test", Cell("wild", "small"), "pepper") != SALTED.seeds("test", cell, "pepper")
-    assert SALTED.seeds("dev", cell) == tuple(range(1_300_000_000, 1_300_000_010))
-
-
-def test_the_test_split_needs_the_promised_salt(tmp_path, monkeypatch) -> None:
-    cell = Cell("wild", "small")
-    with pytest.raises(ScenarioError, match="is not open yet"):
-        SEASON.seeds("test", cell, "pepper")
-    with pytest.raises(ScenarioError, match="--salt-file"):
-        SALTED.seeds("test", cell)
-    with pytest.raises(ScenarioError, match="promised"):
-        SALTED.seeds("test", cell, "salt")
-    with pytest.raises(ScenarioError, match=r"'tset'.*test"):
-        SALTED.seeds("tset", cell)
-    file = tmp_path / "salt.txt"
-    file.write_text(" pepper\n")
-    assert read_salt(file) == "pepper"
-    monkeypatch.setenv("COLLAPIPE_LEADERBOARD_SALT", "pepper\n")
-    assert read_salt(None) == "pepper"
-    monkeypatch.setenv("COLLAPIPE_LEADERBOARD_SALT", "pepper\udcff")
-    with pytest.raises(DataError, match="COLLAPIPE_LEADERBOARD_SALT: not UTF-8 text"):
-        read_salt(None)
-    monkeypatch.delenv("COLLAPIPE_LEADERBOARD_SALT")
-    assert read_salt(None) is None
-    for content in (b"  \n", b"\xff", b"x" * 5000):
-        file.write_bytes(content)
-        with pytest.raises(DataError, match=r"salt.txt"):
-            read_salt(file)
 
 
 @pytest.fixture
 def anchors() -> CellAnchors:
-    return CellAnchors("0" * 64, (2.0,) * 20, (1.0,) * 20, SEASON.dev_seeds)
+    return CellAnchors("0" * 64, (2.0,) * 20, (1.0,) * 20, SEASON.seeds)
 
 
 def test_anchors_are_read_as_written_and_refused_if_edited(tmp_path, anchors) -> None:
     file = tmp_path / "anchors.json"
-    assert read_anchors(file, SEASON, "dev") == {}
-    write_anchors(file, SEASON, "dev", {"small": anchors})
-    assert read_anchors(file, SEASON, "dev") == {"small": anchors}
-    with pytest.raises(DataError, match="split is 'dev', not 'test'"):
-        read_anchors(file, SEASON, "test")
+    assert read_anchors(file, SEASON) == {}
+    write_anchors(file, SEASON, {"small": anchors})
+    assert read_anchors(file, SEASON) == {"small": anchors}
+    with pytest.raises(DataError, match="season is '1', not '2'"):
+        read_anchors(file, dataclasses.replace(SEASON, name="2"))
     file.write_text(file.read_text().replace("2.0", "2.5", 1))
     with pytest.raises(DataError, match="its checksum differs"):
-        read_anchors(file, SEASON, "dev")
+        read_anchors(file, SEASON)
     content = json.loads(file.read_text())
     content["cells"]["small"][ZERO] = [-1.0] * 20
     del content["checksum"]
     text = json.dumps(content, sort_keys=True).encode()
     file.write_text(json.dumps({**content, "checksum": hashlib.sha256(text).hexdigest()}))
     with pytest.raises(DataError, match=r"small: pipeline\[0\] is -1.0: it should be greater than 0"):
-        read_anchors(file, SEASON, "dev")
+        read_anchors(file, SEASON)
 
 
 def test_a_frozen_cell_is_never_changed(anchors) -> None:
@@ -189,14 +151,14 @@ def test_a_frozen_cell_is_never_changed(anchors) -> None:
 
 
 def test_shipped_anchors_are_of_the_scenarios_as_they_are() -> None:
-    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")
+    frozen = read_anchors(anchors_path(SEASON), SEASON)
     assert {"small", "small-wild", "medium"} <= set(frozen)
     for tier in BOARD_TIERS:
         for size in BOARD_SIZES:
             cell = Cell(tier, size)
             if cell.name in frozen:
                 require_digest(cell.name, frozen[cell.name], cell.digest(SEASON.rounds))
-                assert frozen[cell.name].seeds == SEASON.seeds("dev", cell)
+                assert frozen[cell.name].seeds == SEASON.seeds[: SEASON.episodes[size]]
 
 
 def test_a_cell_is_the_same_when_its_reference_agent_is_tuned_anew(monkeypatch) -> None:
@@ -227,8 +189,8 @@ def mean_delay(name: str, cell: Cell, seed: int, rounds: int) -> float:
 
 @pytest.mark.parametrize("episode", [0, 19])
 def test_a_golden_episode_of_the_even_split(episode) -> None:
-    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")["small"]
-    found = mean_delay(ZERO, Cell("static", "small"), SEASON.dev_seeds[episode], SEASON.rounds)
+    frozen = read_anchors(anchors_path(SEASON), SEASON)["small"]
+    found = mean_delay(ZERO, Cell("static", "small"), SEASON.seeds[episode], SEASON.rounds)
     assert found == pytest.approx(frozen.zero[episode], rel=1e-9)
 
 
@@ -236,9 +198,9 @@ def test_a_golden_episode_of_the_even_split(episode) -> None:
 @pytest.mark.parametrize("name", [ZERO, HUNDRED])
 @pytest.mark.parametrize("cell", [Cell(tier, "small") for tier in BOARD_TIERS], ids=lambda cell: cell.name)
 def test_golden_episodes_of_every_tier(name, cell) -> None:
-    frozen = read_anchors(anchors_path(SEASON, "dev"), SEASON, "dev")[cell.name]
+    frozen = read_anchors(anchors_path(SEASON), SEASON)[cell.name]
     golden = frozen.zero if name == ZERO else frozen.hundred
-    assert mean_delay(name, cell, SEASON.dev_seeds[7], SEASON.rounds) == pytest.approx(golden[7], rel=1e-9)
+    assert mean_delay(name, cell, SEASON.seeds[7], SEASON.rounds) == pytest.approx(golden[7], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["pipeline", "random", "dssra", "dssra-plus"])
@@ -247,7 +209,7 @@ def test_the_costs_of_a_plan_are_those_of_the_round_it_is_played_in(name, size) 
     scenario = Cell("static", size).scenario(SEASON.rounds)
     scheduler = make_scheduler(name, scenario)
     env = CollaPipeVectorEnv(1, scenario, "surrogate")
-    env.reset(seed=SEASON.dev_seeds[0])
+    env.reset(seed=SEASON.seeds[0])
     scheduler.reset(0)
     parameters = system_parameters(scenario)
     for _ in range(4):

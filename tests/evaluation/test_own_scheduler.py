@@ -1,7 +1,6 @@
 """Schedulers of one's own while they play: what they may not do, and how their faults are told."""
 
 import dataclasses
-import hashlib
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -248,15 +247,10 @@ def tuned(folder) -> None:
     play_candidate("watcher", SCENARIO, {}, SEED, 2, 3)
 
 
-def on_the_board(folder, split="dev") -> None:
-    season = dataclasses.replace(present_season(), test_salt_sha256=hashlib.sha256(b"pepper").hexdigest())
+def on_the_board(folder) -> None:
     cell = Cell("static", "small")
-    plan = BoardPlan(season, split, named_player("watcher"), [cell], folder, {}, 2, 3, "pepper")
+    plan = BoardPlan(present_season(), named_player("watcher"), [cell], folder, {}, 2, 3)
     play_cells(plan, LocalExecutor(1), anchoring=False)
-
-
-def on_the_boards_test_split(folder) -> None:
-    on_the_board(folder, "test")
 
 
 def executed(folder) -> None:
@@ -264,7 +258,7 @@ def executed(folder) -> None:
     rounds.next(), rounds.next()
 
 
-@pytest.mark.parametrize("play", [compared, tuned, on_the_board, on_the_boards_test_split, executed])
+@pytest.mark.parametrize("play", [compared, tuned, on_the_board, executed])
 def test_nothing_that_a_scheduler_receives_is_the_seed_of_its_episode(play, tmp_path, monkeypatch) -> None:
     """Whoever knows it can play a copy of the episode beside it, and see what comes."""
     begun, given, reset = [], [], CollaPipeVectorEnv.reset

@@ -47,36 +47,35 @@ class CellAnchors:
         scenario_digest: SHA-256 of the scenario that was played.
         zero: Mean round delay of the even split in each episode [s].
         hundred: Mean round delay of DSSRA+ in each episode [s].
-        seeds: Seeds of the episodes; ``None`` for the split ``test``, where they are secret.
+        seeds: Seeds of the episodes.
         package_version: Version of the package that played them.
     """
 
     scenario_digest: Digest
     zero: Annotated[tuple[Above0, ...], Field(validation_alias=AliasChoices(ZERO, "zero"))]
     hundred: Annotated[tuple[Above0, ...], Field(validation_alias=AliasChoices(HUNDRED, "hundred"))]
-    seeds: tuple[Annotated[int, Field(strict=True)], ...] | None = None
+    seeds: tuple[Annotated[int, Field(strict=True)], ...]
     package_version: Line = __version__
 
 
-def anchors_path(season: Season, split: str) -> Path:
+def anchors_path(season: Season) -> Path:
     """Return the path of the anchors that come with the package."""
-    return FOLDER / f"season-{season.name}-{split}.json"
+    return FOLDER / f"season-{season.name}-anchors.json"
 
 
-def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchors]:
+def read_anchors(path: Path, season: Season) -> dict[str, CellAnchors]:
     """Return the anchors of the cells that are frozen, by names of their scenarios.
 
     Args:
         path: The file; without one no cell is frozen.
         season: Required season of the file.
-        split: Required split of the file.
 
     Raises:
-        DataError: If it is damaged, or of another season or split.
+        DataError: If it is damaged, or of another season.
     """
     if not path.exists():
         return {}
-    remedy = "install the package again, or name another file with --anchors"
+    remedy = "install the package again"
     content = read_json(path, remedy)
     checksum = content.pop("checksum", None)
     if checksum != json_digest(content):
@@ -85,7 +84,6 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "season": season.name,
-        "split": split,
         "rounds": season.rounds,
     }
     for name, value in asked.items():
@@ -99,12 +97,11 @@ def read_anchors(path: Path, season: Season, split: str) -> dict[str, CellAnchor
     }
 
 
-def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, CellAnchors]) -> None:
+def write_anchors(path: Path, season: Season, cells: Mapping[str, CellAnchors]) -> None:
     """Write anchors; the old file stays until the new one is complete.
 
     Args:
         season: Season of the anchors.
-        split: Split of the anchors.
         cells: Anchors by names of scenarios.
 
     Raises:
@@ -114,13 +111,12 @@ def write_anchors(path: Path, season: Season, split: str, cells: Mapping[str, Ce
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "season": season.name,
-        "split": split,
         "rounds": season.rounds,
         "cells": {
             name: {
                 "scenario_digest": cell.scenario_digest,
                 "package_version": cell.package_version,
-                "seeds": None if cell.seeds is None else list(cell.seeds),
+                "seeds": list(cell.seeds),
                 ZERO: list(cell.zero),
                 HUNDRED: list(cell.hundred),
             }
@@ -183,7 +179,7 @@ def _cell_anchors(name: str, entry: Any, season: Season, place: str, remedy: str
         raise DataError(f"{place}: {fault_line(error.errors()[0])}: {remedy}") from None
     count = season.episodes[cell.size]
     for title, values in (("seeds", found.seeds), (ZERO, found.zero), (HUNDRED, found.hundred)):
-        if values is not None and len(values) != count:
+        if len(values) != count:
             raise DataError(f"{place}: {title} has {len(values)} entries, not {count}: {remedy}")
     return found
 

@@ -17,7 +17,7 @@ from collapipe_env.evaluation.leaderboard.anchor_files import (
     require_digest,
 )
 from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults
-from collapipe_env.evaluation.leaderboard.season import SPLITS, Cell, Season, cell_of
+from collapipe_env.evaluation.leaderboard.season import Cell, Season, cell_of
 from collapipe_env.ground.errors import DataError, ScenarioError, shown
 
 _REMEDY = "make them again with collapipe leaderboard run"
@@ -30,18 +30,16 @@ def require_of_season(
 
     Args:
         place: Path of the results, for the error.
-        anchors: Frozen anchors of the season, for the results' split.
+        anchors: Frozen anchors of the season.
 
     Raises:
         DataError: If they have more rounds or episodes than the season, other seeds, another scenario than
             the one whose anchors are frozen, or anchors of their own that differ from the frozen ones.
     """
-    if results.split not in SPLITS:
-        raise DataError(f"{place}: split = {shown(results.split)} is none of {', '.join(SPLITS)}: {_REMEDY}")
     for name, one in results.cells.items():
         cell = cell_of(name)
         assert cell is not None  # reading refuses other names
-        fault = _fault(results.split, cell, one, season)
+        fault = _fault(cell, one, season)
         frozen = anchors.get(name)
         if not fault and frozen is not None:
             try:
@@ -73,7 +71,7 @@ def require_single(places: Sequence[Path], runs: Sequence[BoardResults]) -> None
         found[row] = place
 
 
-def _fault(split: str, cell: Cell, one: CellResults, season: Season) -> str:
+def _fault(cell: Cell, one: CellResults, season: Season) -> str:
     """Reason why a cell's results cannot belong to the season; empty if they can."""
     numbers = {episode.episode for episode in one.episodes}
     most = season.episodes[cell.size]
@@ -83,13 +81,9 @@ def _fault(split: str, cell: Cell, one: CellResults, season: Season) -> str:
         return f"{len(numbers)} episodes, where the season has {most}"
     if one.anchors is not None and len(one.anchors.zero) > most:
         return f"anchors of {len(one.anchors.zero)} episodes, where the season has {most}"
-    seeds: Sequence[int | None] = season.dev_seeds if split == "dev" else [None] * most
     for episode in one.episodes:
-        if episode.seed != seeds[episode.episode]:
-            return (
-                f"episode {episode.episode} has the seed {episode.seed}, not {seeds[episode.episode]}, in "
-                f"the split {split}"
-            )
+        if episode.seed != (seed := season.seeds[episode.episode]):
+            return f"episode {episode.episode} has the seed {episode.seed}, not {seed}"
     return ""
 
 

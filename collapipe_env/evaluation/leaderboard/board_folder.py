@@ -35,7 +35,6 @@ def results_of(plan: BoardPlan, cells: dict[str, CellResults], command: str) -> 
     )
     return BoardResults(
         season=plan.season.name,
-        split=plan.split,
         scored=scored,
         name=plan.player.name,
         scheduler=plan.player.shown_scheduler,
@@ -60,7 +59,7 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
     if not run.board.exists():
         return results
     before, intact = read_board(run.board)
-    same = ("season", "split", "name", "scheduler", "submission_sha256")
+    same = ("season", "name", "scheduler", "submission_sha256")
     if not intact or any(getattr(before, name) != getattr(results, name) for name in same):
         print(f"note: {run.board} belongs to another submission, or was edited: its other cells are left out")
         return results

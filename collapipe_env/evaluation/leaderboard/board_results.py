@@ -57,7 +57,7 @@ class EpisodeFigures:
     Attributes:
         run: Training run of a learned scheduler, from 0.
         episode: Number of the episode, from 0.
-        seed: Its seed; ``None`` in the split ``test``.
+        seed: Its seed.
         delay_s: Mean delay of a round [s].
         delay_p95_s: 95th percentile of the delay of a round [s].
         worst_energy_ratio: Largest time-average energy over budget of any node or the server.
@@ -72,7 +72,7 @@ class EpisodeFigures:
 
     run: Whole
     episode: Whole
-    seed: Whole | None
+    seed: Whole
     delay_s: Above0
     delay_p95_s: Above0
     worst_energy_ratio: From0
@@ -87,7 +87,7 @@ class EpisodeFigures:
     def place(self) -> str:
         """The episode in words."""
         run = f"run {self.run}, " if self.run else ""
-        return f"{run}episode {self.episode}" + ("" if self.seed is None else f" (seed {self.seed})")
+        return f"{run}episode {self.episode} (seed {self.seed})"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,6 @@ class BoardResults:
 
     Attributes:
         season: Name of the season.
-        split: ``"dev"`` or ``"test"``.
         scored: Whether all of the season's episodes were played, with frozen anchors.
         name: Title of the player.
         scheduler: Name from which it was built.
@@ -143,7 +142,6 @@ class BoardResults:
     """
 
     season: Line
-    split: Line
     scored: Annotated[bool, Field(strict=True)]
     name: Line
     scheduler: Line
@@ -164,7 +162,7 @@ class BoardResults:
             }
             for name, cell in self.cells.items()
         }
-        return json_digest(without_nan({"season": self.season, "split": self.split, "cells": numbers}))
+        return json_digest(without_nan({"season": self.season, "cells": numbers}))
 
     def write(self, path: Path) -> None:
         """Write the file.
@@ -178,12 +176,8 @@ class BoardResults:
         write_json(path, {**head, "cells": cells})
 
 
-def figures_of(result: EpisodeResult, seed: int | None) -> EpisodeFigures:
-    """Return the figures of an episode.
-
-    Args:
-        seed: Seed of the episode; ``None`` to keep it secret.
-    """
+def figures_of(result: EpisodeResult, seed: int) -> EpisodeFigures:
+    """Return the figures of an episode."""
     return EpisodeFigures(
         run=result.run,
         episode=result.episode,

@@ -35,25 +35,21 @@ class BoardPlan:
 
     Attributes:
         season: The season.
-        split: ``"dev"`` or ``"test"``.
         player: The player.
         cells: Cells that are played.
         folder: Folder of finished episodes, with one folder for each cell.
         anchors: Frozen anchors by names of scenarios.
         episodes: Episodes of each cell; the season's by default.
         rounds: Rounds of an episode; the season's by default.
-        salt: Salt of the split ``test``.
     """
 
     season: Season
-    split: str
     player: Player
     cells: Sequence[Cell]
     folder: Path
     anchors: Mapping[str, CellAnchors] = field(default_factory=dict)
     episodes: int | None = None
     rounds: int | None = None
-    salt: str | None = None
 
     @property
     def length(self) -> int:
@@ -84,7 +80,7 @@ class BoardPlan:
             schedulers: Names of the schedulers that play.
             player: The player, if it is among them.
         """
-        seeds = self.season.seeds(self.split, cell, self.salt)[: self.count(cell)]
+        seeds = self.season.seeds[: self.count(cell)]
         usual = tuple(HELD_OUT_SEED + index for index in range(len(seeds)))
         return EvaluationPlan(
             scenario=cell.scenario(self.season.rounds),
@@ -136,7 +132,7 @@ def play_cells(plan: BoardPlan, executor: Executor, *, anchoring: bool = True) -
         if cell.name in anchored:
             both = {**anchored[cell.name].results, **outcome.results}
             anchors = _anchors(plan, cell, digests[cell.name], both)
-        found[cell.name] = _results(plan, cell, digests[cell.name], outcome, anchors)
+        found[cell.name] = _results(plan, digests[cell.name], outcome, anchors)
     return found
 
 
@@ -172,14 +168,10 @@ def _anchors(
         name: tuple(mean_delay(result) for result in sorted(results[name], key=lambda r: r.episode))
         for name in (ZERO, HUNDRED)
     }
-    count = plan.count(cell)
-    seeds = plan.season.seeds(plan.split, cell, plan.salt)[:count] if plan.split == "dev" else None
-    return CellAnchors(digest, delays[ZERO], delays[HUNDRED], seeds)
+    return CellAnchors(digest, delays[ZERO], delays[HUNDRED], plan.season.seeds[: plan.count(cell)])
 
 
-def _results(
-    plan: BoardPlan, cell: Cell, digest: str, outcome: Outcome, anchors: CellAnchors | None
-) -> CellResults:
+def _results(plan: BoardPlan, digest: str, outcome: Outcome, anchors: CellAnchors | None) -> CellResults:
     name = plan.player.scheduler
     if name in outcome.impossible:
         return CellResults(
@@ -190,13 +182,12 @@ def _results(
             anchors=anchors,
             impossible=outcome.impossible[name],
         )
-    seeds = plan.season.seeds(plan.split, cell, plan.salt)
     episodes = outcome.results[name]
     decisions = np.concatenate([episode.decision_s for episode in episodes])
     return CellResults(
         scenario_digest=digest,
         rounds=plan.length,
-        episodes=tuple(figures_of(e, seeds[e.episode] if plan.split == "dev" else None) for e in episodes),
+        episodes=tuple(figures_of(e, plan.season.seeds[e.episode]) for e in episodes),
         machine=machine_fingerprint(),
         decision_median_s=float(np.median(decisions)),
         decision_p99_s=float(np.percentile(decisions, 99)),

@@ -164,7 +164,7 @@ def run_page(results: BoardResults, season: Season, anchors: Anchors) -> Page:
             f"({', '.join(f'{size} {count}' for size, count in season.episodes.items())}), for which "
             "the anchors are frozen; here the anchors played the same episodes."
         )
-    title = f"{results.name}: leaderboard, season {results.season}, split {results.split}"
+    title = f"{results.name}: leaderboard, season {results.season}"
     return Page(title, below, heads, lines, ("score", "gate", "delay IQM"))
 
 

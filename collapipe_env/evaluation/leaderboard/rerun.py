@@ -8,18 +8,16 @@ from pathlib import Path
 
 from collapipe_env.evaluation.executor import Executor
 from collapipe_env.evaluation.labels import counted
-from collapipe_env.evaluation.leaderboard.anchor_files import CellAnchors, anchors_path, read_anchors
+from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
 from collapipe_env.evaluation.leaderboard.board_claims import require_of_season
 from collapipe_env.evaluation.leaderboard.board_folder import read_board
 from collapipe_env.evaluation.leaderboard.board_results import BoardResults, CellResults, machine_fingerprint
 from collapipe_env.evaluation.leaderboard.board_run import BoardPlan, play_cells
 from collapipe_env.evaluation.leaderboard.season import (
-    SPLITS,
     Cell,
     Season,
     cell_of,
     present_season,
-    salt_of,
 )
 from collapipe_env.evaluation.leaderboard.submission import (
     FILE,
@@ -44,7 +42,6 @@ class Rerun:
         season: Their season.
         cells: Cells that are verified.
         episodes: Largest number of episodes of each cell; all by default.
-        salt: Salt of the split ``test``.
         other: Names of the fingerprint's entries in which the results' machines differ from this one.
     """
 
@@ -54,7 +51,6 @@ class Rerun:
     season: Season
     cells: tuple[Cell, ...]
     episodes: int | None
-    salt: str | None
     other: tuple[str, ...]
 
     @classmethod
@@ -65,7 +61,6 @@ class Rerun:
         tiers: Sequence[str] | None = None,
         sizes: Sequence[str] | None = None,
         episodes: int | None = None,
-        salt_file: Path | None = None,
     ) -> Rerun:
         """Read the results to verify; nothing is executed yet.
 
@@ -75,7 +70,6 @@ class Rerun:
             tiers: Tiers to verify; all of the results by default.
             sizes: Sizes to verify; all of the results by default.
             episodes: Largest number of episodes of each cell.
-            salt_file: File of the salt of the split ``test``.
 
         Raises:
             CollaPipeError: If something is missing or malformed, or the user has not agreed to run code.
@@ -87,7 +81,7 @@ class Rerun:
                 f"{folder}: its results come from season {claimed.season}, but this version plays season "
                 f"{season.name}: install the version that made them"
             )
-        require_of_season(folder, claimed, season, _shipped_anchors(season, claimed.split))
+        require_of_season(folder, claimed, season, read_anchors(anchors_path(season), season))
         player = _player(folder, claimed)
         require_trust(player, trusted, folder)
         if player.digest != claimed.submission_sha256:
@@ -95,7 +89,6 @@ class Rerun:
                 f"{folder}: the submission was changed after its results were made: run collapipe "
                 "leaderboard run again"
             )
-        salt = salt_of(season, claimed.split, salt_file)
         known = [cell for name in claimed.cells if (cell := cell_of(name)) is not None]
         for option, names, there in (
             ("--tier", tiers, {cell.tier: None for cell in known}),
@@ -120,7 +113,7 @@ class Rerun:
         other = dict.fromkeys(
             name for c in cells for name in differing_entries(claimed.cells[c.name].machine, here)
         )
-        return cls(claimed, intact, player, season, cells, episodes, salt, tuple(other))
+        return cls(claimed, intact, player, season, cells, episodes, tuple(other))
 
     def faults(self, folder: Path, executor: Executor) -> list[str]:
         """Play again, and return all differences in words.
@@ -158,13 +151,11 @@ class Rerun:
         count = len({episode.episode for episode in claimed.episodes}) or self.season.episodes[cell.size]
         plan = BoardPlan(
             season=self.season,
-            split=self.claimed.split,
             player=self.player,
             cells=(cell,),
             folder=folder,
             episodes=count if self.episodes is None else min(count, self.episodes),
             rounds=claimed.rounds,
-            salt=self.salt,
         )
         return play_cells(plan, executor, anchoring=False)[cell.name]
 
@@ -194,11 +185,6 @@ class Rerun:
                 f"({', '.join(self.other)})"
             )
         return f"{part} of {', '.join(cell.name for cell in self.cells)} agree {how}"
-
-
-def _shipped_anchors(season: Season, split: str) -> dict[str, CellAnchors]:
-    """Anchors that come with the package; unknown splits have none."""
-    return read_anchors(anchors_path(season, split), season, split) if split in SPLITS else {}
 
 
 def _player(folder: Path, claimed: BoardResults) -> Player:
