@@ -44,7 +44,6 @@ class AdaPtis(StateScheduler):
     """A local optimum of the round's delay over partition, placement and schedule of each cluster.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used. ``None`` to choose.
         restarts: Random starts of the search in addition to the usual one.
 

@@ -67,7 +67,6 @@ def sample_limits(problem: ChainProblem, in_flight: IntArray, micro_batches: int
     """Most samples of a micro-batch that each device's memory allows.
 
     Args:
-        problem: The cluster.
         in_flight: Micro-batches in flight in a stage, for several positions (Q,).
         micro_batches: ``M``; more than these are never in flight.
 
@@ -91,7 +90,6 @@ class Asteroid(PlanBaseline):
     stages, groups and 1F1B.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

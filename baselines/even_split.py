@@ -15,7 +15,6 @@ class PipeLine(PlanBaseline):
     Channels and queues are ignored.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

@@ -49,7 +49,6 @@ class FlexPipe(StateScheduler):
     """The quickest schedule, device map and partition that a beam search finds for each cluster.
 
     Args:
-        scenario: The scenario to schedule.
         schedules: The space, in the notation of :mod:`~.planning.schedule_tuple`.
         micro_batches: Wanted number of micro-batches for schedules that name none; the nearest allowed one
             is used. ``None`` to choose among all, or without overheads among the largest few and the even

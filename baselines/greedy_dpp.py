@@ -71,7 +71,6 @@ class GreedyDPP(SegmentBaseline):
     and more, at the expense of the delay.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

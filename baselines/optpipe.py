@@ -95,7 +95,6 @@ def storable(problem: ChainProblem, split: Split, micro_batches: int) -> IntArra
     """Micro-batches that the memory of each stage's device can store (S,), at most ``M``, 0 if none.
 
     Args:
-        problem: The cluster.
         split: Devices and blocks.
         micro_batches: ``M``.
     """
@@ -108,7 +107,6 @@ def usual_splits(problem: ChainProblem, micro_batches: int) -> list[Split]:
     """The splits among which the partition is chosen, each once, those with the most memory left first.
 
     Args:
-        problem: The cluster.
         micro_batches: ``M``.
     """
     L = problem.numbers.blocks
@@ -142,7 +140,6 @@ def named_plans(
     """Named schedules of a split, their caps cut to what memory allows; none if a stage has no room.
 
     Args:
-        problem: The cluster.
         split: Devices and blocks.
         micro_batches: ``M``.
         caps: Caps of the stages (S,) to try.
@@ -191,7 +188,6 @@ def plan_cluster(
     """Plan one cluster.
 
     Args:
-        problem: The cluster.
         options: Numbers of micro-batches to choose from; the warm start decides.
         solver_time: Work limit of the solver, in its deterministic unit of about a second.
         seed: Seed of the solver.
@@ -246,7 +242,6 @@ class OptPipe(StateScheduler):
     """Schedules from the programme; equal bandwidth and full power.
 
     Args:
-        scenario: The scenario to schedule.
         solver_time: Work limit of a cluster's programme in CP-SAT's deterministic unit, of about a second.
         max_devices: Most stages for the programme.
         max_micro_batches: Most micro-batches for the programme.

@@ -76,7 +76,6 @@ class Oracle(StateScheduler):
     Deterministic. It declares that it sees the truth, so an evaluation shows it the truth, not an estimate.
 
     Args:
-        scenario: The scenario to schedule.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         all_micro_batches: Try every allowed number of micro-batches of every cluster, or the largest only.
             By default all are tried where passes or messages have overheads. Without any the largest gives

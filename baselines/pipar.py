@@ -32,11 +32,7 @@ from .planning.split_training import SplitTraining, best_cuts, devices_at
 
 
 class PiPar(SplitTraining):
-    """Split point and number of micro-batches of every cluster, jointly the best for the round.
-
-    Args:
-        scenario: The scenario to schedule.
-    """
+    """Split point and number of micro-batches of every cluster, jointly the best for the round."""
 
     name = "PiPar"
 

@@ -36,7 +36,6 @@ class PipeEdge(SegmentBaseline):
     """The partition with the fastest bottleneck for the current speeds and channels; no queues.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

@@ -14,7 +14,6 @@ class RandomFeasible:
     """Draws every number of the action uniformly from [-1, 1]; every action decodes to a feasible allocation.
 
     Args:
-        scenario: The scenario to schedule.
         seed: Seed of the draws until :meth:`reset` gives another.
     """
 

@@ -35,9 +35,6 @@ from .planning.split_training import SplitTraining, best_cuts, devices_at
 class SplitFed(SplitTraining):
     """Base of the two versions: no pipelining.
 
-    Args:
-        scenario: The scenario to schedule.
-
     Raises:
         ScenarioError: If the scenario does not allow ``M = 1``.
     """

@@ -53,7 +53,6 @@ class Titanic(SegmentBaseline):
     """Client selection and partition in every round, without pipelining.
 
     Args:
-        scenario: The scenario to schedule.
         client_price_s: ``lambda``, seconds that using one more client must save, >= 0.
         micro_batches: Wanted number of micro-batches, 1 by default; the nearest allowed one is used.
 

@@ -68,7 +68,6 @@ class VanillaFL(PlanBaseline):
     server overlap with computing; ``micro_batches=1`` switches that off.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

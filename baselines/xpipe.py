@@ -61,7 +61,6 @@ def device_sets(problem: ChainProblem, present: IntArray) -> list[tuple[int, ...
     """Sets of devices to try.
 
     Args:
-        problem: The cluster.
         present: Devices that are present.
 
     Returns:
@@ -82,7 +81,6 @@ class XPipe(PlanBaseline):
     """A pipeline without a flush between mini-batches; equal bandwidth, full power and fixed ``M``.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
         link_aware: Also try to count links as stages when allowing micro-batches in flight.
     """

@@ -93,9 +93,6 @@ class StateScheduler(ABC):
     Class attributes:
         seats_clusters: Whether :meth:`allocate` itself leaves out clusters that cannot hold the encoder.
 
-    Args:
-        scenario: The scenario to schedule.
-
     Attributes:
         name: Short name for tables and plots.
         scenario: The scenario.

@@ -17,7 +17,6 @@ def require_number(
 
     Args:
         caller: Class or function that received it.
-        value: The argument.
         expected: The range in words.
         low: Least value; ``math.nextafter`` gives one that is excluded.
         high: Greatest value.
@@ -36,7 +35,6 @@ def require_whole(caller: str, name: str, value: Any, least: int) -> int:
 
     Args:
         caller: Class or function that received it.
-        value: The argument.
         least: Least value.
 
     Raises:
@@ -53,7 +51,6 @@ def require_choice(caller: str, name: str, value: object, choices: Sequence[str]
 
     Args:
         caller: Class or function that received it.
-        value: The argument.
         choices: The texts.
 
     Raises:

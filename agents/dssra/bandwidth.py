@@ -40,7 +40,6 @@ def earliest_deadline(
 
     Args:
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares, with sum 1.
         most: Receives the largest share that helps each cluster (N,).
         slowest: Receives each cluster's delay with the least share (N,) [s].
@@ -98,7 +97,6 @@ def spend_band(
         price: First guess of the band's price; 0 or less for no guess.
         least: Shares that the deadlines need (N,), with a sum of at most 1.
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: First guess (N,); receives the shares, with sum 1 up to rounding.
 
     Returns:
@@ -155,7 +153,6 @@ def put_off_deadline(
         most: Largest share that helps each cluster (N,).
         slowest: Each cluster's delay with the least share (N,) [s].
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: The shares at the earliest deadline (N,); receives the new ones.
         weight: Receives the weights (N,).
     """
@@ -214,7 +211,6 @@ def share_band(
 
     Args:
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
@@ -236,7 +232,6 @@ def weigh_delays(summary: FloatArray, parameters: Parameters, share: FloatArray,
 
     Args:
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: The shares (N,).
         weight: Receives the weights (N,) [1/s], with sum ``V``.
 
@@ -284,7 +279,6 @@ def later_shares(
         most: Largest share that helps each cluster (N,).
         slowest: Each cluster's delay with the least share (N,) [s].
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: Shares at the earliest deadline (N,); receives the better ones.
         weight: Receives ``w_n >= 0`` with sum ``V`` (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
@@ -311,7 +305,6 @@ def evaluate_shares(
 
     Args:
         summary: Summaries (N, SUMMARY + K + 1).
-        parameters: The scenario.
         share: ``beta`` (N,).
         delay: Receives ``T_n`` (N,) [s].
     """

@@ -50,8 +50,6 @@ def best_move(
 
     Args:
         objective: Objective of the plan as it is.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         Objective and plan after the move; the present ones if no move helps.

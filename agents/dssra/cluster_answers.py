@@ -48,8 +48,6 @@ def best_option(
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
-        inputs: The environment.
-        parameters: The scenario.
     """
     if inputs.choices.shape[0] == 1:
         return terms
@@ -83,8 +81,6 @@ def planned_segments(
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and its option.
         step: Most blocks by which the server's number may change.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         The best segments, and the terms with their option.
@@ -128,8 +124,6 @@ def improve_cluster(
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
         replans: Most changes of the segments; 0 for the powers alone.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         The fall of the cluster's cost at these prices, and its option.
@@ -183,8 +177,6 @@ def propose(
     Args:
         weight: ``w`` to use (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         New segments (N, K), powers (N, K+1), options (N,) and the expected fall of every cluster's cost (N,).
@@ -206,10 +198,6 @@ def first_guess(
     inputs: RoundInput, parameters: Parameters
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Closed-form powers, each cluster's exact segments for them, and shares that end all uploads together.
-
-    Args:
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         Segments (N, K), powers (N, K+1), options (N,) and shares (N,).

@@ -100,8 +100,6 @@ def summarise_cluster(
         power: Powers of the CU and the devices (K+1,) [W].
         option: ``M_n`` and what goes with it (see :mod:`.options`).
         noise_w: Noise plus interference of its device-to-device links [W].
-        inputs: The environment.
-        parameters: The scenario.
         summary: Receives the columns (SUMMARY + K + 1,).
     """
     devices, M = segments.shape[0], micro_batches_of(option)
@@ -221,8 +219,6 @@ def uplink_joules(share: float, summary: FloatArray, parameters: Parameters) -> 
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary.
-        parameters: The scenario.
     """
     uplink, upload, _, _ = uplink_times(share, summary, parameters)
     joules: float = summary[UPLINK_W] * (parameters.local_steps * uplink + upload)
@@ -235,8 +231,6 @@ def delay_and_cost(share: float, summary: FloatArray, parameters: Parameters) ->
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary.
-        parameters: The scenario.
     """
     uplink, upload, downlink, exponent = uplink_times(share, summary, parameters)
     cost = (
@@ -271,8 +265,6 @@ def node_joules(i: int, share: float, summary: FloatArray, parameters: Parameter
     Args:
         i: The node, 0 for the CU.
         share: ``beta_n``.
-        summary: The cluster's summary.
-        parameters: The scenario.
     """
     joules = float(summary[SUMMARY + i])
     if i == 0:
@@ -302,10 +294,7 @@ def exact_difference(
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary.
         allowance: ``a``.
-        inputs: The environment.
-        parameters: The scenario.
     """
     difference = 0.0
     for i in range(inputs.price.shape[1]):
@@ -324,9 +313,7 @@ def reprice_cluster(
 
     Args:
         share: ``beta_n``.
-        summary: The cluster's summary.
         inputs: The environment; receives the prices.
-        parameters: The scenario.
     """
     for i in range(inputs.price.shape[1]):
         joules = node_joules(i, share, summary, parameters)

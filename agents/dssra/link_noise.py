@@ -19,8 +19,6 @@ def noise_of(segments: IntArray, power: FloatArray, inputs: RoundInput, paramete
     Args:
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
-        inputs: The environment.
-        parameters: The scenario.
     """
     clusters = segments.shape[0]
     noise, mean = np.empty(clusters), np.empty(clusters)
@@ -42,7 +40,6 @@ def set_moving_noise(
         segments: Blocks (N, K).
         power: Powers of CUs and devices (N, K+1) [W].
         inputs: The environment; receives the noise (N,) [W].
-        parameters: The scenario.
     """
     clusters, devices = segments.shape
     blocks = inputs.held.shape[1]

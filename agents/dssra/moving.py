@@ -34,7 +34,6 @@ def moments_airtime(
         receiver: Another node.
         power: Powers of the CU and the devices (K+1,) [W].
         inputs: The environment, with the noise of this phase.
-        parameters: The scenario.
     """
     snr = power[sender] * inputs.gain[n, sender, receiver] / inputs.moving_noise[n]
     seconds: float = parameters.moment_bits * hop_of(snr, parameters)[0]
@@ -47,7 +46,6 @@ def lead_of(n: int, block: int, device: int, inputs: RoundInput) -> int:
 
     Args:
         device: The device that holds it now.
-        inputs: The environment.
     """
     return -1 if inputs.held[n, block, device] > 0 else int(inputs.lead[n, block])
 
@@ -66,8 +64,6 @@ def moving_costs(
     Args:
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
-        inputs: The environment.
-        parameters: The scenario.
         energy: Energies of the nodes (K+1,) [J], added to.
     """
     if inputs.held.shape[1] == 0:

@@ -127,7 +127,6 @@ def search_open_rounds(
 
     Args:
         inputs: The environments (E, ...).
-        parameters: The scenario.
         budget: How long to search each environment.
         threads: Most threads, >= 1.
         openings: The open decisions.

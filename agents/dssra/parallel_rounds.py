@@ -52,9 +52,6 @@ def as_record(parameters: Parameters) -> np.void | Parameters:
     Compiled functions pass a record as one pointer, but a named tuple as twenty numbers at every call. The
     record is shared, so nothing may write to it. Python reads no fields of records by name, so with
     ``NUMBA_DISABLE_JIT=1`` the named tuple itself is returned.
-
-    Args:
-        parameters: The scenario.
     """
     config: Any = numba.config
     if config.DISABLE_JIT:
@@ -85,7 +82,6 @@ def solve_batch(
 
     Args:
         inputs: The environments, with a leading axis E.
-        parameters: The scenario.
         budget: How long to search each environment.
         threads: Most threads, >= 1.
         start: Plans to begin with, as they are returned; by default the search makes its own.

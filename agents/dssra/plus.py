@@ -50,7 +50,6 @@ class DSSRAPlus(DSSRA):
     effect in the scenario, such as a price of heat where nothing heats, changes nothing.
 
     Args:
-        scenario: The scenario to schedule.
         migration_weight: Weight of moving blocks, >= 0; neutral is 1.
         heat_price: Price of a joule in a device at its set point, in seconds of a round's delay [s/J], >= 0;
             neutral is 0.

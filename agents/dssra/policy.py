@@ -51,7 +51,6 @@ class DSSRA(StateScheduler):
     """Drift-plus-penalty scheduler. It is deterministic, and a row's plan does not depend on the batch.
 
     Args:
-        scenario: The scenario to schedule.
         tradeoff_v: Lyapunov ``V`` [1/s], > 0; the scenario's by default.
         sweeps: Largest number of refining block-coordinate sweeps in each turn of the search, >= 1.
         exploring_sweeps: Largest number of exploring sweeps in each turn, >= 0.
@@ -318,7 +317,6 @@ class DSSRABound(DSSRA):
     The bound prices energy with the queue before the round and leaves out ``(e - 1)^2 / 2`` of every node.
 
     Args:
-        scenario: The scenario to schedule.
         options: Options of :class:`DSSRA` except ``drift``.
 
     Raises:

@@ -36,8 +36,6 @@ def starting_power(
         node: 0 for the CU, k + 1 for device k.
         delay_weight: ``w_n`` [1/s].
         noise_w: Noise plus interference of the device-to-device links [W].
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         The power [W].
@@ -76,8 +74,6 @@ def cluster_cost(
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
-        inputs: The environment.
-        parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY + K + 1,).
     """
     M = terms.option
@@ -136,8 +132,6 @@ def search_powers(
         segments: Blocks of each device (K,).
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan, and prices.
-        inputs: The environment.
-        parameters: The scenario.
         summary: Receives the cluster's summary (SUMMARY + K + 1,).
 
     Returns:

@@ -144,7 +144,6 @@ def round_input(
     the flush) and losses do not depend on ``M``. Then the largest number is the only choice.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (..., ).
         micro_batches: Options, broadcastable to (..., N): ``M``, or ``-M`` for the other setting of
             recomputation; by default the search chooses.

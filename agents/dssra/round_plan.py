@@ -67,7 +67,6 @@ def broadcast_of(options: FloatArray, inputs: RoundInput) -> float:
 
     Args:
         options: Options of the clusters (N,).
-        inputs: The environment.
     """
     broadcast = float(inputs.broadcast_s[0])
     if inputs.most_server[0] > 0:
@@ -104,7 +103,6 @@ def evaluate(
         option: Options (N,).
         share: First guess of the shares, with sum 1 (N,).
         inputs: The environment; under the exact drift it receives the CUs' prices.
-        parameters: The scenario.
 
     Returns:
         ``V max_n T_n + sum z e``, or under the exact drift ``V max_n T_n + L(t+1) - L(t)`` less the drift's
@@ -150,7 +148,6 @@ def _share_exactly(
     Args:
         summary: Summaries (N, SUMMARY + K + 1); the CUs' prices in it are overwritten.
         inputs: The environment; receives the CUs' prices.
-        parameters: The scenario.
         share: First guess with sum 1 (N,); receives the shares.
         weight: Receives the weights (N,) [1/s].
         delay: Receives ``T_n`` (N,) [s].
@@ -220,8 +217,6 @@ def _beyond_prices(
         share: ``beta`` (N,).
         delay: ``T_n`` (N,) [s].
         summary: Summaries (N, SUMMARY + K + 1).
-        inputs: The environment.
-        parameters: The scenario.
         broadcast: ``T_bc`` [s].
         kept: Blocks on the server, of all clusters.
     """
@@ -259,7 +254,6 @@ def _reprice_uplinks(
         share: ``beta`` (N,).
         summary: Summaries (N, SUMMARY + K + 1); receives the prices.
         inputs: The environment; receives the prices.
-        parameters: The scenario.
 
     Returns:
         Largest change of a CU's priced energy.
@@ -286,7 +280,6 @@ def reprice(plan: RoundPlan, inputs: RoundInput, parameters: Parameters) -> None
 
     Args:
         inputs: The environment; receives the prices.
-        parameters: The scenario.
     """
     clusters, nodes = plan.power.shape
     summary, period = np.empty(SUMMARY + nodes), parameters.budget_period_s
@@ -320,8 +313,6 @@ def interference_prices(
 
     Args:
         weight: ``w`` (N,) [1/s].
-        inputs: The environment.
-        parameters: The scenario.
     """
     clusters = weight.shape[0]
     summary = np.empty(SUMMARY + plan.power.shape[1])

@@ -100,8 +100,6 @@ def sweep(
         weight: ``w`` to use for the answers (N,) [1/s].
         replans: Most changes of a cluster's segments; 0 for the powers alone.
         exploring: Whether to explore.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         The objective and plan afterwards; refining returns the present ones if nothing helped.
@@ -151,7 +149,6 @@ def solve_rounds(
         first: First environment.
         last: The one after the last environment.
         inputs: All environments, with a leading axis.
-        parameters: The scenario.
         budget: How long to search each environment.
         started: Whether the arrays below hold plans to begin with; otherwise the search makes its own.
         segments: Receives the blocks (E, N, K).

@@ -44,8 +44,6 @@ def most_in_flight(
         blocks: Its blocks, >= 1.
         option: The cluster's option.
         schedule: Place in ``SCHEDULES``; ZB-H1 needs the working memory once per micro-batch.
-        inputs: The environment.
-        parameters: The scenario.
     """
     M = micro_batches_of(option)
     samples = parameters.batch_size / M
@@ -70,8 +68,6 @@ def chain_of(
     Args:
         segments: Blocks of each device (K,).
         times: Times of the cluster for the option's micro-batches.
-        inputs: The environment.
-        parameters: The scenario.
     """
     M, ratio, extra = micro_batches_of(option), ratio_of(option, inputs), parameters.overheads
     S = 0
@@ -137,8 +133,6 @@ def best_schedule(
         times: Times of the cluster for the option's micro-batches.
         caps: Receives the most micro-batches that each device has in flight (K,); 0 under GPipe or without
             blocks.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         Place in ``SCHEDULES``, and the seconds saved; minus infinity where no schedule's memory fits.
@@ -198,7 +192,6 @@ def schedule_rows(
 
     Args:
         inputs: The environments (E, ...); receives ``saving``, seconds of a local step for each choice.
-        parameters: The scenario.
         segments: Blocks (E, N, K).
         power: Powers (E, N, K+1) [W].
         share: Shares (E, N).

@@ -19,7 +19,6 @@ def useful_blocks(problem: SegmentProblem, upper: float) -> IntArray:
     """Most blocks of each device (K,) in any plan that costs at most ``upper``, judged by their own cost.
 
     Args:
-        problem: The cluster.
         upper: Objective of some known plan.
     """
     times, devices = problem.times, problem.cap.shape[0]
@@ -46,7 +45,6 @@ def relaxed_completions(problem: SegmentProblem, cap: IntArray) -> tuple[FloatAr
     than minimising them together.
 
     Args:
-        problem: The cluster.
         cap: Most blocks of each device (K,), at most the problem's.
 
     Returns:
@@ -111,7 +109,6 @@ def least_total(
     """Least objective of a partial plan whose completion has the bounds ``rest[placed, node]``.
 
     Args:
-        problem: The cluster.
         value: Numbers that describe partial plans (labels, PARTS).
         label: The partial plan.
         rest: Bounds of completions (L+1, K+1, 5).
@@ -145,7 +142,6 @@ def put_blocks(
     """Describe a partial plan with so many blocks more on its next node; the moments' sums stay.
 
     Args:
-        problem: The cluster.
         value: Numbers that describe partial plans (labels, PARTS); receives the new one.
         label: The partial plan.
         new: Place of the new one.

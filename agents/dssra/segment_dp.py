@@ -33,7 +33,6 @@ def best_segments(problem: SegmentProblem, upper_bound: float = np.inf) -> tuple
     Minimises :func:`plan_cost` over all ``d`` with ``sum d = L`` and ``0 <= d_k <= cap_k``.
 
     Args:
-        problem: The cluster.
         upper_bound: Objective of some known plan. Dearer partial plans are dropped, which only saves time.
 
     Returns:

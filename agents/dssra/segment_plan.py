@@ -72,7 +72,6 @@ def plan_cost(problem: SegmentProblem, segments: IntArray) -> float:
     their price. Where blocks change hands, the price and cost of moments are added.
 
     Args:
-        problem: The cluster.
         segments: Blocks ``d`` of each device (K,).
 
     Returns:

@@ -43,8 +43,6 @@ def segment_problem(
     Args:
         power: Powers of the CU and the devices (K+1,) [W].
         terms: Terms left by the rest of the plan; the price of interference is not used.
-        inputs: The environment.
-        parameters: The scenario.
 
     Returns:
         A problem whose objective is ``w_n T_n + C_n`` without the terms that no plan changes.

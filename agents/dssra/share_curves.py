@@ -58,7 +58,6 @@ def delay_and_slopes(share: float, summary: FloatArray, parameters: Parameters) 
     Args:
         share: ``beta_n``.
         summary: The cluster's summary (SUMMARY + K + 1,).
-        parameters: The scenario.
     """
     snr = summary[UPLINK_SNR]
     x = snr / share
@@ -111,7 +110,6 @@ def share_for_deadline(
         most: Largest share that helps.
         slowest: The cluster's delay with the least share [s].
         summary: The cluster's summary (SUMMARY + K + 1,).
-        parameters: The scenario.
 
     Returns:
         The share, at least the floor, and the delay's slope there (0 at the floor).
@@ -155,7 +153,6 @@ def share_for_price(
         most_saved: Marginal saving at that share.
         start: First guess.
         summary: The cluster's summary (SUMMARY + K + 1,).
-        parameters: The scenario.
     """
     if most_saved <= price:
         return least
@@ -189,7 +186,6 @@ def most_useful_share(most: float, summary: FloatArray, parameters: Parameters) 
     Args:
         most: Largest share.
         summary: The cluster's summary (SUMMARY + K + 1,).
-        parameters: The scenario.
     """
     if parameters.transmissions == 1.0:
         return most

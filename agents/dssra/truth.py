@@ -11,7 +11,6 @@ class DSSRATruth(DSSRA):
     Where everything is known it is :class:`DSSRA`.
 
     Args:
-        scenario: The scenario to schedule.
         options: Options of :class:`DSSRA`.
 
     Raises:

@@ -43,7 +43,6 @@ class AgentAlgorithm(Protocol):
 
         Args:
             checkpoint: A file that training saved.
-            scenario: The scenario to schedule.
 
         Raises:
             CheckpointError: If it cannot be read, or does not fit the scenario.
@@ -55,7 +54,6 @@ class AgentAlgorithm(Protocol):
 
         Args:
             agent: Its content.
-            scenario: The scenario to schedule.
             place: Path of the file, for errors.
 
         Raises:

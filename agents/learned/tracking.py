@@ -47,7 +47,6 @@ def tracking_writer(tracker: Tracker, folder: Path, told: Mapping[str, Any]) -> 
     """Begin a run of a tracker, or continue the run of this folder.
 
     Args:
-        tracker: Name of the tracker.
         folder: Folder for its files and the run's id.
         told: Plain values that describe the training: algorithm, scenario and so on.
 
@@ -155,7 +154,6 @@ def kept_id(folder: Path, tracker: str) -> str | None:
 
     Args:
         folder: Folder of the tracker's files.
-        tracker: Name of the tracker.
     """
     path = folder / "runs.json"
     if not path.exists():
@@ -169,7 +167,6 @@ def keep_id(folder: Path, tracker: str, name: str) -> None:
 
     Args:
         folder: Folder of the tracker's files.
-        tracker: Name of the tracker.
         name: The id.
     """
     path = folder / "runs.json"

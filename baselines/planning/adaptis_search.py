@@ -37,7 +37,6 @@ def compute_load(problem: ChainProblem, draft: ScheduledPlan) -> FloatArray:
     coincide. Bubbles and overlap, the other terms of AdaPtis's ``T_d``, are left to the exact simulation.
 
     Args:
-        problem: The cluster.
         draft: A completed plan.
 
     Returns:
@@ -55,7 +54,6 @@ def start_drafts(problem: ChainProblem, options: Sequence[int]) -> list[Schedule
     """Balanced partition over all devices in index order under 1F1B, for every number of micro-batches.
 
     Args:
-        problem: The cluster.
         options: Numbers of micro-batches, ascending.
 
     Raises:
@@ -137,7 +135,6 @@ def local_optimum(
     Partition, placement and schedule take turns; each takes the best of its moves.
 
     Args:
-        problem: The cluster.
         start: Seconds and plan to begin with.
         options: Numbers of micro-batches, ascending.
         usable: Devices that can hold a block.
@@ -168,7 +165,6 @@ def search(problem: ChainProblem, options: Sequence[int], restarts: int) -> Foun
     """The best local optimum from the usual start and from random ones.
 
     Args:
-        problem: The cluster.
         options: Numbers of micro-batches, ascending.
         restarts: Random starts in addition to the usual one. They are drawn from a fixed seed, so the plan
             depends only on the cluster.

@@ -152,7 +152,6 @@ def plan_times(problem: ChainProblem, plan: PlanArrays) -> ChainTimes:
     Launches of a backward pass take ``rho`` times those of a forward pass; one part is for weight gradients.
 
     Args:
-        problem: The cluster.
         plan: The plan; its caps are ignored.
     """
     times, S, chunks = problem.times, len(plan.devices), plan.chunks
@@ -194,7 +193,6 @@ def stage_bytes(problem: ChainProblem, schedule: int, held: int, stored: float, 
     """Memory that a stage needs [byte].
 
     Args:
-        problem: The cluster.
         schedule: Place in ``SCHEDULES``; ``async`` keeps a second copy of the weights.
         held: Blocks.
         stored: Micro-batches whose activations it keeps.
@@ -259,9 +257,6 @@ def round_seconds(problem: ChainProblem, plan: PlanArrays, step: float) -> float
 @compiled
 def plan_seconds(problem: ChainProblem, plan: PlanArrays) -> float:
     """The part of a cluster's round delay that a plan decides, see :func:`round_seconds`.
-
-    Args:
-        problem: The cluster.
 
     Returns:
         Seconds; infinite if operations of the schedule wait for each other.

@@ -89,7 +89,6 @@ def balanced_split(problem: ChainProblem, plan: PlanArrays, ceiling: int) -> Int
     Blocks are alike, so giving each one to the stage that then ends first is exact.
 
     Args:
-        problem: The cluster.
         plan: The plan; its blocks are ignored. Every stage gets at least one block for each of its chunks.
         ceiling: Largest cap of any stage.
 
@@ -186,9 +185,6 @@ def lower_bound(problem: ChainProblem, plan: PlanArrays) -> float:
     ones: without weight gradients, every order that half duplex allows is possible under full duplex, and the
     recurrence runs it as early as possible.
 
-    Args:
-        problem: The cluster.
-
     Returns:
         Seconds, comparable with :func:`~.chain_problem.plan_seconds`.
     """
@@ -249,7 +245,6 @@ def price(problem: ChainProblem, drafts: Drafts, keep: int, limit: float) -> Flo
     """Complete drafts and find the quickest ones.
 
     Args:
-        problem: The cluster.
         drafts: The drafts, completed in place.
         keep: Number of plans wanted.
         limit: Only quicker plans are wanted [s].

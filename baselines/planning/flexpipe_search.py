@@ -74,7 +74,6 @@ def priced(
     """The best candidates, quickest first; those that fit no memory are pruned.
 
     Args:
-        problem: The cluster.
         space: The schedules; candidates' origins are places in it.
         width: Most points to return.
         limit: Only quicker candidates are wanted [s].
@@ -97,7 +96,6 @@ def device_sets(
     device left out. They are priced with a balanced partition under 1F1B and caps that count the links.
 
     Args:
-        problem: The cluster.
         usable: All devices that can hold a block.
         numbers: Numbers of micro-batches; each set is priced with its best number.
         width: Number of sets of each size that are kept, and of sets returned.
@@ -181,7 +179,6 @@ def search(problem: ChainProblem, space: Space, width: int) -> Point:
     """Beam search: sets of devices, then schedules on them, then all parts one at a time.
 
     Args:
-        problem: The cluster.
         width: Plans that the search follows at a time.
 
     Returns:

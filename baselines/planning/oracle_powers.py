@@ -45,7 +45,6 @@ class FixedPlan:
     A point is the logarithms of the powers of CUs and used devices and, with several clusters, of the shares.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system without a batch axis.
         segments: Blocks of each device (N, K).
         micro_batches: ``M_n`` (N,).

@@ -25,7 +25,6 @@ class PlanBaseline(StateScheduler):
     """A scheduler that decides who holds what; equal bandwidth, full power and fixed ``M``.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used, the larger of two
             equally near. By default the class's own.
     """
@@ -61,7 +60,6 @@ class SegmentBaseline(PlanBaseline):
     """A baseline that chooses segments, one device per stage, within the memory caps of GPipe.
 
     Args:
-        scenario: The scenario to schedule.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is used.
     """
 

@@ -68,7 +68,6 @@ def micro_batch_options(parameters: SystemParameters, wanted: int | None) -> tup
     not win: the largest few and the even split's are enough.
 
     Args:
-        parameters: Scalars of the scenario.
         wanted: Use only the allowed number nearest to this one; ``None`` for a choice.
     """
     choices = parameters.micro_batch_choices
@@ -85,7 +84,6 @@ def searched(
     """Result of a search for every environment and cluster.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system before the round (E, ...).
         search: Searches one cluster.
 
@@ -105,7 +103,6 @@ def usable_devices(problem: ChainProblem, micro_batches: int) -> tuple[int, ...]
     """Devices in index order that can hold a block and one micro-batch; at most ``L``, the fastest.
 
     Args:
-        problem: The cluster.
         micro_batches: Largest ``M`` allowed.
 
     Raises:
@@ -142,7 +139,6 @@ def quickest(
     """The quickest of some drafts, exact.
 
     Args:
-        problem: The cluster.
         drafts: Candidates; those that fit no memory are skipped.
         keep: Most plans to return, all different; drafts that complete to the same plan count separately.
         limit: Only plans quicker than this [s], by more than ``LEAST_GAIN``.

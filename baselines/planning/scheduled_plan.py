@@ -71,7 +71,6 @@ def allocation_of(
     ``s`` is stage ``s``, and groups of one device tell which device that is.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (E, ...).
         plans: A plan for every environment and cluster.
     """

@@ -119,11 +119,7 @@ def _unbounded_cuts(delay: FloatArray, broadcast: FloatArray) -> IntArray:
 
 
 class SplitTraining(StateScheduler):
-    """A scheduler that cuts the encoder between a cluster and the server anew in every round.
-
-    Args:
-        scenario: The scenario to schedule.
-    """
+    """A scheduler that cuts the encoder between a cluster and the server anew in every round."""
 
     def allocate(self, state: SystemState) -> Allocation:
         """Decide one round; refuses states in which no device of a cluster can hold a block."""

@@ -37,7 +37,6 @@ class Execution:
 
     Args:
         launcher: Processes of the run.
-        run: Folder of the run.
         head: Origin of the results, for their file.
         scheduler: The scheduler as asked for.
         clock: Clock of the execution.

@@ -74,11 +74,7 @@ class Run:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
-        """Play, write and print.
-
-        Args:
-            command: The command line.
-        """
+        """Play, write and print."""
         from collapipe_env.evaluation.leaderboard.result_folders import RESULTS, require_apart, short_suffix
         from collapipe_env.evaluation.leaderboard.submission import named_player, read_submission
 
@@ -126,9 +122,6 @@ class Verify:
     def run(self, command: str) -> None:
         """Play again, compare, and print the differences.
 
-        Args:
-            command: The command line.
-
         Raises:
             DataError: If anything differs.
         """
@@ -168,11 +161,7 @@ class Table:
     ]
 
     def run(self, command: str) -> None:
-        """Print the tables.
-
-        Args:
-            command: The command line.
-        """
+        """Print the tables."""
         del command
         from collapipe_env.evaluation.leaderboard.anchor_files import anchors_path, read_anchors
         from collapipe_env.evaluation.leaderboard.board_claims import require_of_season, require_single
@@ -216,11 +205,7 @@ class Freeze:
     where: tyro.conf.OmitArgPrefixes[ExecutorOptions] = field(default_factory=ExecutorOptions)
 
     def run(self, command: str) -> None:
-        """Play the anchors cell by cell, and add each to the file.
-
-        Args:
-            command: The command line.
-        """
+        """Play the anchors cell by cell, and add each to the file."""
         from collapipe_env.evaluation.leaderboard.anchor_files import (
             HUNDRED,
             anchors_path,

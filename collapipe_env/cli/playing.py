@@ -72,7 +72,6 @@ class EpisodeOptions:
 
         Args:
             scenarios: The scenarios that are played.
-            learner: Registered name of the learner.
 
         Raises:
             ScenarioError: If the learner trains no model, or a task writes no text.
@@ -95,7 +94,6 @@ class EpisodeOptions:
 
         Args:
             scenarios: The scenarios that are played.
-            learner: Registered name of the learner.
 
         Raises:
             ScenarioError: If the learner trains no model, or a model of a kind that cannot be saved.
@@ -124,7 +122,6 @@ class EpisodeOptions:
 
         Args:
             scenario: The scenario that is played.
-            learner: Registered name of the learner.
         """
         if self.samples is not None:
             return self.samples
@@ -150,7 +147,6 @@ class EpisodeOptions:
             scenario: The scenario; more rounds than it has make it longer.
             schedulers: The schedulers that play.
             agents: Files of the learned scheduler, one for each training run.
-            learner: Registered name of the learner.
             folder: Returns the folder of finished episodes for the learner and the rounds.
             threads: Threads of PyTorch in each process.
         """

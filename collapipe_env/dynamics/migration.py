@@ -136,7 +136,6 @@ def with_migration(
         parameters: Scalars of the scenario, with migration.
         state: The system; where it carries no earlier plan, as a reference state does not, the costs are
             returned unchanged.
-        allocation: The plan.
     """
     change = change_of_plan(parameters, state, allocation)
     if change is None or parameters.migration is None:
@@ -155,12 +154,7 @@ def with_migration(
 def change_of_plan(
     parameters: SystemParameters, state: SystemState, allocation: Allocation
 ) -> Handover | None:
-    """Blocks that a plan hands over; ``None`` where a change of plan costs nothing.
-
-    Args:
-        parameters: Scalars of the scenario.
-        allocation: The plan.
-    """
+    """Blocks that a plan hands over; ``None`` where a change of plan costs nothing."""
     previous, rules = state.processes.get("migration"), parameters.migration
     if previous is None or rules is None:
         return None
@@ -205,7 +199,6 @@ def phase_times(
 
     Args:
         parameters: Scalars of the scenario, with migration.
-        allocation: The plan.
         change: Blocks that it hands over.
     """
     p, power, plays = parameters, allocation.node_power, players(allocation)

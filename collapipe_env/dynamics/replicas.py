@@ -30,7 +30,6 @@ def with_replicas(
     Args:
         costs: The round without replicas.
         parameters: Scalars of the scenario, with terms of replication.
-        allocation: The plan.
     """
     terms = parameters.replication
     assert terms is not None
@@ -71,7 +70,6 @@ def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
 
     Args:
         parameters: Scalars of the scenario, with terms of replication.
-        allocation: The plan.
     """
     terms = parameters.replication
     assert terms is not None

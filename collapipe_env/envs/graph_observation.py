@@ -205,11 +205,7 @@ class GraphArrays(NamedTuple):
 
 
 class GraphObserver:
-    """Builds graph observations of states on any array library.
-
-    Args:
-        parameters: Scalars of the scenario.
-    """
+    """Builds graph observations of states on any array library."""
 
     def __init__(self, parameters: SystemParameters) -> None:
         self.parameters = parameters

@@ -265,7 +265,6 @@ class BatchMDP:
         """Continue from a state of :meth:`get_state`; on an error nothing changes.
 
         Args:
-            tree: The state.
             seeded: Rows that have a generator for their next episodes (E,).
 
         Raises:

@@ -63,7 +63,6 @@ def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
     the workload's own setting of recomputation.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (...).
 
     Returns:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import RewardError, ScenarioError, reason, shown
+from collapipe_env.ground.records import mapped
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemState
 
+T = TypeVar("T")
 FORM = "reward(before, costs, after)"
 
 
@@ -127,31 +128,14 @@ def _require_three_arguments(function: Callable[..., Any]) -> None:
         ) from None
 
 
-def guarded(value: Any) -> Any:
-    """Return a record that cannot change the round, nested records included.
-
-    Args:
-        value: A dataclass, a mapping or an array; anything else stays as it is.
-
-    Returns:
-        The same with read-only views of NumPy arrays and copies of tensors.
-    """
-    if value is None:  # many fields are
-        return None
-    if isinstance(value, np.ndarray):
-        view = value.view()
-        view.setflags(write=False)
-        return view
-    if is_dataclass(value):
-        kind: Any = type(value)
-        record = object.__new__(kind)  # quicker than the class itself, which sets field by field
-        record.__dict__.update({name: guarded(getattr(value, name)) for name in _names(kind)})
-        return record
-    if isinstance(value, Mapping):
-        return {name: guarded(part) for name, part in value.items()}
-    return value.clone() if hasattr(value, "clone") else value
+def guarded(record: T) -> T:
+    """Return a record that cannot change the round: read-only views of NumPy arrays, copies of tensors."""
+    return mapped(record, _unwritable)
 
 
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+def _unwritable(array: Array) -> Array:
+    if not isinstance(array, np.ndarray):
+        return array.clone() if hasattr(array, "clone") else array
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from collapipe_env.envs.env import CollaPipeEnv, refuse_unknown
 from collapipe_env.envs.observation_kinds import Observation, row_of_observation
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError, nearest_name
+from collapipe_env.ground.records import mapped
 
 Rows = npt.NDArray[np.intp] | slice
 _SHARED = ("scenario", "codec", "observation_layout", "reference_delay", "rounds", "render_mode", "spec")
@@ -109,7 +108,7 @@ class EnvironmentRow:
         if name in _SHARED:
             return getattr(self._env, name)
         if name in _BY_ROW:
-            return _one_row(getattr(self._env, name), self._index)
+            return mapped(getattr(self._env, name), lambda a: a[self._index : self._index + 1])
         known = [] if name.startswith("_") else [n for n in dir(self) if not n.startswith("_")]
         hint = f": {nearest_name(name, [*known, *_SHARED, *_BY_ROW])}" if known else ""
         if name in ("np_random", "np_random_seed"):
@@ -132,15 +131,3 @@ def rows_of_info(info: dict[str, Any], rows: Rows) -> list[dict[str, Any]]:
         {name: value for name, value in column.items() if mask[name]}
         for column, mask in zip(columns, masks, strict=True)
     ]
-
-
-def _one_row(value: Any, row: int) -> Any:
-    """One row of a structure of arrays (E, ...), as arrays (1, ...)."""
-    if isinstance(value, np.ndarray):
-        return value[row : row + 1]
-    if isinstance(value, Mapping):
-        return {name: _one_row(part, row) for name, part in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: _one_row(getattr(value, f.name), row) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **parts)
-    return value

@@ -182,7 +182,6 @@ def replay(scenario: Scenario, episode: int, allocations: list[Allocation], unti
     The learner does not affect the system's trajectory, so the surrogate replays it quickly.
 
     Args:
-        episode: Number of the episode.
         allocations: Decisions of the episode.
         until: Index of the round, from 0.
     """
@@ -196,7 +195,6 @@ def replayed_rounds(
     """Play an episode again, and yield the full record of each round.
 
     Args:
-        episode: Number of the episode.
         allocations: Decisions of the episode, at least one.
     """
     env = _environment(scenario, len(allocations), "surrogate")

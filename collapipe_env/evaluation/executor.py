@@ -87,7 +87,6 @@ class Executor(Protocol):
         """Do all tasks.
 
         Args:
-            work: Runs a task.
             tasks: The tasks, in order; ``str`` of a task names it in errors.
             hooks: Functions to call on events.
 

@@ -337,7 +337,6 @@ def mean_loss_curve(
 
     Args:
         comparison: The comparison that holds the episodes.
-        scheduler: Name of the scheduler.
         column: Quantity that rounds take, above 0: ``delay`` [s] or ``energy_j`` [J].
         points: Points of the grid, which ends with the shortest episode.
 

@@ -24,7 +24,6 @@ class OwnScheduler:
     Args:
         label: Name that the user gave it.
         code: Code that makes it.
-        scenario: The scenario to schedule.
 
     Raises:
         SchedulerError: If it cannot be built, or the result is not a scheduler.

@@ -111,7 +111,6 @@ class _Pool:
     """The worker processes and their tasks, by the connection to each.
 
     Args:
-        work: Runs a task.
         waiting: The tasks, numbered.
         hooks: Functions to call on events.
     """

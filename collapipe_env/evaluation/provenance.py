@@ -29,7 +29,6 @@ def started(
     """Lock a run's folder inside this context, and note the present versions there.
 
     Args:
-        run: The folder.
         command: Command of this run, for other readers.
         asked: Options that decide the results; see :meth:`RunDirectory.open`.
         fresh: Whether to start over.

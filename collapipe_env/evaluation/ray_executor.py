@@ -110,7 +110,6 @@ class _Run:
     Args:
         ray: The library.
         executor: Runs the tasks.
-        work: Runs a task.
         hooks: Functions to call on events.
     """
 

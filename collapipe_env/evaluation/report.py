@@ -59,7 +59,6 @@ def write_report(
     Args:
         comparisons: One for each scenario, all with one reference.
         record: Further contents of the JSON file: command, versions, options, ...
-        run: The folder.
         whole: Write ``results.json`` of the only scenario, with every round, in place of ``summary.json``.
         figures: Whether to draw.
         gantt: Schedulers whose typical rounds are drawn side by side; the best few by default.
@@ -118,7 +117,6 @@ def write_files(
     Args:
         every: Schedulers over all scenarios.
         record: Further contents of the JSON file.
-        run: The folder.
         whole: As for :func:`write_report`.
 
     Returns:

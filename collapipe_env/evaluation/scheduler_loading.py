@@ -83,7 +83,6 @@ def make_scheduler(
     Args:
         name: One of :func:`~collapipe_env.schedulers.scheduler_names`, a registered one, an agent of the zoo
             with or without ``zoo:``, ``package.module:Name`` or ``path/to/file.py:Name``.
-        scenario: The scenario to schedule.
         factories: Schedulers given as Python objects, by name.
 
     Raises:
@@ -131,7 +130,6 @@ def load_scheduler(
 
     Args:
         name: Name of the scheduler.
-        scenario: The scenario to schedule.
         agent: File of the learned scheduler.
         factories: Schedulers given as Python objects, by name.
 

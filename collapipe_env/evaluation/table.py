@@ -134,7 +134,6 @@ def summary_page(summaries: Sequence[Summary], title: str, below: Sequence[str])
 
     Args:
         summaries: Summaries of the schedulers, those over their energy budgets last.
-        title: Heading.
         below: Lines below it.
     """
     metrics = _metric_columns(summaries)

@@ -260,7 +260,6 @@ def play_candidate(
     A target loss of the scenario does not end episodes.
 
     Args:
-        scheduler: Name of the scheduler.
         scenario: The scenario with the candidate's scalars.
         scalars: The candidate's scalars, for the record.
         seed: Seed of the first episode; the next episodes have the next numbers.

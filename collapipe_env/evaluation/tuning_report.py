@@ -30,7 +30,6 @@ def tuning_page(plan: TuningPlan, tuned: Tuned) -> Page:
 
     Args:
         plan: The search.
-        tuned: The result.
     """
     trials = tuned.trials
     order = ranked(trials)
@@ -73,7 +72,6 @@ def check_lines(plan: TuningPlan, tuned: Tuned) -> list[str]:
 
     Args:
         plan: The search.
-        tuned: The result.
     """
     if tuned.check is None:
         return ["No candidate is better than the neutral scalars, with which dssra-plus equals dssra."]
@@ -113,11 +111,7 @@ def scalars_text(scalars: dict[str, float]) -> str:
 
 
 def tuning_record(tuned: Tuned) -> dict[str, Any]:
-    """Plain data of a tuning.
-
-    Args:
-        tuned: The result.
-    """
+    """Plain data of a tuning."""
 
     def plain(trial: Trial) -> dict[str, Any]:
         return {**dataclasses.asdict(trial), "gate": trial.gate.verdict, "score": trial.score}

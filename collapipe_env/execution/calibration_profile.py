@@ -30,7 +30,6 @@ def profile_of(
 
     Args:
         setting: Scenario in which the machine was measured.
-        constants: The fitted constants.
         edge_hz: Bandwidths of uplink and downlink [Hz].
     """
     devices = setting.devices.profiles[0]
@@ -88,7 +87,6 @@ def calibrated(base: Scenario, name: str, setting: Scenario, constants: Constant
         base: Scenario that supplies everything that is not measured.
         name: Name of the new scenario.
         setting: Scenario in which the machine was measured.
-        constants: The fitted constants.
 
     Returns:
         Name and sections of the new scenario, as its file has them next to ``base``.

@@ -70,8 +70,6 @@ def calibration_page(
     """Return the table of all plans.
 
     Args:
-        title: Heading.
-        constants: The fitted constants.
         below: Further lines below the table.
     """
     headers: list[Cell] = [

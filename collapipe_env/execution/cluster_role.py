@@ -33,8 +33,6 @@ class ClusterRole(Role):
         replicas: Replicas of blocks, by the number of local steps after which they were sent.
 
     Args:
-        endpoint: Connection to the other roles.
-        clock: Clock of the role.
         cluster: Its cluster, from 0.
         beginning: State of the training before its first round.
     """

@@ -47,7 +47,6 @@ def report_path(run: RunDirectory, number: int) -> Path:
     """Return the file of the server's report of a round.
 
     Args:
-        run: Folder of the run.
         number: Number of the round, from 1.
     """
     return run.played / f"round-{number}.json"
@@ -57,7 +56,6 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
     """Keep a round that was played, and the state after it.
 
     Args:
-        run: Folder of the run.
         report: The server's report of the round.
         state: The state after it.
 
@@ -81,9 +79,6 @@ def commit(run: RunDirectory, scenario: Scenario, report: Mapping[str, Any], sta
 
 def committed(run: RunDirectory, scenario: Scenario) -> Committed | None:
     """Return the state after the last round that was kept; ``None`` before the first.
-
-    Args:
-        run: Folder of the run.
 
     Raises:
         StateError: If the file is damaged, of another version, or another scenario's.
@@ -111,7 +106,6 @@ def reports(run: RunDirectory, rounds: int) -> list[dict[str, Any]]:
     :func:`~collapipe_env.execution.round_reports.require_report` checks them against their rounds.
 
     Args:
-        run: Folder of the run.
         rounds: Number of rounds.
 
     Raises:

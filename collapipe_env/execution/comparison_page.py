@@ -71,7 +71,6 @@ def comparison_page(
     """Return the table of executed rounds.
 
     Args:
-        title: Heading.
         clock: Clock of the execution: a key of :data:`MEASURED`.
         below: Further lines below the table.
     """

@@ -20,7 +20,6 @@ class Deliveries:
     """Delivers frames to mailboxes when their time by the clock has come.
 
     Args:
-        clock: Clock of the role.
         name: Name of the role.
     """
 

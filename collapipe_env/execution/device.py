@@ -28,8 +28,6 @@ class Device(Role):
         kept: What it keeps within the present round.
 
     Args:
-        endpoint: Connection to the other roles.
-        clock: Clock of the role.
         cluster: Its cluster, from 0.
         number: Its number, from 1.
         build_block: Returns a block with any weights.

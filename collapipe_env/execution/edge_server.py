@@ -54,8 +54,6 @@ class EdgeServer(Role):
     The weights that the clusters train elsewhere are written into it at the end of each round.
 
     Args:
-        endpoint: Connection to the other roles.
-        clock: Clock of the role.
         federation: The training run.
         evaluate: Returns figures of the common model after a round.
         save: Returns the state of the training between rounds.

@@ -39,7 +39,6 @@ class HeadWork:
         """Run a micro-batch forward.
 
         Args:
-            micro_batch: Its number.
             x: Output of the encoder (samples, q, d).
             real: True for tokens that are not padding (samples, q).
             targets: Targets (samples, ...).
@@ -55,7 +54,6 @@ class HeadWork:
         """Return the gradient of the head's input (samples, q, d), and add the gradients of its weights.
 
         Args:
-            micro_batch: Its number.
             weights: Whether the gradients of the weights are added now, rather than by :meth:`weight`.
         """
         x, loss = self._under_way[micro_batch]

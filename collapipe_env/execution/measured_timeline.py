@@ -30,9 +30,6 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     Phases have their priced lengths, or their measured ones where nothing waited for prices. After a loss
     they show that loss, its recovery and the replay, and events and rows are those of the remaining plan;
     events of the earlier attempts are not kept.
-
-    Args:
-        result: The server's report.
     """
     script = planned.script.clusters[cluster]
     priced = predicted_events(planned.record, 0, cluster, script.local_steps)

@@ -25,7 +25,6 @@ def executed_view(planned: PlannedRound, result: Mapping[str, Any], title: str) 
     """Numbers of the picture: two views of each cluster, the priced and the measured one.
 
     Args:
-        result: The server's report.
         title: First words of the heading.
     """
     record = planned.record
@@ -69,7 +68,6 @@ def write_picture(path: Path, planned: PlannedRound, result: Mapping[str, Any], 
     """Draw a round and write it as PNG.
 
     Args:
-        result: The server's report.
         title: First words of the heading.
     """
     # Matplotlib is slow to import, and only pictures need it.

@@ -13,7 +13,6 @@ def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: i
     """Return the simulator's timeline of a cluster's round as planned, with the events of all local steps.
 
     Args:
-        row: Environment.
         local_steps: ``H`` of the scenario, used if the plan does not set it.
 
     Returns:

@@ -119,7 +119,6 @@ def compare_round(
 
     Args:
         number: Its number, from 1.
-        result: The server's report.
         scale: Wall time of a priced second [s].
     """
     events = [Recorded(*row) for row in result["events"]]
@@ -200,7 +199,6 @@ def _phases(
     """Return the phases of a cluster's round up to the end of its upload.
 
     Args:
-        result: The server's report.
         trained_s: End of its last local step by the simulator [s].
 
     Returns:
@@ -223,11 +221,7 @@ def _phases(
 
 
 def _broadcast(planned: PlannedRound, result: Mapping[str, Any]) -> ComparedPhase:
-    """Return the broadcast at the end of a round.
-
-    Args:
-        result: The server's report.
-    """
+    """Return the broadcast at the end of a round."""
     idle = [script.delay_s for script in planned.script.clusters if not script.plays]
     begins = max(float(end) for end in [*result["cluster_s"], *idle] if end is not None)
     return ComparedPhase(BROADCAST, planned.script.broadcast_s, float(result["delay_s"]) - begins)

@@ -39,9 +39,7 @@ class RecoveryPlanner:
 
     Args:
         record: The round as it was planned.
-        row: Environment.
         script: The cluster's script.
-        parameters: Scalars of the scenario.
         terms: Terms on which clusters recover.
 
     Raises:

@@ -151,10 +151,6 @@ class Role:
         deliveries: Delivery of frames to mailboxes.
         recorded: Its operations and received transfers in the present attempt at a round.
         pulses: Its periodic work until it is closed.
-
-    Args:
-        endpoint: Connection to the other roles.
-        clock: Clock of the role.
     """
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:

@@ -31,10 +31,6 @@ _NO_STAGE = StageScript((), (), (), (), 0.0, 0.0, 0.0, (1.0,))
 def round_script(record: RoundRecord, row: int, parameters: SystemParameters) -> RoundScript:
     """Return the script of a round as it was planned, without failures.
 
-    Args:
-        row: Environment.
-        parameters: Scalars of the scenario.
-
     Raises:
         AllocationError: If the plan has something that is not executed: an asynchronous schedule, half-duplex
             hops, a sequential server.
@@ -80,7 +76,6 @@ def cluster_script(
     Args:
         costs: Costs of the round, with its plan.
         state: The systems before the round.
-        parameters: Scalars of the scenario.
         at: Environment and cluster.
         arrived: Whether the gradient of each micro-batch arrives (H or more, M or more).
         half_duplex: Whether hops serve one direction at a time.

@@ -39,7 +39,6 @@ class Segment:
         """Run a micro-batch forward through a chunk; return the activations (samples, q, d), detached.
 
         Args:
-            micro_batch: Its number.
             x: Activations from the stage before (samples, q, d).
             real: True for tokens that are not padding (samples, q).
         """
@@ -54,7 +53,6 @@ class Segment:
         """Add the gradients of the weights, and return the gradient of the input (samples, q, d).
 
         Args:
-            micro_batch: Its number.
             gradient: Gradient of the chunk's output (samples, q, d).
         """
         x, out = self._inputs.pop((micro_batch, chunk)), self._outputs.pop((micro_batch, chunk))

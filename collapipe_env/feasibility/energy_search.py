@@ -52,7 +52,6 @@ class EnergySearch:
     Where clocks may be capped, they run as slowly as allowed: that saves energy, and delay is ignored.
 
     Args:
-        parameters: Scalars of the scenario.
         sample: Sampled rounds of the scenario.
     """
 

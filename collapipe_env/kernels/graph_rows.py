@@ -82,7 +82,6 @@ def write_row(
     Args:
         e: The environment.
         scales: Numbers of the observer.
-        parameters: The scenario.
         system: All environments.
         cu: Receives features of control units (N, 8).
         device: Receives features of devices (N, K, 8).

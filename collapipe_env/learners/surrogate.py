@@ -88,7 +88,6 @@ class SurrogateLearner:
         """Describe the learning.
 
         Args:
-            constants: The fitted constants.
             num_envs: ``E``.
             batch_size: Samples ``B`` of a cluster's mini-batch.
             heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.

@@ -95,7 +95,6 @@ def step_terms(
     """Return the terms of :func:`progress` that are the same in every round.
 
     Args:
-        constants: Fitted constants.
         clusters: ``N``.
         local_steps: ``H``.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
@@ -113,7 +112,6 @@ def plan_terms(constants: SurrogateConstants, clusters: int, heterogeneity: floa
     """Return the further constants for clusters that may sit out or differ in their local steps.
 
     Args:
-        constants: Fitted constants.
         clusters: ``N``.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
     """
@@ -148,7 +146,6 @@ def progress(
     [X].
 
     Args:
-        constants: Fitted constants.
         outcome: The round's outcome.
         heterogeneity: ``zeta^2`` of the partition over the squared gradient norm, at least 0.
         factors: Share of the full step size in each local step (E, H), in [0, 1]; None for 1 in all.

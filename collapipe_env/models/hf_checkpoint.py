@@ -53,7 +53,6 @@ def load_into(model: ClusterModel, folder: str | Path, head: nn.Module | None = 
 
     Args:
         model: A model of the checkpoint's style and sizes.
-        folder: The checkpoint's local folder.
         head: The server's module. The head of a language model is also read; any other head stays unchanged.
 
     Raises:

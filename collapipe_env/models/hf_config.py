@@ -121,9 +121,6 @@ _LLAMA3: _Limits = (
 def read_config(folder: str | Path) -> dict[str, Any]:
     """Return the sizes in a checkpoint's ``config.json`` as fields of a workload.
 
-    Args:
-        folder: The checkpoint's local folder.
-
     Returns:
         ``style`` and the fields of :data:`ENTRIES`; for Llama and Qwen2 also ``qkv_bias``, ``rope_theta``,
         ``rope_factor`` and, where that is not 1, ``rope_original_length``. A workload and an

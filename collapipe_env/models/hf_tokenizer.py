@@ -71,7 +71,6 @@ def checkpoint_tokenizer(folder: str | Path, sequence_length: int | None = None)
     ``tokenizer_config.json`` says ``"do_lower_case": false``.
 
     Args:
-        folder: The checkpoint's local folder.
         sequence_length: Longest row of ids; the closing ``[SEP]`` is kept when a text is cut. None for no
             cut.
 
@@ -106,9 +105,6 @@ def language_tokenizer(folder: str | Path) -> tuple[Tokenizer, int]:
     It is read from ``tokenizer.json`` or, for GPT-2 without that file, from ``vocab.json`` and
     ``merges.txt``. Ids stay as the checkpoint has them, so 0 is a token like any other, and there is none for
     padding. The end is ``eos_token_id`` of ``config.json``, the first if there are several.
-
-    Args:
-        folder: The checkpoint's local folder.
 
     Returns:
         The tokeniser, which neither pads nor cuts nor adds tokens, and the id.

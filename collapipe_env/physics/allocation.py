@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import float_numbers, whole_numbers
+from collapipe_env.ground.records import Declared, Record, declarations
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async"]
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -23,22 +24,16 @@ SERVER_MODES: tuple[ServerMode, ...] = get_args(ServerMode)
 COMMON, COPIES, SEQUENTIAL = -1, 0, 1
 """``COMMON`` is CollaPipe's own server: one head that follows the mean gradient of all clusters."""
 
-REALS = ("bandwidth", "device_power", "cu_power", "sample_share", "clock_cap")
-"""Fields that hold real numbers; the others hold whole numbers."""
-
 TOGETHER: tuple[tuple[str, ...], ...] = (
     ("stage", "sample_share"),
     ("schedule", "caps", "chunks"),
     ("server_blocks", "server_mode"),
 )
-"""Optional fields that must be given together; each field in ``ALONE`` can be given by itself."""
-ALONE: Mapping[str, float] = {"recompute": -1, "participates": 1, "local_steps": -1, "clock_cap": 1.0}
-"""Optional fields for decisions that a scenario may open, with the number that says the same as ``None``; one
-for each cluster, of ``clock_cap`` one for each device."""
+"""Optional fields that must be given together; those with a neutral number can be given by themselves."""
 
 
 @dataclass(frozen=True, eq=False)
-class Allocation:
+class Allocation(Record):
     """Segments, micro-batches, bandwidth and transmit powers of all clusters for one round.
 
     Arrays have leading batch axes ``...``, then ``N`` clusters and ``K`` devices (or stage slots).
@@ -52,53 +47,49 @@ class Allocation:
 
     Where a scenario opens these decisions, a plan may also set recomputation of activations, participation in
     the round and local steps for each cluster, a cap on each device's clock, and the place of replicas.
-
-    Attributes:
-        blocks: Consecutive encoder blocks of each stage slot, in pipeline order (..., N, K), int >= 0,
-            summing to ``L`` (less the server's).
-        micro_batches: ``M_n`` (..., N), int; divides the mini-batch.
-        bandwidth: Share ``beta_n`` of the uplink (..., N), at least 1e-9, summing to at most 1.
-        device_power: Device transmit powers (..., N, K) [W].
-        cu_power: CU transmit powers, on device-to-device links and the uplink alike (..., N) [W].
-        stage: Slot of each device (..., N, K), int, -1 for a device in no stage; ``None`` for the identity.
-        sample_share: Share ``y_k`` of each micro-batch's samples (..., N, K), summing to 1 in each stage;
-            ``None`` where every stage has one device.
-        schedule: Index in ``SCHEDULES`` (..., N), int; ``None`` for GPipe.
-        caps: Largest number in flight in each stage slot (..., N, K), int: micro-batches between forward and
-            backward (``1f1b``, ``async``), stored micro-batches until their weight gradient is done
-            (``zb-h1``), chunks (``interleaved``); not read under ``gpipe`` or in slots without blocks.
-        chunks: Chunks ``v`` of each stage (..., N), int, 1 unless ``interleaved``.
-        server_blocks: Number of the encoder's last blocks that the server runs (..., N), int; ``None`` for 0.
-        server_mode: Index in ``SERVER_MODES`` (...), int, -1 for CollaPipe's own server. ``copies``
-            (SplitFed V1) keeps a server-side copy for every cluster and averages them at the end of the
-            round; ``sequential`` (V2) has one copy, which serves the clusters one after another.
-        recompute: Whether a cluster's devices store only the inputs of blocks and recompute the rest (...,
-            N), int, 0 or 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload.
-        participates: Whether a cluster takes part (..., N), int, 0 or 1; ``None`` if all do. A cluster that
-            sits out computes, sends and uses nothing in the round; its other entries are not read.
-        local_steps: ``H_n`` (..., N), int >= 1; -1, or ``None`` for all clusters, leaves it to the scenario's
-            workload.
-        clock_cap: Cap ``c`` on each device's clock, relative to its full clock (..., N, K), in (0, 1];
-            ``None`` without caps. A cap does not speed up a device that background load or a governor slows
-            down below it.
     """
 
-    blocks: Array
-    micro_batches: Array
-    bandwidth: Array
-    device_power: Array
-    cu_power: Array
-    stage: Array | None = None
-    sample_share: Array | None = None
-    schedule: Array | None = None
-    caps: Array | None = None
-    chunks: Array | None = None
-    server_blocks: Array | None = None
-    server_mode: Array | None = None
-    recompute: Array | None = None
-    participates: Array | None = None
-    local_steps: Array | None = None
-    clock_cap: Array | None = None
+    blocks: Annotated[Array, Declared("N K", kind="whole")]
+    """Consecutive encoder blocks of each stage slot, in pipeline order, at least 0; they sum to ``L`` less
+    the server's."""
+    micro_batches: Annotated[Array, Declared("N", kind="whole")]
+    """``M_n``; divides the mini-batch."""
+    bandwidth: Annotated[Array, Declared("N")]
+    """Share ``beta_n`` of the uplink, at least 1e-9, summing to at most 1."""
+    device_power: Annotated[Array, Declared("N K", "W")]
+    """Device transmit powers."""
+    cu_power: Annotated[Array, Declared("N", "W")]
+    """CU transmit powers, on device-to-device links and the uplink alike."""
+    stage: Annotated[Array | None, Declared("N K", kind="whole")] = None
+    """Slot of each device, -1 for a device in no stage; ``None`` for the identity."""
+    sample_share: Annotated[Array | None, Declared("N K")] = None
+    """Share ``y_k`` of each micro-batch's samples, summing to 1 in each stage; ``None`` where every stage has
+    one device."""
+    schedule: Annotated[Array | None, Declared("N", kind="whole")] = None
+    """Index in ``SCHEDULES``; ``None`` for GPipe."""
+    caps: Annotated[Array | None, Declared("N K", kind="whole")] = None
+    """Largest number in flight in each stage slot: micro-batches between forward and backward (``1f1b``,
+    ``async``), stored micro-batches until their weight gradient is done (``zb-h1``), chunks
+    (``interleaved``); not read under ``gpipe`` or in slots without blocks."""
+    chunks: Annotated[Array | None, Declared("N", kind="whole")] = None
+    """Chunks ``v`` of each stage, 1 unless ``interleaved``."""
+    server_blocks: Annotated[Array | None, Declared("N", kind="whole")] = None
+    """Number of the encoder's last blocks that the server runs; ``None`` for 0."""
+    server_mode: Annotated[Array | None, Declared("", kind="whole")] = None
+    """Index in ``SERVER_MODES``, -1 for CollaPipe's own server. ``copies`` (SplitFed V1) keeps a server-side
+    copy for every cluster and averages them at the end of the round; ``sequential`` (V2) has one copy,
+    which serves the clusters one after another."""
+    recompute: Annotated[Array | None, Declared("N", kind="whole", neutral=-1)] = None
+    """Whether a cluster's devices store only the inputs of blocks and recompute the rest, 0 or 1; -1, or
+    ``None`` for all clusters, leaves it to the scenario's workload."""
+    participates: Annotated[Array | None, Declared("N", kind="whole", neutral=1)] = None
+    """Whether a cluster takes part, 0 or 1; ``None`` if all do. A cluster that sits out computes, sends and
+    uses nothing in the round; its other entries are not read."""
+    local_steps: Annotated[Array | None, Declared("N", kind="whole", neutral=-1)] = None
+    """``H_n``, at least 1; -1, or ``None`` for all clusters, leaves it to the scenario's workload."""
+    clock_cap: Annotated[Array | None, Declared("N K", neutral=1.0)] = None
+    """Cap ``c`` on each device's clock, relative to its full clock, in (0, 1]; ``None`` without caps. A cap
+    does not speed up a device that background load or a governor slows down below it."""
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -139,15 +130,6 @@ class Allocation:
         """Whether the plan has no groups, schedule or split training, so the action box can express it."""
         return self.stage is None and self.schedule is None and self.server_mode is None
 
-    def map(self, function: Callable[[Array], Array]) -> Allocation:
-        """Apply one function to every array, for instance to select rows of a batch."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Allocation(**{k: None if v is None else function(v) for k, v in values.items()})
-
-    def __getitem__(self, index: object) -> Allocation:
-        """Index the leading batch axes of every array."""
-        return self.map(lambda a: a[index])
-
 
 def own_arrays(allocation: Allocation) -> Allocation:
     """Return an allocation with its own copies of the arrays.
@@ -168,7 +150,8 @@ def own_arrays(allocation: Allocation) -> Allocation:
         if yes_or_no and np.asarray(value).dtype == np.bool_:
             value = np.asarray(value, dtype=np.int64)
         if value is not None:
-            owned[name] = float_numbers(name, value) if name in REALS else whole_numbers(name, value)
+            read = float_numbers if declarations(Allocation)[name].kind == "real" else whole_numbers
+            owned[name] = read(name, value)
         elif field.default is MISSING:
             raise AllocationError(f"{name} is None, which every plan needs: give an array")
         else:
@@ -190,8 +173,8 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
         allocations = [with_explicit_schedule(a) for a in allocations]
     if any(a.server_mode is not None for a in allocations):
         allocations = [with_explicit_server(a) for a in allocations]
-    for name in ALONE:
-        if any(getattr(a, name) is not None for a in allocations):
+    for name, declared in declarations(Allocation).items():
+        if declared.neutral is not None and any(getattr(a, name) is not None for a in allocations):
             allocations = [with_explicit(a, name) for a in allocations]
     columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
     return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
@@ -226,11 +209,12 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
 
 
 def with_explicit(allocation: Allocation, name: str) -> Allocation:
-    """Fill in the neutral number of a field of :data:`ALONE` in a plan that does not set it."""
+    """Fill in the neutral number of a field that has one, in a plan that does not set it."""
     if getattr(allocation, name) is not None:
         return allocation
-    like = allocation.device_power if name == "clock_cap" else allocation.micro_batches
-    return replace(allocation, **{name: np.full(np.shape(like), ALONE[name])})
+    declared = declarations(Allocation)[name]
+    like = allocation.device_power if declared.axes == "N K" else allocation.micro_batches
+    return replace(allocation, **{name: np.full(np.shape(like), declared.neutral)})
 
 
 def with_schedule(

@@ -6,9 +6,10 @@ of several devices counts with its slowest member.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from collapipe_env.ground.arrays import Array, namespace
+from collapipe_env.ground.records import mapped
 from collapipe_env.physics.delay import collection_time, gpipe_step, relay_time
 from collapipe_env.physics.links import HopTimes, PlanGraph
 
@@ -59,16 +60,12 @@ class PipelineElements:
             plays: Clusters that take part (..., N), bool.
         """
         xp = namespace(plays)
-        times = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NUMBERS}
-        kept: dict[str, Array] = {}
-        for name, values in times.items():
-            if values is not None:
-                chosen = plays[..., None] if values.ndim > plays.ndim else plays
-                kept[name] = xp.where(chosen, values, xp.zeros_like(values))
-        return replace(self, **kept)
 
+        def kept(times: Array) -> Array:
+            chosen = plays[..., None] if times.ndim > plays.ndim else plays
+            return xp.where(chosen, times, xp.zeros_like(times))
 
-_NUMBERS = ("hop_latency", "edge_latency")
+        return mapped(self, kept)
 
 
 def stage_elements(
@@ -77,7 +74,6 @@ def stage_elements(
     """Reduce each node's times to its group's times, stored at the group's leader.
 
     Args:
-        graph: The plan's chain.
         hops: Airtimes by sender.
         compute_forward: Forward compute time of each device's part (..., N, K) [s].
         compute_backward: Backward compute time of each device's part (..., N, K) [s].
@@ -152,7 +148,6 @@ def collection_times(graph: PlanGraph, rates_to_cu: Array, device_payload_bits: 
     """Time to send each stage's segment from its lead device to the CU at the end of a round.
 
     Args:
-        graph: The plan's chain.
         rates_to_cu: Rates device -> CU (..., N, K) [bit/s].
         device_payload_bits: Bits of the parameters of each device's stage (..., N, K).
 
@@ -169,7 +164,6 @@ def relay_times(graph: PlanGraph, rates_from_cu: Array, device_state_bits: Array
     The CU is one sender: its messages follow each other. In a group every member gets the whole segment.
 
     Args:
-        graph: The plan's chain.
         rates_from_cu: Rates CU -> device (..., N, K) [bit/s].
         device_state_bits: Bits about the new state of each device's stage (..., N, K).
 

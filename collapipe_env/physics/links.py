@@ -143,7 +143,6 @@ def hop_times(
     succeed ([X]).
 
     Args:
-        graph: The plan's chain.
         snr: Signal to noise ratios (..., N, K+1, K+1), sender first.
         rates: Rates (..., N, K+1, K+1) [bit/s], sender first.
         activation_bits: Boundary activations of one micro-batch, ``b A`` (..., N) [bit].

@@ -172,7 +172,6 @@ def loss_at(constants: CurveConstants, progress_made: Array) -> Array:
     ``w`` that the head gains ``v`` times as fast, by learning the frequency of each output. [X]
 
     Args:
-        constants: Fitted constants.
         progress_made: At least 0, any shape.
     """
     w = constants.head_share

@@ -88,7 +88,6 @@ def memory_caps(costs: WorkloadCosts, memory_bytes: Array) -> Array:
     They fit with any allowed number of micro-batches: working sets are those of the largest micro-batch.
 
     Args:
-        costs: Priced workload.
         memory_bytes: Memory that each device offers (..., K) [byte].
     """
     caps = memory_cap_blocks(
@@ -106,7 +105,6 @@ def able_to_hold(costs: WorkloadCosts, other: WorkloadCosts | None, memory_bytes
     """Return which clusters' devices can hold the encoder (..., N), bool.
 
     Args:
-        costs: Priced workload.
         other: The same with the other setting of recomputation, where this decision is open.
         memory_bytes: Memory that each device offers (..., N, K) [byte].
     """

@@ -13,11 +13,7 @@ from collapipe_env.physics.delay import round_delay
 
 
 def players(allocation: Allocation) -> Array | None:
-    """Clusters that take part (..., N), bool; ``None`` where a plan leaves this open, and all do.
-
-    Args:
-        allocation: Any plan.
-    """
+    """Clusters that take part (..., N), bool; ``None`` where a plan leaves this open, and all do."""
     return None if allocation.participates is None else allocation.participates != 0
 
 
@@ -25,7 +21,6 @@ def whole_steps(allocation: Allocation, own: int) -> Array | None:
     """Local steps ``H_n`` of the clusters (..., N), int; ``None`` where a plan leaves all to the workload.
 
     Args:
-        allocation: Any plan.
         own: ``H`` of the workload.
     """
     if allocation.local_steps is None:
@@ -37,7 +32,6 @@ def steps_or(allocation: Allocation, own: int) -> Array | int:
     """Local steps ``H_n`` of the clusters (..., N), int, or ``H`` where a plan leaves all to the workload.
 
     Args:
-        allocation: Any plan.
         own: ``H`` of the workload.
     """
     steps = whole_steps(allocation, own)
@@ -48,7 +42,6 @@ def real_steps(allocation: Allocation, own: int, dtype: object) -> Array | int:
     """Local steps ``H_n`` of the clusters as real numbers (..., N), or ``H`` where a plan names none.
 
     Args:
-        allocation: Any plan.
         own: ``H`` of the workload.
         dtype: Type of the numbers.
     """
@@ -84,7 +77,6 @@ def counted_delay(allocation: Allocation, able: Array | None, idle_round_s: floa
     """``T_n`` of clusters that sit out (..., N) [s]: 0, or ``T_ref`` for one that cannot hold the encoder.
 
     Args:
-        allocation: Any plan.
         able: Clusters that can hold the encoder (..., N), bool; ``None`` if all can.
         idle_round_s: ``T_ref`` [s]; ``None`` where all clusters have to take part.
 

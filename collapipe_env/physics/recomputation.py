@@ -28,7 +28,6 @@ def recomputation_terms(parameters: SystemParameters, allocation: Allocation) ->
     """Return the terms under a plan.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: Any plan (...).
 
     Returns:

@@ -83,7 +83,6 @@ def passes_flops(
     """FLOPs of the forward and backward passes of all mini-batches of a round [FLOP].
 
     Args:
-        costs: Priced workload.
         forward_flops: FLOPs of one sample's forward pass.
         steps: ``H`` of the clusters; ``None`` for the workload's.
     """
@@ -104,11 +103,6 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
     """Energy of the encoder blocks that the server trains for each cluster (..., N) [J], the budgeted part.
 
     ``PUE e_flop 3 H_n B s_n Phi_F``, and nothing for a cluster that sits the round out.
-
-    Args:
-        terms: The server's terms.
-        costs: Priced workload.
-        allocation: Any plan.
     """
     if allocation.server_blocks is None:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
@@ -132,8 +126,6 @@ def server_energy(
     band and power. Clusters that sit the round out use neither head nor sender.
 
     Args:
-        terms: The server's terms.
-        costs: Priced workload.
         bs_power_w: ``P_bs`` [W].
         plan: The plan of the round (...).
         seconds: Times of the round [s]: one micro-batch's gradients to each CU (..., N), the broadcast (...)
@@ -163,7 +155,6 @@ def server_memory(terms: ServerTerms, allocation: Allocation) -> Array:
     that sit the round out need none.
 
     Args:
-        terms: The server's terms.
         allocation: A plan with ``server_blocks`` and ``server_mode``.
     """
     xp = namespace(allocation.bandwidth)
@@ -180,8 +171,6 @@ def most_server_blocks(terms: ServerTerms, costs: WorkloadCosts, clusters: int) 
     A sequential server, which has one model for all, can hold the same number of blocks.
 
     Args:
-        terms: The server's terms.
-        costs: Priced workload.
         clusters: ``N``.
 
     Returns:

@@ -112,7 +112,6 @@ def computing_seconds(
     """Seconds for which every device computes in a round (..., N, K), launches and updates included.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: Any plan (...); clusters that sit out count as if they took part.
         speed: ``v`` (..., N, K) [FLOP/s].
         clock: ``f`` (..., N, K) [Hz].
@@ -146,7 +145,6 @@ def busy_phase(
     draw nothing. All of the energy is heat, ``P_b = E / t_b``, so that none is lost, whatever ``t_b`` is.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: The plan (...).
         energy: Energy of every device in the round (..., N, K) [J], idle power not included.
         computing: Seconds for which it computes (..., N, K); :func:`computing_seconds`.

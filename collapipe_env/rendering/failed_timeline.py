@@ -18,7 +18,6 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
 
     Args:
         timeline: The cluster's round as it was planned.
-        row: Environment.
 
     Returns:
         The timeline unchanged if no device failed. Otherwise, work in progress is cut at the failure, and

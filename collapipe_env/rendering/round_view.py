@@ -36,7 +36,6 @@ def cluster_round_timeline(
     """Return the exact, event-driven timeline of one cluster's round.
 
     Args:
-        row: Environment.
         local_steps: ``H``, used if the plan does not set it.
         drawn_steps: Local steps whose events are listed; 0 for phases only, ``None`` for all.
         failed: Whether to draw the round as it was planned before a device failed.
@@ -105,7 +104,6 @@ def played_timeline(
     """Return the timeline of a cluster's round as played; without a pipeline if the cluster sits out.
 
     Args:
-        row: Environment.
         local_steps: ``H``, used if the plan does not set it.
         plays: Whether the cluster takes part.
         detailed: Whether the events of a local step are listed.
@@ -131,7 +129,6 @@ def runs_gpipe(allocation: Allocation, row: int, cluster: int) -> bool:
 
     Args:
         allocation: The plan (E, ...).
-        row: Environment.
     """
     if allocation.server_mode is not None and int(allocation.server_mode[row]) == SEQUENTIAL:
         return False

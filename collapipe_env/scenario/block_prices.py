@@ -50,11 +50,7 @@ class BlockPrices:
 
 
 def training_memory(workload: WorkloadSpec) -> TrainingMemory:
-    """Return the form in which devices store the parameters that they train.
-
-    Args:
-        workload: The priced Transformer.
-    """
+    """Return the form in which devices store the parameters that they train."""
     return TrainingMemory(workload.train_bits, workload.moment_bits, workload.recompute)
 
 
@@ -66,11 +62,7 @@ def training_memory_of(scenario: Sections) -> TrainingMemory:
 
 
 def block_prices(workload: WorkloadSpec) -> BlockPrices:
-    """Return the figures of a workload's block.
-
-    Args:
-        workload: The priced Transformer.
-    """
+    """Return the figures of a workload's block."""
     w = workload
     d, f, q, bits = w.width, w.feedforward, w.sequence_length, w.stored_activation_bits
     lora = w.update_compression == "lora"
@@ -101,7 +93,6 @@ def _activations(workload: WorkloadSpec, whole: float) -> tuple[float, float]:
     """Return the stored bytes of a sample's activations in a block, and those of its working set.
 
     Args:
-        workload: The priced Transformer.
         whole: Everything that a block's backward pass needs [byte], including its input.
     """
     if not workload.recompute:

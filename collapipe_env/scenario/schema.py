@@ -175,7 +175,6 @@ class Scenario:
         """Return the scenario for a task, named after both, with the fields that the task needs.
 
         Args:
-            task: Name of the task.
             dataset: Data to train on; None keeps the data for the same task and takes the embedded data for
                 another. Columns and languages belong to the old task's data; another task detects its own.
 

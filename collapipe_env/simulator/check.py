@@ -37,7 +37,6 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     """Refuse an allocation that breaks a constraint (`system_model.md` section 9).
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (E, ...).
         allocation: The decision (E, ...), with the types of
             :func:`collapipe_env.physics.allocation.own_arrays`.

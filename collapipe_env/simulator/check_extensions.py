@@ -119,7 +119,6 @@ def check_split(parameters: SystemParameters, allocation: Allocation, clusters: 
     """Split training: the server's blocks and mode are possible.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan with split training.
         clusters: Shape (E, N).
     """
@@ -167,7 +166,6 @@ def check_server_memory(parameters: SystemParameters, allocation: Allocation, sl
     """Memory of the server: its blocks fit.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan with split training whose blocks and mode are possible.
         slack: Share of the memory by which rounding may exceed it.
 

@@ -15,7 +15,6 @@ def check_recompute(parameters: SystemParameters, allocation: Allocation, cluste
     """Recomputation: yes or no for every cluster, where the scenario leaves that open.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan that says where activations are recomputed.
         clusters: Shape (E, N).
 
@@ -41,7 +40,6 @@ def check_participation(
     """Participation: yes or no for every cluster where that is open; at least one able cluster takes part.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (E, ...).
         allocation: The plan (E, ...).
 
@@ -88,7 +86,6 @@ def check_local_steps(
     """Local steps: a number that the scenario allows for every cluster, where it leaves that open.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan that gives local steps.
         clusters: Shape (E, N).
 
@@ -130,7 +127,6 @@ def check_clocks(
     """Caps on clocks: within the scenario's range for every device, where it leaves that open.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan that caps clocks.
         devices: Shape (E, N, K).
         slack: Share of the least cap by which rounding may fall below it.

@@ -68,7 +68,6 @@ def round_costs(
     :func:`general_round_costs`; the results agree apart from rounding.
 
     Args:
-        parameters: Scalars of the scenario.
         state: Channels, speeds, memories; leading axes broadcastable with the allocation's.
         allocation: The decision to evaluate.
         interference_w: Interference to use instead of the allocation's own (..., N) [W], for solvers that
@@ -420,7 +419,6 @@ def seconds_per_bit(
     """Airtime of a bit from node to node (..., N, K+1, K+1) [s], sender first.
 
     Args:
-        parameters: Scalars of the scenario.
         power: Transmit powers of the CU and the devices (..., N, K+1) [W].
         disturbance: Interference in each cluster (..., N) [W].
     """

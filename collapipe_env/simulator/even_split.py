@@ -28,7 +28,6 @@ def equal_resources(parameters: SystemParameters, devices: tuple[int, ...]) -> d
     """Equal bandwidth and full power, for schedulers that choose neither.
 
     Args:
-        parameters: Scalars of the scenario.
         devices: Shape (..., N, K).
 
     Returns:
@@ -50,7 +49,6 @@ def even_split(
     A device whose memory cannot hold its part holds what fits; the others take the rest.
 
     Args:
-        parameters: Scalars of the scenario.
         state: State with any leading axes.
         micro_batches: Wanted number of micro-batches; the nearest allowed one is taken (the larger of
             two equally near).

@@ -27,7 +27,6 @@ class Failures:
         prices: Scalars, terms of recovery, and prices of single local steps.
 
     Args:
-        parameters: Scalars of the scenario.
         terms: Terms on which clusters recover.
     """
 

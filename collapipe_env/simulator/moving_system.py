@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from collapipe_env.ground.arrays import Array, WordArray, namespace, where
 from collapipe_env.ground.backends import NUMPY, Backend, Rows
+from collapipe_env.ground.records import mapped
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, Tree, require_within
 from collapipe_env.kernels.kept_devices import staying_rows
 from collapipe_env.physics.allocation import Allocation
@@ -154,7 +155,7 @@ class MovingSystem:
             self._base, self.carried = system, fresh
         else:
             before = iter(array for array in self._base if array is not None)
-            self._base = system.map(lambda fresh: rows.put(next(before), fresh))
+            self._base = mapped(system, lambda fresh: rows.put(next(before), fresh))
             self.carried = {
                 name: {key: rows.put(old, fresh[name][key]) for key, old in carried.items()}
                 for name, carried in self.carried.items()

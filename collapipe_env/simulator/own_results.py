@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from collapipe_env.ground.errors import ScenarioError, nearest_name
+from collapipe_env.ground.records import Declared, declarations
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.own_arrays import (
     FINITE,
@@ -28,18 +29,11 @@ from collapipe_env.simulator.round import Interruption, Price
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
-_LIKE = {"small_scale": "link_gain", "known_gain": "link_gain"}
-"""Arrays of a system that may be missing, each with another array of its shape."""
-_POSITIVE = ("speed", "full_speed", "link_gain", "budget")
-_ANYWHERE = ("cu_position", "device_offset", "loss")
-_AT_LEAST_0, _ABOVE_0 = f"{FINITE}, at least 0", f"{FINITE} above 0"
-
 
 def require_begun(process: Process, found: Carried, running: Carried | None) -> None:
     """Refuse an invalid result of `begin`, in NumPy, of which :func:`require_rows` has seen the rows.
 
     Args:
-        found: The result.
         running: Arrays of environments that are in an episode, in the same batch; ``None`` if there are none.
     """
     for name, values in found.items():
@@ -112,10 +106,11 @@ def system_of_own(process: Process, found: object, before: System) -> System:
         old = getattr(before, name)
         if values is old:
             continue
-        at, shape = Place(process.name, "apply", name), _expected(before, name)
+        at, is_ = Place(process.name, "apply", name), declarations(System)[name]
+        shape = _expected(before, name, is_.axes)
         if shape is None:
             raise at.wrong_kind(values, "None, as before")
-        sound[name] = _ranged(at, values, shape)
+        sound[name] = _ranged(at, is_, values, shape)
     return found._replace(**sound)
 
 
@@ -123,7 +118,6 @@ def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]
     """Return the result of `limits` or `limits_under` with whole arrays.
 
     Args:
-        found: The result.
         device_shape: (E, N, K); single values, and arrays that broadcast to it, are accepted.
     """
     method = "limits_under" if process.defines("limits_under") else "limits"
@@ -151,7 +145,6 @@ def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...])
     """Return the result of `price`; refuse one that would shorten a round.
 
     Args:
-        found: The result.
         energy_shape: (E, N, K+1).
     """
     if not isinstance(found, Price):
@@ -174,7 +167,6 @@ def moments_of_own(process: Process, found: Any, device_shape: tuple[int, ...]) 
     """Return the result of `failures`.
 
     Args:
-        found: The result.
         device_shape: (E, N, K).
     """
     at = Place(process.name, "failures", "its times")
@@ -185,7 +177,6 @@ def estimate_of_own(process: Process, found: object, before: SystemState) -> Sys
     """Return the result of `estimate`; refuse other fields, shapes and ranges than the truth has.
 
     Args:
-        found: The result.
         before: The state that it was given.
     """
     if not isinstance(found, SystemState):
@@ -204,7 +195,8 @@ def estimate_of_own(process: Process, found: object, before: SystemState) -> Sys
         elif old is None:
             raise at.wrong_kind(new, "nothing, as in the truth")
         else:
-            sound[field.name] = _ranged(at, new, old.shape).astype(old.dtype, copy=False)
+            is_ = declarations(SystemState)[field.name]
+            sound[field.name] = _ranged(at, is_, new, old.shape).astype(old.dtype, copy=False)
     return replace(found, **sound)
 
 
@@ -212,7 +204,6 @@ def require_realistic(process: Process, found: Carried, carried: Carried) -> Non
     """Refuse a result of `realistic` with other arrays than the process carries, or without those shown.
 
     Args:
-        found: The result.
         carried: What it was given.
     """
     _require_mapping(process, "realistic", found)
@@ -261,24 +252,24 @@ def _added(
     return delay, numbers(at, found.energy, energy_shape, range_="finite joules")
 
 
-def _ranged(at: Place, values: Any, shape: tuple[int, ...]) -> Any:
-    """An array of a system or a state, in the range of its name."""
-    if at.name == "present" or at.name == "cubic_power":
+def _ranged(at: Place, is_: Declared, values: Any, shape: tuple[int, ...]) -> Any:
+    """An array of a system or a state, in its declared range."""
+    if is_.kind == "truth":
         return truths(at, values, shape)
-    if at.name in _ANYWHERE:
-        return numbers(at, values, shape)
-    if at.name == "server_share":
+    if is_.high == 1.0:
         return numbers(at, values, shape, low=0.0, high=1.0, above=True, range_="shares in (0, 1]")
-    positive = at.name in _POSITIVE
-    return numbers(at, values, shape, low=0.0, above=positive, range_=_ABOVE_0 if positive else _AT_LEAST_0)
+    if is_.low < 0.0:
+        return numbers(at, values, shape)
+    above = is_.low > 0.0
+    words = f"{FINITE} above 0" if above else f"{FINITE}, at least 0"
+    return numbers(at, values, shape, low=0.0, above=above, range_=words)
 
 
-def _expected(system: System, name: str) -> tuple[int, ...] | None:
+def _expected(system: System, name: str, axes: str) -> tuple[int, ...] | None:
     """Shape of an array of a system; ``None`` for one that is missing and may not be added."""
-    if name == "server_share":
-        return (len(system.speed),)
-    array = getattr(system, name)
-    return _shape(getattr(system, _LIKE[name]) if array is None and name in _LIKE else array)
+    if axes in ("", "links"):  # may be added
+        return (len(system.speed),) if axes == "" else _shape(system.link_gain)
+    return _shape(getattr(system, name))
 
 
 def _no(process: Process, method: str, found: object, expected: str) -> ScenarioError:

@@ -41,7 +41,6 @@ def plain_round_costs(
     """Price plain plans; ``None`` where the general form is needed.
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: A plan without extensions. The loop takes plans with one batch axis, the state's.
         counted: ``T_n`` of clusters that sit out (E, N) [s]; ``None`` where all take part.
     """

@@ -49,7 +49,6 @@ def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None
 
     Args:
         caller: Name of the caller, for the error.
-        parameters: Scalars of the scenario.
 
     Raises:
         ScenarioError: Names the field, the caller, and schedulers that can follow such budgets.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray
 from collapipe_env.ground.backends import Backend
 from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.records import mapped
 from collapipe_env.physics.moves import LOST, STAY
 from collapipe_env.physics.recovery import PLANNING_S, RecoveryTerms
 from collapipe_env.simulator.failed_rounds import Failures
@@ -23,7 +23,6 @@ class RoundEvents:
     """Interruptions of the rounds that are played.
 
     Args:
-        parameters: Scalars of the scenario.
         system: The moving system, whose processes interrupt.
         backend: Library of its arrays.
     """
@@ -53,7 +52,7 @@ class RoundEvents:
         failing = self._failing(costs)
         if not (failing < np.inf).any():
             return together
-        found = self._failures.replayed(state.map(host), _on(costs, host), failing)
+        found = self._failures.replayed(state.map(host), mapped(costs, host), failing)
         if found is None:
             return together
         trained = ~found.failed.dropped
@@ -125,15 +124,3 @@ def as_left(costs: RoundCosts, interruption: Interruption | None, backend: Backe
     if plan.stage is not None:
         changed["stage"] = failed.stage
     return replace(costs, allocation=replace(plan, **{k: backend.array(v) for k, v in changed.items()}))
-
-
-def _on(costs: RoundCosts, function: Any) -> RoundCosts:
-    """A round with a function applied to its own arrays and those of its plan, not those of its elements."""
-    changed: dict[str, Any] = {}
-    for field in fields(costs):
-        value: Array = getattr(costs, field.name)
-        if field.name == "allocation":
-            changed[field.name] = value.map(function)
-        elif not (value is None or is_dataclass(value) or isinstance(value, (int, float))):
-            changed[field.name] = function(value)
-    return replace(costs, **changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from collapipe_env.ground.arrays import Array, IntArray
 from collapipe_env.ground.errors import AllocationError, StateError, shortened
+from collapipe_env.ground.records import mapped, tree_of
 from collapipe_env.ground.state_trees import (
     LARGEST_NUMBER,
     REMEDY,
@@ -26,31 +27,11 @@ from collapipe_env.simulator.learner import Arrivals, LearningReport
 from collapipe_env.simulator.record import RoundRecord
 from collapipe_env.simulator.round import Interruption
 from collapipe_env.simulator.state import SystemParameters, SystemState
-from collapipe_env.simulator.state_checks import SMALLEST, require_ranges
-
-
-def report_tree(report: LearningReport) -> Tree:
-    """A learner's report."""
-    return {
-        "loss": report.loss.copy(),
-        "metric": report.metric.copy(),
-        "train_loss": report.train_loss.copy(),
-        "metrics": {name: values.copy() for name, values in report.metrics.items()},
-    }
-
-
-def report_on(report: LearningReport, function: Callable[[Any], Any]) -> LearningReport:
-    """A learner's report with a function applied to each of its arrays."""
-    return LearningReport(
-        function(report.loss),
-        function(report.metric),
-        function(report.train_loss),
-        {name: function(values) for name, values in report.metrics.items()},
-    )
+from collapipe_env.simulator.state_checks import require_ranges
 
 
 def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningReport:
-    """Rebuild a report from a tree of :func:`report_tree`.
+    """Rebuild a report from its tree.
 
     Args:
         tree: Arrays by name.
@@ -68,29 +49,7 @@ def report_of(tree: Any, num_envs: int, dtype: Any, place: str) -> LearningRepor
         raise StateError(f"{place}/metrics has names that are not text: {REMEDY}")
     template = dict.fromkeys(("loss", "metric", "train_loss"), column)
     require_alike(tree, {**template, "metrics": dict.fromkeys(names, column)}, place)
-    return LearningReport(
-        tree["loss"].copy(),
-        tree["metric"].copy(),
-        tree["train_loss"].copy(),
-        {name: values.copy() for name, values in names.items()},
-    )
-
-
-def system_tree(state: SystemState) -> Tree:
-    """The system before a round."""
-    arrays: Tree = {
-        f.name: np.array(array)
-        for f in fields(SystemState)
-        if f.name != "processes" and (array := getattr(state, f.name)) is not None
-    }
-    shown = {name: {k: np.array(v) for k, v in carried.items()} for name, carried in state.processes.items()}
-    return {**arrays, "processes": shown}
-
-
-def system_of(tree: Tree) -> SystemState:
-    """Rebuild a system from a tree of :func:`system_tree`."""
-    shown = {name: {k: v.copy() for k, v in carried.items()} for name, carried in tree["processes"].items()}
-    return SystemState(**{n: v.copy() for n, v in tree.items() if n != "processes"}, processes=shown)
+    return LearningReport(**mapped(tree, np.copy))
 
 
 @dataclass(frozen=True)
@@ -118,12 +77,12 @@ class SavedRound:
         Args:
             host: Copies an array to the host.
         """
-        given, learning = record.arrivals, record.learning
+        given = record.arrivals
         pick = np.zeros(tuple(given.counts.shape), np.uint64) if given.pick is None else given.pick
         arrivals = Arrivals(
             host(given.counts).astype(np.int64), host(given.micro_batches).astype(np.int64), pick, given.most
         )
-        report = report_on(learning, host)
+        report = mapped(record.learning, host)
         interruption = record.interruption
         if interruption is not None:
             interruption = interruption_on(interruption, host)
@@ -131,14 +90,13 @@ class SavedRound:
 
     def tree(self) -> Tree:
         """The round as arrays by name."""
-        given = {f.name: getattr(self.allocation, f.name) for f in fields(Allocation)}
         return {
-            "system": system_tree(self.state),
-            "allocation": {name: np.array(v) for name, v in given.items() if v is not None},
+            "system": tree_of(self.state),
+            "allocation": tree_of(self.allocation),
             "counts": self.arrivals.counts.copy(),
             "pick": np.array(self.arrivals.pick, dtype=np.uint64),
-            "learning": report_tree(self.learning),
-            "interruption": _interruption_tree(self.interruption),
+            "learning": tree_of(self.learning),
+            "interruption": None if self.interruption is None else tree_of(self.interruption),
         }
 
     @classmethod
@@ -149,7 +107,6 @@ class SavedRound:
 
         Args:
             tree: Arrays by name.
-            parameters: Scalars of the scenario.
             system: Any system of the environment, for shapes and types.
             local_steps: ``H``.
             place: Name of the tree, for errors.
@@ -162,12 +119,11 @@ class SavedRound:
         if not isinstance(tree, Mapping) or set(tree) != set(names):
             raise StateError(f"{place} is not a round with {', '.join(names)}: {REMEDY}")
         require_alike(tree["system"], system, f"{place}/system")
-        require_ranges(tree["system"], f"{place}/system")
-        require_within(tree["system"]["budget"], SMALLEST, np.inf, f"{place}/system/budget")
+        require_ranges(tree["system"], SystemState, f"{place}/system")
         shape = (*system["uplink_gain"].shape, local_steps)
         require_array(tree["counts"], shape, np.int64, f"{place}/counts")
         require_array(tree["pick"], shape, np.uint64, f"{place}/pick")
-        state = system_of(tree["system"])
+        state = SystemState(**mapped(tree["system"], np.copy))
         try:
             allocation = own_arrays(Allocation(**{name: _array(v) for name, v in tree["allocation"].items()}))
             real = system["budget"].dtype
@@ -200,18 +156,7 @@ class SavedRound:
 
 def interruption_on(interruption: Interruption, function: Callable[[Any], Any]) -> Interruption:
     """An interruption with a function applied to its arrays; records of failures stay on the host."""
-    delay, energy, trained, failed = interruption
-    return Interruption(function(delay), function(energy), function(trained), failed)
-
-
-def _interruption_tree(interruption: Interruption | None) -> Tree | None:
-    if interruption is None:
-        return None
-    *arrays, failed = interruption
-    tree: Tree = {name: array.copy() for name, array in zip(interruption._fields, arrays, strict=False)}
-    if failed is not None:
-        tree["failed"] = {name: array.copy() for name, array in failed._asdict().items()}
-    return tree
+    return mapped(interruption._replace(failed=None), function)._replace(failed=interruption.failed)
 
 
 def _interruption_of(tree: Any, plan: Allocation, state: SystemState, place: str) -> Interruption | None:
@@ -228,7 +173,7 @@ def _interruption_of(tree: Any, plan: Allocation, state: SystemState, place: str
         depth = np.asarray(given.get("reset")).shape[-1:]
         template["failed"] = unscathed(plan, *depth)._asdict() if depth else {}
         require_alike(tree, template, place)
-        found = FailedRounds(**{name: values.copy() for name, values in given.items()})
+        found = FailedRounds(**mapped(given, np.copy))
         if ((found.device < NOBODY) | (found.device >= plan.blocks.shape[-1])).any():
             raise StateError(f"{place}/failed/device is not a device: {REMEDY}")
     require_alike(tree, template, place)

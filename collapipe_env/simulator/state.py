@@ -2,64 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Annotated
 
 from collapipe_env.ground.arrays import Array, concatenate, where
+from collapipe_env.ground.records import SMALLEST, Declared, Record
 from collapipe_env.physics.memory import able_to_hold, memory_caps
 from collapipe_env.physics.parameters import SystemParameters as SystemParameters
 
 
 @dataclass(frozen=True, eq=False)
-class SystemState:
-    """Everything that decides a round apart from the allocation; leading batch axes ``...``.
+class SystemState(Record):
+    """Everything that decides a round apart from the allocation; leading batch axes ``...``."""
 
-    Attributes:
-        uplink_gain: ``h_n`` (..., N).
-        d2d_gain: ``G_n`` (..., N, K+1, K+1), symmetric; node 0 is the CU.
-        cross_gain: ``X`` (..., N, N), path-loss gain between cluster centres, zero diagonal.
-        speed: Effective speed now, ``v_k`` (..., N, K) [FLOP/s]; positive even for absent devices.
-        clock: Effective clock now, ``f_k`` (..., N, K) [Hz]; positive even for absent devices.
-        compute_power: ``P_act`` now (..., N, K) [W].
-        memory_bytes: Memory offered (..., N, K); zero for absent devices.
-        memory_cap: Blocks that fit the memory under GPipe (..., N, K), int.
-        present: Devices that exist and answer (..., N, K), bool.
-        budget: Energy budget per round (..., N, K+1) [J].
-        backlog: Normalised virtual queues ``z`` (..., N, K+1); zero for absent devices.
-        round_index: Rounds played (...), int.
-        loss: Smoothed evaluation loss (...).
-        server_share: Share of the server that other tenants leave to the clusters (...), in (0, 1]; ``None``
-            for 1.
-        absence: Participation queues ``y`` (..., N), counted in rounds; ``None`` unless schedulers decide
-            which clusters take part.
-        known_uplink_gain: Known value of ``h_n`` before the round (..., N); ``None`` where it equals ``h_n``.
-        known_d2d_gain: The same for ``G_n`` (..., N, K+1, K+1).
-        full_speed: Speed at the full clock (..., N, K) [FLOP/s]; ``None`` unless schedulers may cap clocks.
-        cubic_power: True where a device's power grows with the cube of its clock, False where it grows in
-            proportion (..., N, K), bool; ``None`` unless schedulers may cap clocks.
-        processes: Arrays (..., ...) that processes expose, by process and name.
-    """
-
-    uplink_gain: Array
-    d2d_gain: Array
-    cross_gain: Array
-    speed: Array
-    clock: Array
-    compute_power: Array
-    memory_bytes: Array
-    memory_cap: Array
-    present: Array
-    budget: Array
-    backlog: Array
-    round_index: Array
-    loss: Array
-    server_share: Array | None = None
-    absence: Array | None = None
-    known_uplink_gain: Array | None = None
-    known_d2d_gain: Array | None = None
-    full_speed: Array | None = None
-    cubic_power: Array | None = None
+    uplink_gain: Annotated[Array, Declared("N", low=SMALLEST)]
+    """``h_n``."""
+    d2d_gain: Annotated[Array, Declared("N K+1 K+1", low=0.0)]
+    """``G_n``, symmetric; node 0 is the CU."""
+    cross_gain: Annotated[Array, Declared("N N", low=0.0)]
+    """``X``, path-loss gain between cluster centres, zero diagonal."""
+    speed: Annotated[Array, Declared("N K", "FLOP/s", low=SMALLEST)]
+    """Effective speed now, ``v_k``; positive even for absent devices."""
+    clock: Annotated[Array, Declared("N K", "Hz", low=SMALLEST)]
+    """Effective clock now, ``f_k``; positive even for absent devices."""
+    compute_power: Annotated[Array, Declared("N K", "W", low=0.0)]
+    """``P_act`` now."""
+    memory_bytes: Annotated[Array, Declared("N K", "byte", low=0.0)]
+    """Memory offered; zero for absent devices."""
+    memory_cap: Annotated[Array, Declared("N K", low=0, high=math.inf, kind="whole")]
+    """Blocks that fit the memory under GPipe."""
+    present: Annotated[Array, Declared("N K", kind="truth")]
+    """Devices that exist and answer."""
+    budget: Annotated[Array, Declared("N K+1", "J", low=SMALLEST, high=math.inf)]
+    """Energy budget per round."""
+    backlog: Annotated[Array, Declared("N K+1", low=0.0)]
+    """Normalised virtual queues ``z``; zero for absent devices."""
+    round_index: Annotated[Array, Declared("", low=0.0, high=math.inf, kind="whole")]
+    """Rounds played."""
+    loss: Annotated[Array, Declared("", "nat", high=math.inf)]
+    """Smoothed evaluation loss."""
+    server_share: Annotated[Array | None, Declared("", low=SMALLEST, high=1.0)] = None
+    """Share of the server that other tenants leave to the clusters, in (0, 1]; ``None`` for 1."""
+    absence: Annotated[Array | None, Declared("N", "rounds", low=0.0)] = None
+    """Participation queues ``y``, counted in rounds; ``None`` unless schedulers decide which clusters take
+    part."""
+    known_uplink_gain: Annotated[Array | None, Declared("N", low=SMALLEST)] = None
+    """Known value of ``h_n`` before the round; ``None`` where it equals ``h_n``."""
+    known_d2d_gain: Annotated[Array | None, Declared("N K+1 K+1", low=0.0)] = None
+    """The same for ``G_n``."""
+    full_speed: Annotated[Array | None, Declared("N K", "FLOP/s", low=SMALLEST)] = None
+    """Speed at the full clock; ``None`` unless schedulers may cap clocks."""
+    cubic_power: Annotated[Array | None, Declared("N K", kind="truth")] = None
+    """True where a device's power grows with the cube of its clock, False where it grows in proportion;
+    ``None`` unless schedulers may cap clocks."""
     processes: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    """Arrays that processes expose, by process and name."""
 
     @property
     def server_backlog(self) -> Array | None:
@@ -75,23 +74,6 @@ class SystemState:
         """
         present, backlog = self.present, self.backlog
         return concatenate((backlog[..., :1], where(present, backlog[..., 1:], 0.0 * backlog[..., 1:])))
-
-    def map(self, function: Callable[[Array], Array]) -> SystemState:
-        """Apply one function to every array, for instance to add a batch axis."""
-        arrays = {
-            f.name: function(array)
-            for f in fields(self)
-            if f.name != "processes" and (array := getattr(self, f.name)) is not None
-        }
-        shown = {
-            process: {name: function(array) for name, array in carried.items()}
-            for process, carried in self.processes.items()
-        }
-        return type(self)(**arrays, processes=shown)
-
-    def __getitem__(self, index: object) -> SystemState:
-        """Index the leading batch axes of every array."""
-        return self.map(lambda a: a[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +103,6 @@ def other_memory_caps(parameters: SystemParameters, state: SystemState) -> Array
     """Return memory caps under the other setting of recomputation, where this decision is open.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (...).
 
     Returns:
@@ -135,7 +116,6 @@ def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
     """Return the clusters whose devices can hold the encoder (..., N), bool.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (...).
     """
     return able_to_hold(parameters.costs, parameters.other_costs, state.memory_bytes)
@@ -145,7 +125,6 @@ def able_where_open(parameters: SystemParameters, state: SystemState) -> Array |
     """Return the clusters that can hold the encoder (..., N), bool; ``None`` where none may sit out.
 
     Args:
-        parameters: Scalars of the scenario.
         state: The system (...).
     """
     return None if parameters.idle_round_s is None else able_clusters(parameters, state)

@@ -8,54 +8,33 @@ import numpy as np
 import numpy.typing as npt
 
 from collapipe_env.ground.errors import AllocationError, StateError
-from collapipe_env.ground.state_trees import LARGEST_NUMBER, REMEDY, Tree, require_within
+from collapipe_env.ground.records import declarations
+from collapipe_env.ground.state_trees import REMEDY, Tree, require_within
 from collapipe_env.simulator.moving_system import MovingSystem
 from collapipe_env.simulator.refusal import require_room
-from collapipe_env.simulator.state import SystemParameters
+from collapipe_env.simulator.state import SystemParameters, SystemState
+from collapipe_env.simulator.system import System
 
-SMALLEST = 1e-100
-"""Lower bound of a system's positive quantities, far above where floating point loses precision."""
 MOST_ROUNDS = 1_000_000
 """Most rounds that a state may have, unless the scenario's episodes are longer."""
 
-_RANGES = {
-    "uplink_gain": (SMALLEST, LARGEST_NUMBER),
-    "d2d_gain": (0.0, LARGEST_NUMBER),
-    "known_uplink_gain": (SMALLEST, LARGEST_NUMBER),
-    "known_d2d_gain": (0.0, LARGEST_NUMBER),
-    "cross_gain": (0.0, LARGEST_NUMBER),
-    "server_share": (SMALLEST, 1.0),
-    "speed": (SMALLEST, LARGEST_NUMBER),
-    "compute_power": (0.0, LARGEST_NUMBER),
-    "memory_bytes": (0.0, LARGEST_NUMBER),
-    "memory_cap": (0, np.inf),
-    "backlog": (0.0, LARGEST_NUMBER),
-    "absence": (0.0, LARGEST_NUMBER),
-    "loss": (-LARGEST_NUMBER, np.inf),
-    "link_gain": (0.0, LARGEST_NUMBER),
-    "cu_position": (-LARGEST_NUMBER, LARGEST_NUMBER),
-    "device_offset": (-LARGEST_NUMBER, LARGEST_NUMBER),
-    "full_speed": (SMALLEST, LARGEST_NUMBER),
-    "flops_per_cycle": (SMALLEST, LARGEST_NUMBER),
-    "switched_capacitance": (0.0, LARGEST_NUMBER),
-    "active_power": (0.0, LARGEST_NUMBER),
-}
 
-
-def require_ranges(arrays: Tree, place: str) -> None:
-    """Refuse arrays of a system or its layout that hold impossible numbers.
+def require_ranges(arrays: Tree, record: type, place: str) -> None:
+    """Refuse arrays of a record that hold impossible numbers.
 
     Args:
         arrays: The arrays, of the right shapes and types.
+        record: The record, which declares their ranges.
         place: Name of the arrays, for the error.
 
     Raises:
         StateError: Names the array, the number and its range.
     """
     for name, values in arrays.items():
-        if name in _RANGES:
+        is_ = declarations(record).get(name)
+        if is_ is not None and is_.kind != "truth":
             # The loss of real training that has diverged is NaN.
-            require_within(values, *_RANGES[name], f"{place}/{name}", unknown=name == "loss")
+            require_within(values, is_.low, is_.high, f"{place}/{name}", unknown=name == "loss")
 
 
 def require_rounds(system: Tree, own_budget: npt.NDArray[Any], scenario_rounds: int) -> None:
@@ -81,15 +60,14 @@ def require_consistent(tree: Tree, parameters: SystemParameters, system: MovingS
 
     Args:
         tree: The state, with arrays of the right shapes and types.
-        parameters: Scalars of the scenario.
         system: The world's layouts and processes, left as they are.
 
     Raises:
         StateError: Names the array at fault.
     """
     found, rows = tree["system"], tree["was_reset"]
-    require_ranges(tree["layout"], "simulator/layout")
-    require_ranges(found, "simulator/system")
+    require_ranges(tree["layout"], System, "simulator/layout")
+    require_ranges(found, SystemState, "simulator/system")
     try:
         if parameters.idle_round_s is None:
             require_room(found["memory_cap"][rows], parameters.costs.blocks)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, WordArray, concatenate, namespace
 from collapipe_env.ground.backends.base import Backend
+from collapipe_env.ground.records import SMALLEST, Declared, mapped
 from collapipe_env.kernels.channels import link_matrices
 from collapipe_env.scenario import Layout, Scenario, draw_layout, fixed_layout
 
@@ -37,50 +37,39 @@ def reach_of(scenario: Scenario) -> float | None:
 
 
 class System(NamedTuple):
-    """Arrays of ``R`` environments; a process returns a copy with some arrays replaced (``system._replace``).
+    """Arrays of ``R`` environments; a process returns ``system._replace(...)``, a copy with other arrays."""
 
-    Attributes:
-        link_gain: Large-scale gains of all links (R, links), path loss and shadowing: the ``N`` uplinks
-            first, then each cluster's pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is
-            the CU.
-        small_scale: Small-scale gains of the links (R, links), factors of the large-scale gains; ``None`` for
-            1.
-        cross_gain: Path-loss gain between clusters' centres (R, N, N).
-        speed: Compute speed now (R, N, K) [FLOP/s], positive also for absent devices.
-        memory_bytes: Memory offered (R, N, K), zero for absent devices.
-        present: Present devices (R, N, K), bool.
-        full_speed: Speed at the full clock (R, N, K) [FLOP/s].
-        flops_per_cycle: (R, N, K).
-        switched_capacitance: ``kappa`` (R, N, K) [W s^3], zero where the profile states a power.
-        active_power: Power at full speed (R, N, K) [W], zero where the profile gives only a clock.
-        server_share: Share of the server that other tenants leave to the clusters (R,), in (0, 1]; ``None``
-            without changing tenants.
-        cu_position: Positions of the CUs, with the base station at the origin (R, N, 2) [m]; ``None`` where
-            devices stand still.
-        device_offset: Positions of devices relative to their CU in the layout (R, N, K, 2) [m]; ``None``
-            where they stand still.
-        known_gain: Known gains of all links before the round, including small-scale gains (R, links);
-            ``None`` where the true gains are known.
-    """
-
-    link_gain: Array
-    small_scale: Array | None
-    cross_gain: Array
-    speed: Array
-    memory_bytes: Array
-    present: Array
-    full_speed: Array
-    flops_per_cycle: Array
-    switched_capacitance: Array
-    active_power: Array
-    server_share: Array | None = None
-    cu_position: Array | None = None
-    device_offset: Array | None = None
-    known_gain: Array | None = None
-
-    def map(self, function: Callable[[Array], Array]) -> System:
-        """Apply one function to every array."""
-        return System(*(None if array is None else function(array) for array in self))
+    link_gain: Annotated[Array, Declared("links", low=SMALLEST)]
+    """Large-scale gains of all links, path loss and shadowing: the ``N`` uplinks first, then each cluster's
+    pairs of nodes in the order (0, 1), (0, 2), ..., (K-1, K); node 0 is the CU."""
+    small_scale: Annotated[Array | None, Declared("links", low=0.0)]
+    """Small-scale gains of the links, factors of the large-scale gains; ``None`` for 1."""
+    cross_gain: Annotated[Array, Declared("N N", low=0.0)]
+    """Path-loss gain between clusters' centres."""
+    speed: Annotated[Array, Declared("N K", "FLOP/s", low=SMALLEST)]
+    """Compute speed now, positive also for absent devices."""
+    memory_bytes: Annotated[Array, Declared("N K", "byte", low=0.0)]
+    """Memory offered, zero for absent devices."""
+    present: Annotated[Array, Declared("N K", kind="truth")]
+    """Present devices."""
+    full_speed: Annotated[Array, Declared("N K", "FLOP/s", low=SMALLEST)]
+    """Speed at the full clock."""
+    flops_per_cycle: Annotated[Array, Declared("N K", "FLOP", low=SMALLEST)]
+    """Operations of a clock cycle."""
+    switched_capacitance: Annotated[Array, Declared("N K", "W s^3", low=0.0)]
+    """``kappa``, zero where the profile states a power."""
+    active_power: Annotated[Array, Declared("N K", "W", low=0.0)]
+    """Power at full speed, zero where the profile gives only a clock."""
+    server_share: Annotated[Array | None, Declared("", low=SMALLEST, high=1.0)] = None
+    """Share of the server that other tenants leave to the clusters, in (0, 1]; ``None`` without changing
+    tenants."""
+    cu_position: Annotated[Array | None, Declared("N 2", "m")] = None
+    """Positions of the CUs, with the base station at the origin; ``None`` where devices stand still."""
+    device_offset: Annotated[Array | None, Declared("N K 2", "m")] = None
+    """Positions of devices relative to their CU in the layout; ``None`` where they stand still."""
+    known_gain: Annotated[Array | None, Declared("links", low=0.0)] = None
+    """Known gains of all links before the round, including small-scale gains; ``None`` where the true gains
+    are known."""
 
 
 def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
@@ -94,8 +83,8 @@ def laid_out(scenario: Scenario, seeds: WordArray, backend: Backend) -> System:
         one = _stacked(scenario, [fixed_layout(scenario)], backend)
         xp = namespace(one.speed)
         if xp is np:
-            return one.map(lambda a: np.repeat(a, len(seeds), axis=0))
-        return one.map(lambda a: xp.broadcast_to(a, (len(seeds), *a.shape[1:])))
+            return mapped(one, lambda a: np.repeat(a, len(seeds), axis=0))
+        return mapped(one, lambda a: xp.broadcast_to(a, (len(seeds), *a.shape[1:])))
     layouts = [draw_layout(scenario, np.random.default_rng(seed)) for seed in seeds.tolist()]
     return _stacked(scenario, layouts, backend)
 

@@ -13,6 +13,7 @@ from collapipe_env.decisions.entries import SCHEDULE_CHOICES
 from collapipe_env.ground.arrays import Array, BoolArray, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError, StateError
+from collapipe_env.ground.records import mapped, tree_of
 from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import participation_queue
@@ -43,10 +44,6 @@ from collapipe_env.simulator.saved_round import (
     SavedRound,
     interruption_on,
     report_of,
-    report_on,
-    report_tree,
-    system_of,
-    system_tree,
 )
 from collapipe_env.simulator.state import SystemState, able_clusters
 from collapipe_env.simulator.state_checks import require_consistent, require_rounds
@@ -353,7 +350,7 @@ class World:
             if interruption is not None:
                 interruption = interruption_on(interruption, array)
                 costs = priced(costs, state, interruption)
-            learning = report_on(saved.learning, array)
+            learning = mapped(saved.learning, array)
             arrivals = self._arrivals.restored(saved.arrivals)
             self._last_round = self._recorded(state, allocation, costs, arrivals, learning, interruption)
         return self._last_round
@@ -371,7 +368,7 @@ class World:
             saved = SavedRound.of(record, host)
         return {
             **self._own_state(),
-            "learning": report_tree(report_on(self.learning, host)),
+            "learning": tree_of(mapped(self.learning, host)),
             "learner": require_snapshots(self.learner).get_state(),
             "last_round": None if saved is None else saved.tree(),
         }
@@ -381,13 +378,12 @@ class World:
         host = self.backend.host
         own = self.system.get_state()
         own["seeds"]["arrivals"] = host(self._seeds).view(np.uint64)
-        return {"system": system_tree(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
+        return {"system": tree_of(self.state.map(host)), **own, "was_reset": self._was_reset.copy()}
 
     def set_state(self, tree: Tree, seeded: BoolArray | None = None) -> None:
         """Continue from a state of :meth:`get_state`; an error leaves everything unchanged.
 
         Args:
-            tree: The state.
             seeded: Rows that have a generator for their next episodes (E,); ``None`` for all.
 
         Raises:
@@ -411,7 +407,7 @@ class World:
             played = np.where(was_reset, tree["system"]["round_index"], -1)
             learner.require_rounds(tree["learner"], played)
         array, seeds = partial(self.backend.array, keep=True), dict(tree["seeds"])
-        own_seeds, state = array(seeds.pop("arrivals")), system_of(tree["system"]).map(array)
+        own_seeds, state = array(seeds.pop("arrivals")), SystemState(**tree["system"]).map(array)
         before = self.system.snapshot()
         try:
             self.system.set_state({**tree, "seeds": seeds})
@@ -422,7 +418,7 @@ class World:
             raise
         # Nothing below can fail.
         self._seeds, self.state, self.seen = own_seeds, state, seen
-        self.learning = report_on(learning, array)
+        self.learning = mapped(learning, array)
         self._was_reset, self._broken = was_reset.copy(), np.zeros_like(was_reset)
         self._last_round, self._saved_round = None, saved
 

@@ -111,9 +111,6 @@ def _bytes_of_piece(token: str) -> int:
 def checkpoint_tokens(folder: str) -> CheckpointTokens:
     """Return the tokens of a GPT-2, Llama or Qwen2 checkpoint.
 
-    Args:
-        folder: The checkpoint's local folder.
-
     Raises:
         CheckpointError: If it is not a language model, or its tokeniser is missing or damaged.
     """

@@ -81,7 +81,6 @@ class Aggregation:
         """Continue from a state of :meth:`get_state`.
 
         Args:
-            tree: The state.
             like: A model's parameters, shape (P,).
 
         Raises:

@@ -66,7 +66,6 @@ class Exchange:
         """Continue from a state of :meth:`get_state`.
 
         Args:
-            tree: The state.
             parameters: The clusters' parameters, shape (N, P).
 
         Raises:

@@ -70,7 +70,6 @@ class Evaluator:
 
         Args:
             model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
-            head: The server's module.
             metrics: Also compute metrics, on the first ``metric_samples`` of the samples.
         """
         with _evaluating(model, head):
@@ -86,7 +85,6 @@ class Evaluator:
 
         Args:
             model: Maps token ids (samples, q) to encoder outputs (samples, q, d).
-            head: The server's module.
             count: Documents.
 
         Raises:

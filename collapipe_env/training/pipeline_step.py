@@ -58,7 +58,6 @@ class CutModel:
 
         Args:
             model: The cluster's embedding and blocks.
-            head: The server's module.
             loss: Mean loss of (outputs, targets).
             blocks: Blocks of each stage slot; slots with 0 are skipped.
             server_blocks: The blocks that the server runs in place of the model's last ones.

@@ -82,7 +82,6 @@ class TorchLearner:
 
         Args:
             architecture: Embedding and encoder that are trained.
-            task: Name of the task.
             outputs: Outputs V_out of the server's head.
             decoder_blocks: Decoder blocks on the server.
             learning: Data, optimisers and evaluation.

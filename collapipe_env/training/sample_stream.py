@@ -40,7 +40,6 @@ class SampleStream:
         """Continue from a state of :meth:`get_state`.
 
         Args:
-            tree: The state.
             samples: Number of samples of all clusters.
 
         Raises:

@@ -81,7 +81,6 @@ def compare_counts(
 
     Args:
         inputs: The environments (E, ...), of the exact drift.
-        parameters: The scenario.
         segments: The plans' blocks (E, N, K).
         power: Their powers (E, N, K+1) [W].
         micro_batches: Their ``M`` (E, N).

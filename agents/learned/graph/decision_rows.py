@@ -327,7 +327,6 @@ def decide_rows(
         scales: Numbers of the graph observer.
         system: The systems that are observed.
         inputs: The same systems as DSSRA's arrays, with the exact drift.
-        parameters: The scenario.
         fixed: Part of the net's inputs that the scenario fixes.
         weights: The net's weights.
         processes: Inputs for what processes do to devices (E, N, K, PROCESS_INPUTS), or no rows.

@@ -138,7 +138,6 @@ def expected_costs(
     Args:
         known: Known states (E, ...).
         inputs: True states (E G, ...), the G draws of an environment's gains together.
-        parameters: The scenario.
         power: Powers (E, N, K+1) [W].
         share: Shares of the uplink (E, N).
         part: Each cluster's part of the worth of all delays (E, N); shares do not answer one without worth.
@@ -211,7 +210,6 @@ def learn_for_the_expected_round(
         group: The environments.
         samples: Samples of the counts of each cluster, >= 2.
         entropy: Weight of the entropy of the counts.
-        weights: Weights of the other parts.
         rng: Draws the samples, the fading and the failures.
         draws: Draws of the fading of every environment.
     """

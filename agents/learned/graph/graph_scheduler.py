@@ -32,7 +32,6 @@ class GraphScheduler(StateScheduler):
     """Plays the graph net; deterministic, with the same plan for a row in any batch.
 
     Args:
-        scenario: The scenario to schedule.
         weights: The net's weights, from :func:`packed_weights`.
         heads: Heads of attention.
         exact_shares: Whether the uplink is shared out exactly for the net's segments and powers, as DSSRA

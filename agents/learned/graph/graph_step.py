@@ -183,7 +183,6 @@ def learn_and_play(
         group: The environments.
         samples: Samples of the counts of each cluster, >= 2.
         entropy: Weight of the entropy of the counts.
-        weights: Weights of the other parts.
         rng: Draws the samples.
     """
     p = group.parameters
@@ -224,7 +223,6 @@ def losses_of(
         choice_cost: Costs of the plan's blocks with each number of micro-batches (E, N, C).
         whole: Environments that count (E,).
         entropy: Weight of the entropy of the counts.
-        weights: Weights of the other parts.
     """
     N, samples = sample_cost.shape[1:]
     counted = max(int(whole.sum()), 1)
@@ -271,7 +269,6 @@ def priced(
     """Costs of a plan with gradients, drifts of the clusters (R, N), and sizes of a cluster's objective (R,).
 
     Args:
-        parameters: Scalars of the scenario.
         truth: True states (R, ...), ``R`` a multiple of the plan's E: as many successive ones of each.
         plan: The plan (E, ...).
         share: Its shares of the uplink (E, N).

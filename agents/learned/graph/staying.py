@@ -73,7 +73,6 @@ def staying_is_better(
         stay_micro_batches: Micro-batches that suit them (N,).
         share: The plan's shares (N,).
         inputs: The environment, of the exact drift.
-        parameters: The scenario.
     """
     clusters, nodes = plan.power.shape
     summary = np.empty(SUMMARY + nodes)
@@ -118,7 +117,6 @@ def keep_what_pays(
         stay_power: Powers that suit these (N, K+1) [W]; overwritten.
         stay_micro_batches: Micro-batches that suit these (N,); overwritten.
         row: The environment, of the exact drift.
-        parameters: The scenario.
     """
     best, plan = evaluate(segments, power, micro_batches, share, row, parameters)
     for n in range(len(share)):

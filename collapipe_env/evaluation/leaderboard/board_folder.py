@@ -50,9 +50,6 @@ def added(run: RunDirectory, results: BoardResults) -> BoardResults:
 
     Cells of another submission are left out.
 
-    Args:
-        run: The folder.
-
     Raises:
         DataError: If the existing results cannot be read.
     """
@@ -72,7 +69,6 @@ def write_run(run: RunDirectory, results: BoardResults, plan: BoardPlan) -> None
     """Write results and their table.
 
     Args:
-        run: The folder.
         plan: The plan that was played.
 
     Raises:

@@ -170,11 +170,7 @@ def detail_length(detail: dict[str, Any]) -> int:
 
 
 def episode_layout(scenario: Scenario, episode: int) -> Layout:
-    """The layout of a held-out episode at its start.
-
-    Args:
-        episode: Number of the episode.
-    """
+    """The layout of a held-out episode at its start."""
     if scenario.cluster.layout == "fixed":
         return fixed_layout(scenario)
     seeds = episode_seeds(np.array([0]), [np.random.default_rng(HELD_OUT_SEED + episode)], ())

@@ -51,7 +51,6 @@ def scheduled_steps(
     """Time of a local step under each cluster's own schedule (..., N) [s].
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: The plan, with schedules.
         graph: Its chain.
         elements: Times of one micro-batch.

@@ -34,7 +34,6 @@ def interleaved_crossings(graph: PlanGraph, hops: HopTimes, wraps: HopTimes, chu
     """Combine the plain hops, ``v`` times between devices, and ``v - 1`` passes of the hop between chunks.
 
     Args:
-        graph: The plan's chain.
         hops: Its hops; failures count ``v`` crossings between devices already.
         wraps: The hop between chunks.
         chunks: ``v`` (..., N).

@@ -24,7 +24,6 @@ def ordered_makespan(
     """Makespan of a chain with full-duplex links whose stages alternate backwards and forwards.
 
     Args:
-        times: Seconds of one micro-batch.
         warm_ups: Forwards before the first backward of stages and server (S+1,), not increasing.
         lags: Weight gradients kept waiting (S+1,); -1 where they are part of the backward pass. Not read
             with ``fill_gaps``.
@@ -94,7 +93,6 @@ def ordered_step(times: ChainTimes, schedule: int, caps: IntArray, with_weights:
     """Length of a local step on full-duplex links; under ``zb-h1`` with the best of the orders tried.
 
     Args:
-        times: Seconds of one micro-batch.
         schedule: Place in ``SCHEDULES``; all but ``interleaved``.
         caps: Caps of the stages (S,).
         with_weights: Whether weight gradients that are split off take time.

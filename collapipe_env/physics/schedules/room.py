@@ -43,7 +43,6 @@ def storage_terms(
     """Return the terms of plans.
 
     Args:
-        costs: Priced workload.
         schedule: GPipe, 1F1B or ZB-H1, as a place in ``SCHEDULES`` (..., N); ``None`` for GPipe.
         micro_batches: ``M`` (..., N), int.
         activation_bytes: ``alpha`` per sample and block [byte], or an array (..., N, 1).
@@ -70,7 +69,6 @@ def blocks_that_fit(costs: WorkloadCosts, terms: StorageTerms, memory_bytes: Arr
     """Blocks that each device can hold with the fewest samples in flight (..., N, K), at most ``L``.
 
     Args:
-        costs: Priced workload.
         terms: Terms of the plans.
         memory_bytes: Memory that each device offers (..., N, K) [byte], 0 for absent ones.
 
@@ -94,7 +92,6 @@ def micro_batches_that_fit(
     """Micro-batches whose activations each device can store beside its blocks (..., N, K), at least 1.
 
     Args:
-        costs: Priced workload.
         terms: Terms of the plans, 1F1B or ZB-H1.
         memory_bytes: Memory that each device offers (..., N, K) [byte].
         blocks: Blocks that it holds (..., N, K), int.

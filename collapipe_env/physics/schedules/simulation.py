@@ -63,7 +63,6 @@ def simulate_chain(
     """Run every stage's operations as early as possible.
 
     Args:
-        times: Seconds of one micro-batch.
         orders: (S+1, n, 3) operations: kind, micro-batch, chunk.
         counts: (S+1,) operations of each stage.
         limits: (S+1,) stored micro-batches at which a weight gradient runs before the next forward; read only

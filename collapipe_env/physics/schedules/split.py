@@ -24,8 +24,6 @@ def server_times(
     cluster at a time, with all of that speed.
 
     Args:
-        parameters: Scalars of the scenario.
-        allocation: The plan.
         samples: Samples of a micro-batch ``b`` (..., N).
         server_share: Share of the server that tenants of varying load leave (...), ``None`` for 1.
     """
@@ -101,7 +99,6 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array | int) -
     Published split training has separate heads and does not wait.
 
     Args:
-        allocation: The plan.
         local_step: ``T_step`` (..., N) [s].
         steps: Local steps of the clusters (..., N), real numbers, or the number that all take.
     """
@@ -129,7 +126,6 @@ def split_steps(
     """Time of a local step where the server serves the clusters one after another (..., N) [s].
 
     Args:
-        parameters: Scalars of the scenario.
         allocation: The plan, with split training; ``M = 1`` where the server is sequential.
         elements: Times of the one micro-batch.
         ending: All-reduce and update that end every local step (..., N) [s].

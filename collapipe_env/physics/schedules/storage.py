@@ -118,7 +118,6 @@ def memory_terms(
     """Terms of a plan's memory: samples in flight, bytes of a block's state, and the working set.
 
     Args:
-        costs: Priced workload.
         allocation: Any plan (...).
         terms: Terms that depend on recomputation.
 
