@@ -205,7 +205,9 @@ def test_equal_steps_of_all_are_the_closed_surrogate():
 
 
 def test_states_of_the_surrogate_hold_its_local_steps():
-    first, second = (SurrogateLearner(CONSTANTS, 3, 16, ZETA, own_steps=True) for _ in range(2))
+    first, second = (
+        SurrogateLearner(CONSTANTS, 3, 16, ZETA, lambda t: 1 / (1 + t), own_steps=True) for _ in range(2)
+    )
     first.reset([None] * 3)
     rng = np.random.default_rng(6)
     first.train_round(surrogate_round(rng))

@@ -87,10 +87,10 @@ def test_reset_restarts_only_the_masked_rows():
     first = learner.reset(rngs)
     trained = learner.train_round(outcome(envs=2))
     assert (trained.loss < first.loss).all()
-    again = learner.reset(rngs, np.array([True, False]))
-    assert again.loss[0] == first.loss[0]
-    assert again.loss[1] == trained.loss[1]
-    assert learner.train_round(outcome(envs=2)).loss[0] == trained.loss[0]
+    again = learner.reset(rngs, np.array([False, True]))
+    assert again.loss[1] == first.loss[1]
+    assert again.loss[0] == trained.loss[0]
+    assert learner.train_round(outcome(envs=2)).loss[1] == trained.loss[1]
 
 
 def test_every_local_step_has_its_own_step_size():
