@@ -87,20 +87,6 @@ def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part
     torch.testing.assert_close(move(learner, alive), rule.step(mean), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_round_without_anybody_leaves_model_and_memory_alone(kind):
-    """Two learners, one with an empty round between its others, meet the same batches otherwise."""
-    everybody = np.ones((N, 2, B), dtype=bool)
-    learner, other = small_learner(2, **options(kind)), small_learner(2, **options(kind))
-    assert torch.equal(move(learner, everybody), move(other, everybody))
-    assert not move(learner, np.zeros_like(everybody)).any()
-    run = other._runs[0]
-    for _ in range(2):
-        for stream in run._streams:
-            run._next_batch(stream)
-    assert torch.equal(move(learner, everybody), move(other, everybody))
-
-
 def test_the_rate_that_nobody_names_suits_the_rule():
     update = torch.tensor([3.0, -0.5])
     for kind, rate in (("fedavg", 1.0), ("fedavgm", 1.0), ("fedadam", 0.01), ("fedyogi", 0.01)):

@@ -1,4 +1,4 @@
-"""Styles of models: sizes and costs of encoders, the formulas of their papers, and what holds for all."""
+"""Styles of models: the formulas of their papers, dropout, initial weights, and what holds for all."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The surrogate's dynamics: closed form, what they depend on, and how a scenario chooses its constants."""
+"""The surrogate's dynamics: closed form, step sizes, and how a scenario chooses its constants."""
 
 import numpy as np
 import pytest
