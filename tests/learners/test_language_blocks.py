@@ -1,4 +1,4 @@
-"""Blocks of GPT-2, Llama and Qwen2: the same logits and gradients as those of transformers."""
+"""Blocks of GPT-2, Llama and Qwen2: the gradients of transformers, mixed precision, initial weights."""
 
 import math
 
