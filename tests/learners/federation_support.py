@@ -16,18 +16,19 @@ def make(
     local_steps=1,
     seed=11,
     update_format=None,
-    architecture=None,
+    dropout=0.0,
     memory=FULL_PRECISION,
     moment_bits=None,
     **learning,
 ):
     """A learner and its run, which may send its updates, and keep what it trains, in some format."""
     learner = small_learner(local_steps, **learning)
+    learner._moment_bits = moment_bits
     setup = learner._prepared[0]
     setup = replace(
         setup,
         update_format=update_format or UpdateFormat(),
-        architecture=architecture or setup.architecture,
+        architecture=replace(setup.architecture, dropout=dropout),
         schedule_steps=learning.get("schedule_steps", 100),
         memory=memory,
         moment_bits=moment_bits,

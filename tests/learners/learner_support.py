@@ -17,27 +17,37 @@ BLOCKS, N, B = 4, 3, 6
 BETAS, EPS = (0.9, 0.98), 1e-8
 
 
-def small_learner(
-    local_steps, seeds=(11,), head="copies", own_steps=False, most_local_steps=None, **learning
+def new_learner(
+    local_steps=1,
+    num_envs=1,
+    head="copies",
+    own_steps=False,
+    most_local_steps=None,
+    workload=None,
+    **learning,
 ):
+    """A learner before its first reset, of another workload if asked for."""
     defaults = {
         "evaluation_samples": 20, "evaluate_every": 100, "partition": "dirichlet",
         "learning_rate": 0.01, "server_learning_rate": 0.02, "warmup_steps": 0,
     }  # fmt: skip
-    learner = TorchLearner(
+    trained = {"task": "classification", "outputs": 2, "decoder_blocks": 0, **(workload or {})}
+    return TorchLearner(
         Architecture(BLOCKS, 8, 12, 2, 7, 200),
-        task="classification",
-        outputs=2,
-        decoder_blocks=0,
+        **trained,
         learning=LearningSpec(**{**defaults, **learning}),
         clusters=N,
         batch_size=B,
         local_steps=local_steps,
-        num_envs=len(seeds),
+        num_envs=num_envs,
         head=head,
         own_steps=own_steps,
         most_local_steps=most_local_steps,
     )
+
+
+def small_learner(local_steps, seeds=(11,), **options):
+    learner = new_learner(local_steps, len(seeds), **options)
     learner.reset([np.random.default_rng(seed) for seed in seeds])
     return learner
 
@@ -99,6 +109,7 @@ class PlainTraining:
         outputs = functional_call(self.head_module, head_leaves, (hidden, tokens != PADDING))
         loss = torch.nn.functional.cross_entropy(outputs, targets)
         found = torch.autograd.grad(loss, [*leaves.values(), *head_leaves.values()])
+        self.losses.append((len(tokens), loss.item()))
         split = len(leaves)
         return dict(zip(leaves, found[:split], strict=True)), dict(zip(head, found[split:], strict=True))
 
@@ -122,6 +133,8 @@ class PlainTraining:
     def round(
         self, survived, micro_batches=(2, 3, 1), server_blocks=(0,) * N, mode=COMMON, gaps=None, steps=None
     ):
+        """Train a round and return the mean loss of the samples that arrive."""
+        self.losses = []
         steps = [survived.shape[1]] * N if steps is None else steps
         if mode == COMMON and max(steps) > 1 and self.kind_of_head == "copies":
             mode = COPIES
@@ -167,7 +180,7 @@ class PlainTraining:
             if total:
                 mean = {k: sum(c * g[k] for c, g in head_gradients) / total for k in self.head}
                 self.head_optimizer.step(self.head, mean)
-        weights = self.run._data_sizes * updated
+        weights = np.array([len(stream._indices) for stream in self.run._streams]) * updated
         if weights.any():
             weights = weights / weights.sum()
             self.common = {
@@ -178,9 +191,12 @@ class PlainTraining:
                 self.head = {
                     k: sum(w * c[k] for w, c in zip(weights, copies, strict=True)) for k in self.head
                 }
+        counts, losses = zip(*self.losses, strict=True) if self.losses else ([1], [np.nan])
+        return np.average(losses, weights=counts)
 
-    def assert_equals(self, learner, atol=1e-9):
+    def assert_equals(self, learner, report, mean_loss, atol=1e-9):
         run = learner._runs[0]
+        np.testing.assert_allclose(report.train_loss, mean_loss, rtol=1e-9)
         for model in run._models:
             for name, value in model.named_parameters():
                 torch.testing.assert_close(value.detach(), self.common[name], rtol=0, atol=atol, msg=name)

@@ -59,29 +59,6 @@ def test_rules_are_the_papers(kind, rounds):
         np.testing.assert_allclose(x.numpy(), [c.x for c in coordinates], rtol=1e-10, atol=1e-14)
 
 
-def test_adaptive_rules_differ_where_the_second_moment_must_fall():
-    """After one large update Yogi forgets more slowly than Adam, so it steps less far."""
-    steps = {}
-    for kind in ("fedadam", "fedyogi"):
-        rule = Aggregation(LearningSpec(**options(kind)))
-        for delta in (1.0, *[0.01] * 30):
-            steps[kind] = float(rule.step(torch.tensor([delta])))
-    assert 0 < steps["fedyogi"] < steps["fedadam"]
-
-
-def test_server_momentum_is_sgd_with_momentum():
-    weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
-    sgd = torch.optim.SGD([weights], lr=0.7, momentum=0.6)
-    rule = Aggregation(LearningSpec(aggregation="fedavgm", aggregation_rate=0.7, aggregation_momentum=0.6))
-    x = torch.zeros(5, dtype=torch.float64)
-    for seed in range(6):
-        update = torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        weights.grad = -update  # a step descends, an update is what the clusters want to add
-        sgd.step()
-        x = x + rule.step(update)
-    torch.testing.assert_close(x, weights.detach())
-
-
 def move(learner, alive):
     """Train a round and return how the common model has moved."""
     run = learner._runs[0]
@@ -108,37 +85,6 @@ def test_a_round_feeds_the_rule_with_the_weighted_mean_over_those_that_took_part
     alive = everybody.copy()
     alive[1] = False
     torch.testing.assert_close(move(learner, alive), rule.step(mean), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_round_without_anybody_leaves_model_and_memory_alone(kind):
-    """Two learners, one with an empty round between its others, meet the same batches otherwise."""
-    everybody = np.ones((N, 2, B), dtype=bool)
-    learner, other = small_learner(2, **options(kind)), small_learner(2, **options(kind))
-    assert torch.equal(move(learner, everybody), move(other, everybody))
-    assert not move(learner, np.zeros_like(everybody)).any()
-    run = other._runs[0]
-    for _ in range(2):
-        for stream in run._streams:
-            run._next_batch(stream)
-    assert torch.equal(move(learner, everybody), move(other, everybody))
-
-
-def test_fedavg_is_the_mean_of_the_models():
-    """The default rule, spelt out with models instead of updates, to rounding."""
-    alive = np.ones((N, 2, B), dtype=bool)
-    learner = small_learner(2)
-    run = learner._runs[0]
-    seen = {}
-    end_round = run._exchange.end_round
-
-    def watched(parameters, common, weights, *rest):
-        seen["mean"] = (weights.double() @ parameters.double()).float()
-        end_round(parameters, common, weights, *rest)
-
-    run._exchange.end_round = watched
-    learner.train_round(single_outcome([(2, 2, 0)] * N, alive))
-    torch.testing.assert_close(run._parameters[0], seen["mean"], rtol=0, atol=3e-7)
 
 
 def test_the_rate_that_nobody_names_suits_the_rule():

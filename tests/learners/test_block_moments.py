@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from federation_support import make
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
 from collapipe_env.learners.factory import make_learner
@@ -13,12 +14,8 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.training.federation import Federation
 
 
-def run_of(moment_bits=32, seed=11, **learning):
-    learner = small_learner(1, **learning)
-    learner._moment_bits = moment_bits
-    setup = replace(learner._prepared[0], moment_bits=moment_bits)
-    run = learner._runs[0] = Federation(setup, np.random.default_rng(seed))
-    return learner, run
+def run_of(moment_bits=32, **learning):
+    return make(moment_bits=moment_bits, **learning)
 
 
 def play(learner, *rounds):

@@ -47,9 +47,7 @@ def batch(samples=3, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(
-    "sizes", [(2, 32, 64, 2, 32, 100), (1, 24, 100, 3, 10, 77), (1, 64, 256, 4, 64, 300)]
-)
+@pytest.mark.parametrize("sizes", [(2, 32, 64, 2, 32, 100), (1, 24, 100, 3, 10, 77)])
 def test_flops_and_parameters_are_the_formulas(style, sizes):
     blocks, d, f, heads, q, outputs = sizes
     samples = 3
@@ -101,6 +99,7 @@ def torch_layer(block, style):
 def test_blocks_equal_pytorch_layers_with_the_same_weights(style):
     built = decoder(style)
     hidden, mask, targets = batch()
+    hidden.requires_grad_()
     x = nn.functional.embedding(targets[:, :-1], built.weight) * math.sqrt(D) + built.positions.double()
     memory = hidden
     if style == "pre-ln":
@@ -111,34 +110,18 @@ def test_blocks_equal_pytorch_layers_with_the_same_weights(style):
         x = layer(x, memory, tgt_mask=causal, memory_key_padding_mask=~mask)
     if style == "pre-ln":
         x = nn.functional.layer_norm(x, (D,), built.norm_gain, built.norm_bias)
-    torch.testing.assert_close(score(built, hidden, mask, targets), x @ built.weight.T)
+    found, expected = score(built, hidden, mask, targets), x @ built.weight.T
+    torch.testing.assert_close(found, expected)
+    pull = torch.randn(found.shape, generator=generator(4), dtype=torch.float64)
+    gradients = [torch.autograd.grad((scores * pull).sum(), hidden)[0] for scores in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_scores_depend_on_no_later_target(style):
-    built = decoder(style)
+def test_scores_that_padding_follows_are_not_computed():
+    """And padding changes nothing before it."""
+    built = decoder("pre-ln")
     hidden, mask, targets = batch()
     before = score(built, hidden, mask, targets)
-    for t in range(1, Q + 1):
-        changed = targets.clone()
-        changed[:, t:] = torch.randint(4, V, changed[:, t:].shape, generator=generator(t))
-        after = score(built, hidden, mask, changed)
-        torch.testing.assert_close(after[:, :t], before[:, :t])
-        if t < Q:
-            assert (after[:, t] - before[:, t]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_scores_depend_on_no_padding(style):
-    built = decoder(style)
-    hidden, mask, targets = batch()
-    before = score(built, hidden, mask, targets)
-    noisy = hidden + 10 * (~mask)[:, :, None]
-    torch.testing.assert_close(score(built, noisy, mask, targets), before)
-    assert (
-        score(built, hidden + 0.1 * mask[:, :, None] * hidden.flip(1), mask, targets) - before
-    ).abs().max() > 1e-3
-    # Scores that padding follows are not computed, and padding changes nothing before it.
     lengths = torch.tensor([5, 1, 3])
     targets[torch.arange(Q + 1) > lengths[:, None]] = 0
     shorter = built(hidden, mask, targets)
@@ -194,21 +177,6 @@ def test_dropout_acts_in_training_only():
         torch.manual_seed(1)
         first, second = built(hidden, mask, targets), built(hidden, mask, targets)
     assert (first - second).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_every_parameter_gets_a_gradient(style):
-    built = decoder(style)
-    hidden, mask, targets = batch()
-    hidden.requires_grad_()
-    nn.functional.cross_entropy(built(hidden, mask, targets), targets[:, 1:].flatten()).backward()
-    for name, parameter in built.named_parameters():
-        assert parameter.grad is not None, name
-        if name.endswith("qkv_bias"):  # a key's bias shifts all scores of a query alike
-            continue
-        assert parameter.grad.abs().max() > 0, name
-    assert (hidden.grad[mask].abs().amax(-1) > 0).all()
-    assert (hidden.grad[~mask] == 0).all()
 
 
 def test_mixed_precision_computes_nearly_the_same():

@@ -7,7 +7,6 @@ import pytest
 import torch
 from federation_support import make, parts_of, train
 from learner_support import N
-from variants_support import mostly_slow
 
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.training.federation import Federation
@@ -46,19 +45,6 @@ def test_proximal_term_shows_in_later_local_steps_only(optimizer):
             ends[local_steps, mu] = run._parameters[0].clone()
     assert torch.equal(ends[1, 0.0], ends[1, 3.0])
     assert not torch.equal(ends[2, 0.0], ends[2, 3.0])
-
-
-def test_proximal_term_keeps_clusters_near_the_common_model():
-    distances = []
-    for mu in (0.0, 30.0):
-        learner, run = make(6, optimizer="sgd", learning_rate=0.02, weight_decay=0.0, proximal=mu)
-        end_round, found = run._exchange.end_round, []
-        run._exchange.end_round = lambda rows, common, *rest, end=end_round, found=found: (
-            found.append(float((rows - common).norm())), end(rows, common, *rest)
-        )  # fmt: skip
-        train(learner, 1)
-        distances.append(found[0])
-    assert distances[1] < 0.6 * distances[0]
 
 
 @pytest.mark.parametrize("mode", [COPIES, SEQUENTIAL])
@@ -143,30 +129,6 @@ def test_clusters_and_server_follow_the_schedule(mode):
         moved = torch.cat([run._parameters[0], run._head.flat.values]) - before
         # The mean of equal copies may differ from them in the last digit.
         assert (float(moved.abs().max()) > 1e-5) == (factor > 0)
-
-
-@pytest.mark.parametrize("mode", [COMMON, COPIES, SEQUENTIAL])
-@pytest.mark.parametrize("schedule", mostly_slow(["constant", "linear", "cosine", "inverse-sqrt"], [1]))
-def test_a_schedule_counts_local_steps_whatever_their_number_in_a_round(schedule, mode):
-    """Three rounds of four steps have the step sizes of twelve rounds of one, optimiser by optimiser."""
-    used = {}
-    for local_steps, rounds in ((1, 12), (4, 3)):
-        # With copies of the head a round of several steps would step the copies.
-        learner, run = make(local_steps, head="common", schedule=schedule, warmup_steps=5, schedule_steps=11)
-        seen = used[local_steps] = []
-
-        def note(optimizer, *_, seen=seen):
-            seen.append(optimizer.param_groups[0]["lr"])
-
-        run._optimizers[1].register_step_pre_hook(note)
-        served = run._server(mode)
-        served.begin_round(run._models, np.ones(N, int) if mode != COMMON else np.zeros(N, int))
-        served.optimizers()[0].register_step_pre_hook(note)
-        train(learner, rounds, server_blocks=None if mode == COMMON else (1,) * N, mode=mode)
-    # A cluster's optimiser steps once a local step; a server in sequence once for every cluster.
-    assert len(used[1]) == 12 * (1 + (N if mode == SEQUENTIAL else 1))
-    assert used[4] == used[1]
-    assert len(set(used[1])) > 4
 
 
 @pytest.mark.usefixtures("float64")

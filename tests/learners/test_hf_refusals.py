@@ -61,7 +61,6 @@ def refusal(folder, message, family="bert", **changes):
         ("bert", {"hidden_size": ...}, "hidden_size is missing"),
         ("bert", {"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be an integer of at least 1"),
         ("bert", {"type_vocab_size": -1}, "type_vocab_size is -1; it must be an integer of at least 0"),
-        ("bert", {"vocab_size": "61"}, "vocab_size is '61'"),
         ("bert", {"num_attention_heads": 5}, "num_attention_heads = 5 does not divide hidden_size = 24"),
         ("qwen2", {"hidden_act": "gelu"}, "hidden_act is 'gelu', but the trained blocks have SwiGLU"),
         ("qwen2", {"use_sliding_window": True}, "use_sliding_window is True, but only full attention"),
@@ -151,8 +150,6 @@ FINITE = r"must hold finite floating-point numbers of 16, 32 or 64 bits"
         ("bert", replaced(LAST, torch.zeros(23)), r"has the shape \(23,\), but config.json implies \(24,\)"),
         ("bert", replaced(KEY, torch.zeros(24, 23)), r"\(24, 23\)"),
         ("bert", replaced(LAST, torch.zeros(24, dtype=torch.int64)), FINITE),
-        ("bert", replaced(LAST, torch.zeros(24, dtype=torch.bool)), FINITE),
-        ("bert", replaced(LAST, torch.zeros(24, dtype=torch.complex64)), FINITE),
         ("bert", replaced(LAST, torch.zeros(24).to(torch.float8_e4m3fn)), FINITE),
         ("bert", replaced(LAST, torch.full((24,), float("nan"))), FINITE),
         # Finite in float64, infinite in what is trained.
@@ -173,17 +170,14 @@ def test_unusable_tensors(family, change, message, copy_of):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("model.safetensors", b"", r"cannot read .*model.safetensors .*damaged"),
-        ("model.safetensors", b"abc" * 50, "damaged"),
+        ("model.safetensors", b"abc" * 50, r"cannot read .*model.safetensors .*damaged"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         # Never opened, whatever is in it.
         ("pytorch_model.bin", b"", r"holds no weights; .*model.bin are not read\): .*save_pretrained"),
         (INDEX, {"weight_map": {"a": "missing.safetensors"}}, "'missing.safetensors', but"),
         (INDEX, {"weight_map": {"a": "../model.safetensors"}}, "no such weight file"),
         (INDEX, {"weight_map": {"a": "config.json"}}, "no such weight file in the folder"),
-        (INDEX, {"weight_map": {"a": "x" * 5000 + ".safetensors"}}, "no such weight file"),
         (INDEX, {"weight_map": [1]}, "no weight_map"),
-        (INDEX, {}, "no weight_map"),
         (INDEX, b"{", "is damaged"),
         ("adapter_config.json", {"peft_type": "LORA"}, "an adapter.*; merge it .*merge_and_unload"),
         ("config.json", b"{", "config.json is damaged"),

@@ -157,6 +157,8 @@ def test_registries_import_nothing_heavy():
         "from collapipe_env import register_learner, register_task\n"
         "register_learner('mine', 'collapipe_env.training.real_learner:TorchLearner')\n"
         "assert not {'torch', 'numba', 'scipy'} & set(sys.modules), sorted(sys.modules)\n"
+        "import collapipe_env.learners, collapipe_env.tasks, collapipe_env.scenario.published_models\n"
+        "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     assert {"register_learner", "register_reward", "register_scenario", "register_task"} <= set(

@@ -46,10 +46,8 @@ def test_training_is_that_of_a_plain_program(head, options):
     rng = np.random.default_rng(5)
     for steps in ([4, 1, 2], [0, 4, 1], [1, 1, 1], [0, 0, 3], [1, 0, 1], [0, 0, 0], [2, 2, 2]):
         survived = rng.random((N, MOST, B)) < 0.8
-        learner.train_round(own_outcome(steps, survived))
-        if any(steps):
-            plain.round(survived, MICRO_BATCHES, steps=steps)
-        plain.assert_equals(learner)
+        report = learner.train_round(own_outcome(steps, survived))
+        plain.assert_equals(learner, report, plain.round(survived, MICRO_BATCHES, steps=steps))
     assert learner._runs[0].rounds == 7
 
 
@@ -87,56 +85,6 @@ def test_four_local_steps_are_four_steps_of_pytorch():
     for found, expected in ((found_model, model), (found_head, head)):
         for (name, value), other in zip(found.named_parameters(), expected.parameters(), strict=True):
             torch.testing.assert_close(value, other, rtol=0, atol=1e-9, msg=name)
-
-
-def test_the_mean_is_over_those_that_take_part():
-    # The same two clusters alone, one at a time: the mean of their updates by their shares of the data.
-    alone = {}
-    for n in (0, 2):
-        learner = own_learner()
-        start = learner._runs[0]._parameters[0].clone()
-        learner.train_round(own_outcome([2 if m == n else 0 for m in range(N)]))
-        alone[n] = learner._runs[0]._parameters[0] - start
-    learner = own_learner()
-    start = learner._runs[0]._parameters[0].clone()
-    learner.train_round(own_outcome([2, 0, 2]))
-    sizes = learner._runs[0]._data_sizes
-    weight = sizes[0] / (sizes[0] + sizes[2])
-    expected = weight * alone[0] + (1.0 - weight) * alone[2]
-    torch.testing.assert_close(learner._runs[0]._parameters[0] - start, expected, rtol=0, atol=1e-6)
-
-
-def test_who_sits_out_uses_no_samples_and_keeps_its_optimiser():
-    learner = own_learner()
-    learner.train_round(own_outcome([1, 2, 1]))
-    run = learner._runs[0]
-    streams, moments = copy.deepcopy(run._streams), copy.deepcopy(run._optimizers[1].state_dict())
-    model = run._parameters[0].clone()
-    learner.train_round(own_outcome([1, 0, 2]))
-    assert not torch.equal(run._parameters[0], model)
-    for n, used in enumerate((1, 0, 2)):
-        before = streams[n].take(used * B)
-        np.testing.assert_array_equal(streams[n].take(B), run._streams[n].take(B))
-        assert len(before) == used * B
-    for old, new in zip(
-        moments["state"].values(), run._optimizers[1].state_dict()["state"].values(), strict=True
-    ):
-        for key in old:
-            assert torch.equal(torch.as_tensor(old[key]), torch.as_tensor(new[key]))
-
-
-def test_a_round_in_which_nobody_plays_changes_nothing_but_its_number():
-    learner = own_learner()
-    learner.train_round(own_outcome([1, 1, 1]))
-    run = learner._runs[0]
-    before = run.get_state()
-    report = learner.train_round(own_outcome([0, 0, 0]))
-    after = run.get_state()
-    assert np.isnan(report.train_loss).all()
-    assert (before.pop("round"), after.pop("round")) == (1, 2)
-    assert before["step"] == after["step"] == 1
-    for name, values in before["model"].items():
-        np.testing.assert_array_equal(values, after["model"][name])
 
 
 def test_schedules_count_local_steps_and_states_go_on():
@@ -257,7 +205,9 @@ def test_equal_steps_of_all_are_the_closed_surrogate():
 
 
 def test_states_of_the_surrogate_hold_its_local_steps():
-    first, second = (SurrogateLearner(CONSTANTS, 3, 16, ZETA, own_steps=True) for _ in range(2))
+    first, second = (
+        SurrogateLearner(CONSTANTS, 3, 16, ZETA, lambda t: 1 / (1 + t), own_steps=True) for _ in range(2)
+    )
     first.reset([None] * 3)
     rng = np.random.default_rng(6)
     first.train_round(surrogate_round(rng))

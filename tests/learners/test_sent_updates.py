@@ -1,12 +1,10 @@
 """Messages sent inside real runs, down to the simulated upload of a scenario."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from federation_support import make, parts_of, train
-from learner_support import BLOCKS, N, small_learner
+from learner_support import BLOCKS, N
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
@@ -44,10 +42,11 @@ def test_everybody_keeps_one_model_and_the_same_seed_gives_the_same(kind, mode, 
     assert not torch.equal(exact._parameters[0], ends[0])
 
 
+@pytest.mark.parametrize("what", ["none", "lora"])
 @pytest.mark.parametrize(("bits", "share"), [(16, 2**-11), (8, 1 / 127)])
-def test_quantised_training_errs_by_the_rounding_of_two_messages(bits, share):
-    """One up and one down, each off by at most a step of its largest number."""
-    learner, run = make(2, update_format=UpdateFormat(bits))
+def test_quantised_training_errs_by_the_rounding_of_two_messages(bits, share, what):
+    """One up and one down, each off by at most a step of its largest number; of adapters, too."""
+    learner, run = make(2, update_format=UpdateFormat(bits, what))
     before, seen = run._parameters[0].clone(), watch_uploads(run)
     train(learner, 1)
     ((trained, _, _),) = seen
@@ -55,15 +54,6 @@ def test_quantised_training_errs_by_the_rounding_of_two_messages(bits, share):
     exact, moved = shares @ trained, run._parameters[0] - before
     difference = float((moved - exact).abs().max())
     assert 0 < difference < 2.001 * share * float(trained.abs().max())
-
-
-def test_single_precision_without_compression_is_the_default():
-    ends = []
-    for update_format in (None, UpdateFormat(32)):
-        learner, run = make(2, update_format=update_format)
-        train(learner)
-        ends.append(run._parameters[0].clone())
-    assert torch.equal(*ends)
 
 
 def test_who_takes_no_part_keeps_its_memory():
@@ -137,20 +127,13 @@ def test_a_sequential_servers_blocks_are_moved_by_the_server_alone():
             assert torch.equal(mine, served)
 
 
-def test_dropout_in_a_run_leaves_global_randomness_alone():
-    sizes = replace(small_learner(1)._prepared[0].architecture, dropout=0.4)
-    torch.manual_seed(3)
-    state, ends = torch.get_rng_state(), []
-    for seed in (1, 1, 2):
-        learner, run = make(2, seed=seed, architecture=sizes)
+def test_dropout_in_a_run_has_its_own_randomness():
+    ends = set()
+    for seed, dropout in ((1, 0.4), (2, 0.4), (1, 0.0)):
+        learner, run = make(2, seed=seed, dropout=dropout)
         train(learner)
-        ends.append(run._parameters[0].clone())
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[0], ends[2])
-    learner, run = make(2, seed=1)
-    train(learner)
-    assert not torch.equal(run._parameters[0], ends[0])
+        ends.add(run._parameters[0].sum().item())
+    assert len(ends) == 3
 
 
 def played(rounds=2, **workload):
@@ -192,17 +175,3 @@ def test_top_k_shortens_the_simulated_upload_and_thins_the_trained_update():
             part = torch.cat([update[place] for place in places])
             entries = int(np.ceil(share * len(part)))
             assert 0 < int(part.count_nonzero()) <= clusters * entries
-
-
-def test_lora_is_priced_and_trained():
-    plain, plain_run, _ = played(weight_bits=16)
-    env, run, moved = played(weight_bits=16, update_compression="lora", lora_rank=4)
-    spec = env.unwrapped._mdp.scenario.workload
-    d, f, L = spec.width, spec.feedforward, spec.blocks
-    w = 4 * d * d + 2 * d * f + 9 * d + f
-    ratio = L * 4 * (8 * d + 2 * f) / (L * w + spec.vocabulary * d)
-    np.testing.assert_allclose(
-        env.unwrapped.last_round.costs.upload, plain.unwrapped.last_round.costs.upload * ratio, rtol=1e-9
-    )
-    assert run._parameters.shape[1] < plain_run._parameters.shape[1]
-    assert all(update.any() for update in moved)

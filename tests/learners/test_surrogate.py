@@ -1,18 +1,13 @@
-"""The surrogate's dynamics: closed form, what they depend on, and how a scenario chooses its constants."""
-
-from dataclasses import replace
+"""The surrogate's dynamics: closed form, step sizes, and how a scenario chooses its constants."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collapipe_env.ground.errors import DataError, ScenarioError
 from collapipe_env.learners import surrogate_fits
 from collapipe_env.learners.surrogate import (
     SurrogateLearner,
     SurrogateOutcome,
-    progress,
     skew,
     step_factors,
 )
@@ -56,13 +51,6 @@ def learner_of(envs=1, constants=CONSTANTS, **kwargs):
     return learner
 
 
-def final_loss(rounds=30, constants=CONSTANTS, heterogeneity=0.0, **kwargs):
-    learner = learner_of(constants=constants, heterogeneity=heterogeneity)
-    for _ in range(rounds):
-        report = learner.train_round(outcome(**kwargs))
-    return float(report.loss[0])
-
-
 @pytest.mark.parametrize("local_steps", [1, 3])
 def test_equal_rounds_follow_the_closed_form(local_steps):
     zeta, S, N, H, eps = 0.25, 48.0, 4, local_steps, 0.25
@@ -72,72 +60,6 @@ def test_equal_rounds_follow_the_closed_form(local_steps):
     p = np.arange(1, 61) * H * 0.02 / (1.0 + added)
     expected = 0.3 + 0.4 * (0.1 * np.exp(-8.0 * p) + 0.9 * np.exp(-(p**2.5)))
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
-
-
-def test_curve_is_an_s_between_initial_loss_and_floor():
-    p = np.linspace(0.0, 6.0, 601)
-    curve = loss_at(replace(CONSTANTS, head_share=0.0), p)
-    assert curve[0] == 0.7
-    assert curve[-1] == pytest.approx(0.3, abs=1e-6)
-    slopes = np.diff(curve)
-    assert (slopes <= 0.0).all()
-    steepest = int(slopes.argmin())
-    # Weibull's inflection point: p^k = (k - 1) / k.
-    assert p[steepest] == pytest.approx((1.5 / 2.5) ** (1 / 2.5), abs=0.02)
-    # The head's share falls at once, where the S is still flat.
-    assert loss_at(CONSTANTS, np.array(0.2)) < curve[20] - 0.02
-
-
-@pytest.mark.parametrize(
-    "worse",
-    [{"survived": 16}, {"survival": 0.2}, {"clusters": 1}, {"heterogeneity": 0.5}],
-    ids=["fewer samples", "errors", "fewer clusters", "skewed data"],
-)
-def test_learning_depends_on_what_the_paper_names(worse):
-    assert final_loss(**worse) > final_loss()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    noise=st.floats(1e-3, 1e5),
-    drift=st.floats(0.0, 10.0),
-    error=st.floats(0.0, 10.0),
-    zeta=st.floats(0.0, 10.0),
-    clusters=st.integers(1, 64),
-    steps=st.integers(1, 8),
-    eps=st.floats(0.0, 1.0),
-)
-def test_progress_is_bounded_and_monotone(noise, drift, error, zeta, clusters, steps, eps):
-    constants = replace(CONSTANTS, noise=noise, drift=drift, error=error)
-    samples = np.broadcast_to(np.linspace(0.0, 64.0, 9)[:, None, None], (9, clusters, steps))
-
-    def made(eps=eps, zeta=zeta):
-        return progress(constants, SurrogateOutcome(samples, np.full(9, eps)), zeta)
-
-    values = made()
-    assert values[0] == 0.0
-    assert (np.diff(values) > 0.0).all()
-    assert (values <= steps * CONSTANTS.rate).all()
-    assert (made(eps=0.0) >= values).all()
-    assert (made(zeta=0.0) >= values).all()
-
-
-def test_nothing_is_learnt_where_nothing_arrives():
-    learner = learner_of(envs=2)
-    learner.train_round(outcome(envs=2))
-    survived = np.zeros((2, 4, 1, 64), dtype=bool)
-    survived[1] = True
-    arrivals = Arrivals.of(survived, np.full((2, 4), 64))
-    before = learner.train_round(outcome(envs=2)).loss
-    after = learner.train_round(replace(outcome(envs=2, survival=0.0), arrivals=arrivals)).loss
-    assert after[0] == before[0]
-    assert after[1] < before[1]
-
-
-def test_number_of_micro_batches_matters_only_through_what_arrives():
-    halves = [outcome(survived=m // 2, micro_batches=m) for m in (2, 8, 64)]
-    losses = {float(learner_of().train_round(half).loss[0]) for half in halves}
-    assert len(losses) == 1
 
 
 def test_outcome_counts_only_the_micro_batches_that_exist():
@@ -159,60 +81,16 @@ def test_outcome_counts_only_the_micro_batches_that_exist():
     np.testing.assert_allclose(reduced.error_probability, [0.3])
 
 
-def test_unequal_participation_hurts_only_where_data_differ():
-    equal = SurrogateOutcome(np.full((1, 4, 1), 32.0), np.zeros(1))
-    unequal = SurrogateOutcome(np.array([64.0, 64.0, 0.0, 0.0]).reshape(1, 4, 1), np.zeros(1))
-    np.testing.assert_allclose(unequal.imbalance, [[1.0]])
-    assert progress(CONSTANTS, equal, 0.0) == progress(CONSTANTS, unequal, 0.0)
-    added = 90.0 / 128.0 * (1 + 4 * 0.05) + 0.25
-    for outcome_, more in ((equal, 0.0), (unequal, 3.0 * 0.25)):
-        assert progress(CONSTANTS, outcome_, 0.25) == pytest.approx(0.02 / (1.0 + added + more))
-
-
-def test_rows_are_independent():
-    rng = np.random.default_rng(3)
-    together = learner_of(envs=5, heterogeneity=0.2)
-    alone = [learner_of(heterogeneity=0.2) for _ in range(5)]
-    for _ in range(12):
-        survived, micro_batches = rng.random((5, 4, 2, 64)) < 0.5, rng.choice([1, 4, 64], (5, 4))
-        batch = replace(
-            outcome(envs=5, local_steps=2),
-            arrivals=Arrivals.of(survived, micro_batches),
-            micro_batches=micro_batches,
-        )
-        losses = together.train_round(batch).loss
-        singles = [
-            learner.train_round(
-                RoundOutcome(
-                    batch.blocks[e : e + 1],
-                    micro_batches[e : e + 1],
-                    Arrivals.of(survived[e : e + 1], micro_batches[e : e + 1]),
-                    batch.survival[e : e + 1],
-                )
-            ).loss[0]
-            for e, learner in enumerate(alone)
-        ]
-        np.testing.assert_array_equal(losses, singles)
-
-
 def test_reset_restarts_only_the_masked_rows():
     learner = learner_of(envs=2, step_factor=lambda t: (t + 1) / 50)
     rngs = [np.random.default_rng(i) for i in range(2)]
     first = learner.reset(rngs)
     trained = learner.train_round(outcome(envs=2))
     assert (trained.loss < first.loss).all()
-    again = learner.reset(rngs, np.array([True, False]))
-    assert again.loss[0] == first.loss[0]
-    assert again.loss[1] == trained.loss[1]
-    assert learner.train_round(outcome(envs=2)).loss[0] == trained.loss[0]
-
-
-def test_progress_is_proportional_to_the_step_sizes():
-    factors = np.concatenate((np.linspace(0.1, 1.0, 10), np.full(90, 0.5)))
-    learner = learner_of(step_factor=lambda t: factors[min(t, 99)])
-    losses = [float(learner.train_round(outcome()).loss[0]) for _ in range(100)]
-    one = progress(CONSTANTS, SurrogateOutcome.of(outcome(), B), 0.0)
-    np.testing.assert_allclose(losses, loss_at(CONSTANTS, np.cumsum(factors) * one), rtol=1e-12)
+    again = learner.reset(rngs, np.array([False, True]))
+    assert again.loss[1] == first.loss[1]
+    assert again.loss[0] == trained.loss[0]
+    assert learner.train_round(outcome(envs=2)).loss[1] == trained.loss[1]
 
 
 def test_every_local_step_has_its_own_step_size():
@@ -250,16 +128,8 @@ def test_scenario_decides_step_sizes_and_skew():
         assert learner.heterogeneity == pytest.approx(zeta * share)
         losses[kind] = learner
     assert losses["iid"].heterogeneity == 0.0
-
-
-def test_skew_grows_with_clusters_and_falls_with_concentration():
-    learning = load_scenario("small").learning
-    for kind in ("dirichlet", "quantity", "length"):
-        skewed = replace(learning, partition=kind, dirichlet_alpha=0.1)
-        assert skew(skewed, 1) == 0.0
-        assert 0.0 < skew(skewed, 2) < 1.0
-    mild, strong = (replace(learning, partition="dirichlet", dirichlet_alpha=a) for a in (10.0, 0.1))
-    assert skew(mild, 4) < skew(strong, 4)
+    assert skew(scenario.learning, 1) == 0.0
+    assert skew(scenario.learning, 4) == pytest.approx(0.75 / 2.2)
 
 
 def test_split_training_and_staleness_are_ignored():

@@ -120,15 +120,6 @@ def test_both_ends_are_one_after_every_round(options, server):
             assert torch.equal(model.embedding.weight, table)
 
 
-def test_a_free_head_goes_its_own_way():
-    learner, run = run_of(tied=False)
-    assert not torch.equal(*table_and_matrix(run))
-    before = table_and_matrix(run)
-    play(learner)
-    moved = [after - old for after, old in zip(table_and_matrix(run), before, strict=True)]
-    assert not torch.allclose(*moved)
-
-
 def test_adapters_freeze_both_ends():
     learner, run = run_of(update_format=UpdateFormat(32, "lora", lora_rank=2))
     before = table_and_matrix(run)
