@@ -98,36 +98,3 @@ def test_no_modules_import_each_other() -> None:
     imports = graph(PACKAGE, "collapipe_env")
     assert {part.split(".")[1] for part in imports if "." in part} - FRONT == parts()
     assert circle(imports) == []
-
-
-def test_circles_are_found(tmp_path: Path) -> None:
-    files = {
-        "__init__": "from own.low import nothing",
-        "low": "import os\n\n\ndef late():\n    import own.folder.one",
-        "folder/__init__": "from . import one",
-        "folder/one": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import own.folder",
-        "folder/two": "from ..low import late\nfrom .one import thing",
-    }
-
-    def write() -> dict[str, set[str]]:
-        for name, text in files.items():
-            path = tmp_path / f"{name}.py"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        return graph(tmp_path, "own")
-
-    expected = {
-        "own": {"own.low"},
-        "own.low": {"own.folder.one"},
-        "own.folder": {"own.folder.one"},
-        "own.folder.one": {"own.folder"},
-        "own.folder.two": {"own.low", "own.folder.one"},
-    }
-    assert write() == expected
-    assert set(circle(write())) == {"own.folder", "own.folder.one"}
-    files |= {"low": "import os", "folder/one": ""}
-    assert circle(write()) == []
-    files["folder/one"] = "from .two import late"
-    assert set(circle(write())) == {"own.folder.one", "own.folder.two"}
-    files["folder/one"] = "def late():\n    from own import folder"
-    assert set(circle(write())) == {"own.folder", "own.folder.one"}

@@ -1,48 +1,19 @@
 """Caps on clocks in the action box and in environments."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.physics.thermal import computing_seconds
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.rendering.style import node_colours
-from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.running import running_state
-from tests.opened_support import STATE, WARM, opened
-
-
-def test_plans_without_caps_run_free():
-    scenario = opened("clock_cap")
-    codec = action_codec(scenario)
-    plan = even_split(system_parameters(scenario), STATE)
-    action = codec.encode(plan)
-    assert (codec.split(action)["clock_cap"] == 1.0).all()
-    assert (codec.decode(action, STATE.memory_cap, STATE.memory_bytes).clock_cap == 1.0).all()
-    assert "0.2" in codec.parts["clock_cap"].description
-    assert codec.parts["clock_cap"].shape == (scenario.clusters, scenario.max_devices)
-
-
-def test_levels_of_the_discrete_view_are_geometric():
-    scenario = opened("clock_cap", base="small")
-    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"), clock_levels=5)
-    env.reset(seed=0)
-    K = scenario.max_devices
-    levels = np.zeros_like(env.action_space.nvec).reshape(scenario.clusters, -1)
-    assert (env.action_space.nvec.reshape(levels.shape)[:, -K:] == 5).all()
-    levels[:, :K] = 1
-    levels[:, -K:] = [4, 2, 0]
-    env.step(levels.ravel())
-    found = env.unwrapped.last_round.allocation.clock_cap[0]
-    np.testing.assert_allclose(found, 2 * [[1.0, 0.2**0.5, 0.2]], rtol=1e-6)
+from tests.opened_support import WARM, opened
 
 
 def test_what_agents_see():
@@ -55,28 +26,6 @@ def test_what_agents_see():
     found = env.observation_layout.unpack(seen)["device_clock_share"]
     np.testing.assert_allclose(found, np.where(env.state.present, share, 0.0), rtol=1e-6)
     np.testing.assert_array_equal(other["opened"][..., -1], found)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_rounds_on_tensors_are_those_in_numpy(dtype):
-    scenario = opened("clock_cap", **WARM)
-    env = CollaPipeVectorEnv(2, scenario, "surrogate")
-    tensors = CollaPipeTorchVectorEnv(2, scenario, dtype=dtype)
-    env.reset(seed=4)
-    tensors.reset(seed=4)
-    close = 1e-9 if dtype == "float64" else 1e-4
-    rng = np.random.default_rng(2)
-    for _ in range(4):
-        action = rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
-        plan = env.codec.decode(action, env.state.memory_cap, env.state.memory_bytes)
-        env.step_allocation(plan)
-        tensors.step_allocation(plan)
-        one, two = env.last_round, tensors.last_round
-        for field in ("delay", "cluster_delay", "energy", "local_step"):
-            found = getattr(two.costs, field).numpy()
-            np.testing.assert_allclose(found, getattr(one.costs, field), rtol=close, err_msg=field)
-        heat = tensors.state.processes["heat"]["temperature"].numpy()
-        np.testing.assert_allclose(heat, env.state.processes["heat"]["temperature"], rtol=close)
 
 
 def test_heat_is_that_of_the_capped_clock():
@@ -129,22 +78,6 @@ def test_the_picture_shows_caps():
     bars = coloured(1.0) - coloured(0.5)
     assert bars > 0
     assert coloured(0.5) - coloured(0.25) == pytest.approx(0.5 * bars, rel=0.15)
-
-
-@pytest.mark.parametrize("name", ["pipeline", "flop_proportional", "splitfed_v1"])
-def test_schedulers_that_do_not_know_caps_run_free(name):
-    scenario = opened("clock_cap", base="small")
-    closed = opened(base="small")
-    one, two = (CollaPipeVectorEnv(1, s, learner="surrogate") for s in (scenario, closed))
-    one.reset(seed=0)
-    two.reset(seed=0)
-    plans = [SCHEDULERS.get(name)(s).allocate(e.state) for s, e in ((scenario, one), (closed, two))]
-    one.step_allocation(plans[0])
-    two.step_allocation(plans[1])
-    for field in fields(one.last_round.costs):
-        left, right = (getattr(e.last_round.costs, field.name) for e in (one, two))
-        if isinstance(left, np.ndarray):
-            np.testing.assert_array_equal(left, right, err_msg=field.name)
 
 
 def test_an_episode_of_free_clocks_is_that_of_the_closed_decision_bit_for_bit():

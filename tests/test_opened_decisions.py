@@ -21,11 +21,11 @@ from collapipe_env.physics.allocation import (
 )
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.rendering.round_view import round_view
-from collapipe_env.scenario import load_scenario
+from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.even_split import even_split
-from tests.opened_support import PLACED, STATE, opened, same, with_memory
+from tests.opened_support import PLACED, STATE, opened, same, small, with_memory
 
 
 def feasible_plan(rng, scenario, state):
@@ -189,37 +189,37 @@ def test_memory_is_asked_for_where_decisions_are_open():
 
 
 def test_levels_of_the_discrete_view_name_every_choice():
-    scenario = opened(*PLACED, base="small", **{"budgets.device_energy_j": 20})
-    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
+    scenario = small(*OPENED)
+    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"), clock_levels=5)
     env.reset(seed=0)
-    N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
-    M = scenario.workload.micro_batch_choices
-    rows = env.action_space.nvec.reshape(N, -1)
-    assert rows[0].tolist() == [L + 1] * K + [9] * (K + 1) + [len(M), 11] + [2, 3] + [M[-1]] * K + [L]
-    levels = np.zeros_like(rows)
-    levels[:, 2 * K + 1] = M.index(4)
-    levels[0, 2 * K + 3 :] = [1, 1, *([M[-1] // 2] * K), 2]
-    levels[1, 2 * K + 3 :] = [0, 2, *([0] * K), 0]
-    env.step(levels.ravel())
-    plan = env.unwrapped.last_round.allocation[0]
+    L, M, codec = scenario.blocks, scenario.workload.micro_batch_choices, env.unwrapped.codec
+    counts = {name: set(part.ravel().tolist()) for name, part in codec.split(env.action_space.nvec).items()}
+    assert counts == {
+        "segments": {L + 1}, "device_power": {9}, "cu_power": {9}, "micro_batches": {len(M)},
+        "bandwidth": {11}, "recompute": {2}, "schedule": {3}, "caps": {M[-1]}, "server_blocks": {L},
+        "clock_cap": {5}, "participation": {2}, "local_steps": {3},
+    }  # fmt: skip
+    levels = codec.split(np.zeros(env.action_space.shape))
+    levels["segments"][:] = 1
+    levels["micro_batches"][:] = M.index(4)
+    levels["recompute"][:], levels["schedule"][:], levels["server_blocks"][:] = [1, 0], [1, 2], [2, 0]
+    levels["caps"][0] = M[-1] // 2
+    levels["participation"][:], levels["local_steps"][:] = [1, 0], [2, 1]
+    levels["clock_cap"][:] = [4, 2, 0]
+
+    def played():
+        env.step(codec.join(levels))
+        return env.unwrapped.last_round.allocation[0]
+
+    plan = played()
+    assert (plan.participates.tolist(), plan.local_steps.tolist()) == ([1, 0], [4, 2])
+    np.testing.assert_allclose(plan.clock_cap, 2 * [[1.0, 0.2**0.5, 0.2]], rtol=1e-6)  # geometric
+    levels["participation"][:] = 1
+    plan = played()
     assert plan.recompute.tolist() == [1, 0]
     assert plan.schedule.tolist() == [ONE_F_ONE_B, ZERO_BUBBLE]
     assert plan.server_blocks.tolist() == [2, 0]
     assert plan.caps.tolist() == [[3, 3, 3], [1, 1, 1]]
-
-
-def test_real_training_follows_orders_of_the_devices():
-    scenario = load_scenario("small").with_overrides({"dynamics.rounds": 2})
-    losses = []
-    for order in ([0, 1, 2], [2, 0, 1]):
-        env = CollaPipeEnv(scenario=scenario, learner="real")
-        env.reset(seed=3)
-        plan = with_explicit_groups(even_split(system_parameters(scenario), env.state))[0]
-        env.step_allocation(replace(plan, stage=np.broadcast_to(order, plan.stage.shape)))
-        assert env.last_round.allocation.stage[0, 0].tolist() == order
-        assert (env.last_round.arrivals.counts > 0).all()
-        losses.append(env.last_round.learning.loss[0])
-    assert np.isfinite(losses).all()
 
 
 def test_pictures_say_order_schedule_and_blocks_of_the_server():

@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COMMON, COPIES, with_explicit_server
-from collapipe_env.scenario.decision_names import DECISIONS, OPENED
+from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from tests.opened_support import STATE, opened, small
+from tests.opened_support import STATE, opened
 
 
 @settings(max_examples=100, deadline=None)
@@ -112,36 +110,6 @@ def test_clusters_that_sit_out_take_no_room_on_the_server():
     assert (
         codec.decode(-np.abs(codec.join(parts)), STATE.memory_cap, STATE.memory_bytes).server_mode == COMMON
     ).all()
-
-
-def test_levels_of_the_discrete_view_name_every_choice():
-    scenario = small("participation", "local_steps")
-    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
-    env.reset(seed=0)
-    levels = np.zeros_like(env.action_space.nvec).reshape(scenario.clusters, -1)
-    assert env.action_space.nvec.reshape(levels.shape)[0, -2:].tolist() == [2, 3]
-    levels[:, -2:] = [[1, 2], [0, 1]]
-    env.step(levels.ravel())
-    plan = env.unwrapped.last_round.allocation[0]
-    assert plan.participates.tolist() == [1, 0]
-    assert plan.local_steps.tolist() == [4, 2]
-
-
-def test_dssra_plays_everybody_with_the_workloads_steps():
-    scenario = small(*OPENED)
-    env = CollaPipeVectorEnv(2, scenario, learner="surrogate")
-    env.reset(seed=0)
-    scheduler = DSSRA(scenario, threads=1)
-    assert scenario.decisions == DECISIONS
-    for _ in range(3):
-        plan = scheduler.allocate(env.state)
-        assert plan.participates is None
-        assert plan.local_steps is None
-        env.step(env.codec.encode(plan))
-        played = env.last_round.allocation
-        assert (played.participates == 1).all()
-        assert (played.local_steps == scenario.workload.local_steps).all()
-        np.testing.assert_array_equal(played.device_blocks, plan.device_blocks)
 
 
 def test_the_server_works_for_those_that_take_part_as_long_as_they_do():

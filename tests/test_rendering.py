@@ -109,10 +109,6 @@ def test_size_follows_the_request_and_small_ones_are_refused():
         round_figure(make_view(), width_px=900)
 
 
-def test_same_view_same_picture():
-    assert np.array_equal(draw_round(make_view()), draw_round(make_view()))
-
-
 def figure_pixels(figure) -> np.ndarray:
     figure.canvas.draw()
     return np.array(figure.canvas.buffer_rgba())[..., :3]
@@ -339,13 +335,6 @@ def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
         ticks = ticks_between(low, last + 0.5, 4, integer=True)
         assert len(ticks) >= min(2, last + 0.5 - low)
         assert all(tick.is_integer() for tick in ticks)
-
-
-def test_a_long_title_stays_on_the_page():
-    view = dataclasses.replace(make_view(), title="a scenario with a remarkably long name " * 4)
-    figure = round_figure(view)
-    extents = [t.get_window_extent(figure.canvas.get_renderer()) for t in figure.texts]
-    assert max(box.x1 for box in extents) <= 1200.0
 
 
 @pytest.mark.parametrize(("width", "height"), [(1200, 800), (1100, 600)])

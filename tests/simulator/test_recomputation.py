@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import stack_allocations, with_schedule
@@ -132,21 +130,6 @@ def test_every_action_is_feasible_and_what_it_says_is_done_where_it_fits(seed, o
     np.testing.assert_array_equal(codec.join(codec.split(action)), action)
 
 
-def test_the_box_grows_by_an_entry_a_cluster():
-    closed, opened = action_codec(FIXED[False]), action_codec(OPEN)
-    assert opened.action_size == closed.action_size + N
-    assert list(opened.parts)[-1] == "recompute"
-    with pytest.raises(AllocationError, match=r"2K \+ 3 \+ 1.*also decide recompute"):
-        opened.decode(np.zeros(closed.action_size), STATE.memory_cap[0], STATE.memory_bytes[0])
-    with pytest.raises(AllocationError, match="give memory_bytes"):
-        opened.decode(np.zeros(opened.action_size), STATE.memory_cap[0])
-    plan = even_split(system_parameters(OPEN), STATE)
-    # A plan that says nothing has the workload's setting, and a closed box takes no other.
-    assert (opened.split(opened.encode(plan))["recompute"] == -1.0).all()
-    with pytest.raises(AllocationError, match="no entry for it"):
-        closed.encode(replace(plan, recompute=np.ones(plan.micro_batches.shape, dtype=np.int64)))
-
-
 @pytest.mark.parametrize("observation", ["flat", "graph"])
 def test_agents_see_the_room_under_the_other_setting(observation):
     env = CollaPipeEnv(scenario=OPEN, learner="surrogate", observation=observation)
@@ -160,29 +143,6 @@ def test_agents_see_the_room_under_the_other_setting(observation):
     )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert env.observation_space.contains(seen)
-
-
-def test_levels_of_the_discrete_view_say_yes_or_no():
-    env = MultiDiscreteActions(CollaPipeEnv(scenario=OPEN, learner="surrogate"))
-    env.reset(seed=0)
-    levels = np.zeros(env.action_space.shape, dtype=np.int64).reshape(N, -1)
-    levels[1, -1] = 1
-    env.step(levels.ravel())
-    assert env.unwrapped.last_round.allocation.recompute[0].tolist() == [0, 1] + [0] * (N - 2)
-
-
-@pytest.mark.slow
-def test_rounds_played_are_saved_and_go_on():
-    env = CollaPipeVectorEnv(2, OPEN)
-    env.reset(seed=1)
-    rng = np.random.default_rng(2)
-    actions = rng.uniform(-1, 1, (3, *env.action_space.shape)).astype(np.float32)
-    env.step(actions[0])
-    other = CollaPipeVectorEnv(2, OPEN)
-    other.set_state(env.get_state())
-    for action in actions[1:]:
-        for one, two in zip(env.step(action)[:2], other.step(action)[:2], strict=True):
-            np.testing.assert_array_equal(one, two)
 
 
 def test_training_recomputes_where_the_plan_says_so_and_learns_the_same(monkeypatch):
