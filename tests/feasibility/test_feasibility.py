@@ -14,7 +14,6 @@ from unpriced_support import NO_OVERHEADS
 
 import collapipe_env  # noqa: F401 - registers the environments
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.envs.registration import environment_ids
 from collapipe_env.feasibility import EnergyBudgetWarning, FeasibilityReport, energy_feasibility
 from collapipe_env.feasibility import feasibility_report as feasibility
 from collapipe_env.feasibility.energy_search import EnergySearch
@@ -348,11 +347,6 @@ def test_shipped_scenarios_have_a_margin(name):
     report = energy_feasibility(load_scenario(name))
     assert report.least_use.max() <= 0.9
     assert report.share == 0.0
-
-
-def test_no_registered_environment_warns():
-    for name, arguments in environment_ids():
-        assert energy_feasibility(load_scenario(arguments["scenario"])).feasible, name
 
 
 def test_feasible_scenario_does_not_warn():

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from round_invariants import check_observation, check_round
-from scenario_fuzz import drawn_scenario, seeds_from
+from scenario_fuzz import drawn_scenario
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -168,7 +169,7 @@ def fuzz(first_seed: int, steps: int, rows: int, each: int) -> tuple[int, int, C
         Steps, scenarios, and refusals of rounds without end by the beginning of their messages.
     """
     done, scenarios, refused, faults = 0, 0, Counter(), []
-    for seed in seeds_from(first_seed):
+    for seed in itertools.count(first_seed):
         if done >= steps or len(faults) >= 5:
             break
         try:

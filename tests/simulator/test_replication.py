@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.physics.replication import AT_CU, NEXT_STAGE
@@ -281,18 +280,6 @@ def test_energy_of_a_failed_round_has_the_replicas_until_the_failure():
             more[0] += power * seconds
             more[new + 1] += moves_w * seconds
     np.testing.assert_allclose(with_replicas - without_them, 1.5 * replicas - a_step + more, rtol=1e-9)
-
-
-def test_unknown_replicas_are_refused():
-    with pytest.raises(ScenarioError, match="replication"):
-        load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "all"}}}})
-
-
-def test_no_replicas_leave_everything_as_it_was():
-    plain = load_scenario({"base": "small", "dynamics": {"processes": {"presence": {}}}})
-    said = load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "none"}}}})
-    assert plain == said
-    assert system_parameters(said).replication is None
 
 
 @pytest.mark.parametrize("replication", ["next_stage", "cu"])
