@@ -33,14 +33,14 @@ def contents(wheel):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def metadata(wheel):
+    (text,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    return BytesParser().parsebytes(text)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def wheel_names(wheel):
-    return list(contents(wheel))
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ def run_python(code):
     return result.stdout.strip()
 
 
-def test_wheel_holds_the_package_and_nothing_else(wheel_names):
-    tops = {name.split("/", 1)[0] for name in wheel_names}
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    tops = {name.split("/", 1)[0] for name in contents(wheel)}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"collapipe_env"}
     assert len(tops) == 2
 
 
-def test_wheel_holds_types_presets_and_notices(wheel_names):
-    names = set(wheel_names)
+def test_wheel_holds_types_presets_and_notices(wheel):
+    names = set(contents(wheel))
     presets = {f"collapipe_env/scenario/presets/{p}.yaml" for p in ("small", "medium", "large", "xlarge")}
     assert presets | {"collapipe_env/py.typed", "collapipe_env/data/surrogate_fits.json"} <= names
     data = {n.split("/")[2] for n in names if n.startswith("collapipe_env/data/") and n.count("/") > 2}
@@ -129,8 +129,7 @@ def test_source_distribution_holds_the_checkout(unpacked):
 
 
 def test_metadata_suits_a_package_index(wheel):
-    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
-    parsed = BytesParser().parsebytes(metadata)
+    parsed = metadata(wheel)
     urls = dict(entry.split(", ", 1) for entry in parsed.get_all("Project-URL"))
     assert "https://arxiv.org/abs/2509.19855" in urls.values()
     assert all(url.startswith("https://") for url in urls.values())
@@ -142,8 +141,7 @@ def test_metadata_suits_a_package_index(wheel):
 
 
 def test_description_is_the_readme_but_for_its_links(wheel):
-    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
-    description = BytesParser().parsebytes(metadata).get_payload(decode=True).decode()
+    description = metadata(wheel).get_payload(decode=True).decode()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     relative = [target for target in links(readme) if not target.startswith("https://")]
     assert relative
@@ -248,8 +246,7 @@ def test_public_names_resolve():
 def test_versions_and_licences_agree(wheel):
     import collapipe_env
 
-    (metadata,) = (text for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
-    parsed = BytesParser().parsebytes(metadata)
+    parsed = metadata(wheel)
     assert parsed["Version"] == collapipe_env.__version__
     assert parsed["License-Expression"] == "MIT AND Apache-2.0"
     (cited,) = re.findall(r"^license: (\S+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)

@@ -342,6 +342,8 @@ def test_words_do_not_overlap(width, height):
     """No two texts of the page share pixels, and none leaves it, at any size of the problem."""
     for clusters, devices, steps in ((2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)):
         view = make_view(clusters, devices, steps=steps, micro_batches=8, all_reduce_s=0.4)
+        if steps > 1:
+            view = dataclasses.replace(view, title="a scenario with a remarkably long name " * 4)
         figure = round_figure(view, width_px=width, height_px=height)
         renderer = figure.canvas.get_renderer()
         boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in figure.texts if t.get_text()]

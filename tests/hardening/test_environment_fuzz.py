@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from round_invariants import check_observation, check_round
+from playing_support import check_observation
+from round_invariants import check_round
 from scenario_fuzz import drawn_scenario
+from state_ways_support import assert_same
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -149,17 +151,6 @@ def one_line(error: Exception) -> str:
     assert "\n" not in text
     assert len(text) < 1000
     return text
-
-
-def assert_same(found: Any, expected: Any, place: str) -> None:
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), place
-        for name, part in expected.items():
-            assert_same(found[name], part, f"{place}/{name}")
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(found, expected, err_msg=place)
-    else:
-        assert found == expected, place
 
 
 def fuzz(first_seed: int, steps: int, rows: int, each: int) -> tuple[int, int, Counter[str]]:
