@@ -53,6 +53,8 @@ def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
     for path in files:
         path.write_text("from collapipe_env.ground.compiled import compiled\n")
     (tmp_path / "package" / "inner_compiler.py").write_text("OPTION = 0\n")
+    (tmp_path / "package" / "physics").mkdir()
+    (tmp_path / "package" / "physics" / "formula.py").write_text("G = 1.0\n")
     other = tmp_path / "package" / "plain.py"
     other.write_text("x = 1\n")
 
@@ -61,10 +63,13 @@ def test_the_stamp_changes_with_any_source_that_is_compiled(tmp_path):
         return source_stamp(tmp_path / "package")
 
     stamps = [stamp()]
-    for path in (*files, tmp_path / "package" / "inner_compiler.py"):
+    for path in (
+        *files,
+        *(tmp_path / "package" / name for name in ("inner_compiler.py", "physics/formula.py")),
+    ):
         path.write_text(path.read_text() + "x = 1\n")
         stamps.append(stamp())
-    assert len(set(stamps)) == 4
+    assert len(set(stamps)) == 5
     other.write_text("x = 2\n")
     assert stamp() == stamps[-1]
     source_stamp.cache_clear()

@@ -98,19 +98,6 @@ def test_layout_invariants(scenario: Scenario, seed: int) -> None:
         assert not array.flags.writeable
 
 
-@settings(max_examples=20, deadline=None)
-@given(scenario=scenarios(), seed=st.integers(0, 2**32))
-def test_layouts_follow_from_the_generators_state(scenario: Scenario, seed: int) -> None:
-    one, other = np.random.default_rng(seed), np.random.default_rng(seed)
-    first = draw_layout(scenario, one)
-    assert_equal_layouts(first, draw_layout(scenario, other))
-    restored = np.random.default_rng(0)
-    restored.bit_generator.state = one.bit_generator.state
-    second = draw_layout(scenario, one)
-    assert_equal_layouts(second, draw_layout(scenario, restored))
-    assert (second.cu_position != first.cu_position).any()
-
-
 def test_fixed_layout_is_cached_and_follows_its_seed() -> None:
     small = load_scenario("small")
     layout = fixed_layout(small)

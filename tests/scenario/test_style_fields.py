@@ -82,6 +82,7 @@ def test_the_trained_architecture():
     assert (sizes.style, sizes.kv_heads, sizes.qkv_bias, sizes.rope_theta) == ("llama", 1, True, 5e5)
     assert workload_costs(proxy) == workload_costs(load_scenario({"workload": LLAMA}))
     sizes = trained_architecture(load_scenario({"workload": LLAMA}))  # in BERT's style by default
+    assert (sizes.style, sizes.learned_positions, sizes.token_types) == ("bert", 32, 2)
     assert {name: getattr(sizes, name) for name in LANGUAGE_FIELDS} == dict(LANGUAGE_FIELDS)
     gpt2 = trained_architecture(load_scenario({"learning": {"proxy": {"style": "gpt2"}}}))
     assert (gpt2.style, gpt2.learned_positions, gpt2.token_types) == ("gpt2", 32, 0)
