@@ -293,7 +293,7 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
         env.step(env.action_space.sample())
         record = env.last_round
         costs = record.costs
-        assert (costs.memory <= env_memory(record) * (1 + 1e-9)).all()
+        assert (costs.memory <= record.state.memory_bytes * (1 + 1e-9)).all()
         failed = None if record.interruption is None else record.interruption.failed
         if failed is not None:
             credited += int((failed.credited > 0).sum())
@@ -308,7 +308,3 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
         plays = env.last_round.costs.plays is None or env.last_round.costs.plays[0, n]
         expected = kept is not None and kept[0, n] > 0.0 and plays
         assert ("replicas" in labels) == expected or "detection" in labels
-
-
-def env_memory(record):
-    return np.asarray(record.state.memory_bytes)
