@@ -31,7 +31,7 @@ PACKAGE = ROOT / "collapipe_env"
 # A file of the package, wherever it is, and the tests that kill the mutants below it: each a text that it
 # holds once, and what replaces it.
 MUTANTS = r"""
-codec.py: test_codec.py test_action_parts.py
+codec.py: test_codec.py
     self.bandwidth_floor, 0.0) => 0.5 * self.bandwidth_floor, 0.0)
     (1.0 - self.clusters * self.bandwidth_floor) * share => (1.0 - self.bandwidth_floor) * share
     "cu_power": rows[..., 2 * K], => "cu_power": rows[..., 2 * K + 1],

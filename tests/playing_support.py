@@ -174,25 +174,20 @@ class Played:
         for name, value in (info or {}).items():
             if name in ("delay", "cost", "backlog", "loss", "metric"):
                 row[f"info/{name}"] = np.asarray(on_host(value))
-        self.check_observation(observation)
+        check_observation((self.inner if self.kind == "sb3" else self.env).observation_space, observation)
         self.out.append(row)
 
-    def check_observation(self, observation: Any) -> None:
-        """An observation lies within its space."""
-        space = self.env.observation_space
-        if self.kind == "sb3":
-            space = self.inner.observation_space
-        found = {k: on_host(v) for k, v in observation.items()} if isinstance(observation, dict) else on_host(
-            observation
-        )  # fmt: skip
-        parts = space.spaces if isinstance(found, dict) else {"": space}
-        for name, box in parts.items():
-            part = found[name] if name else found
-            assert part.shape == box.shape, f"{name or 'observation'} has shape {part.shape}, not {box.shape}"
-            assert np.isfinite(part).all(), f"{name or 'observation'} holds {part[~np.isfinite(part)][0]}"
-            wrong = (part < box.low) | (part > box.high)
-            assert not wrong.any(), f"{name or 'observation'} {part[wrong][0]} is out of its bounds"
-            assert box.contains(part), f"{name or 'observation'} is of type {part.dtype}, not {box.dtype}"
+
+def check_observation(space: Any, observation: Any) -> None:
+    """An observation lies within its space."""
+    parts = space.spaces if isinstance(observation, dict) else {"observation": space}
+    for name, box in parts.items():
+        part = on_host(observation[name] if isinstance(observation, dict) else observation)
+        assert part.shape == box.shape, f"{name} has shape {part.shape}, not {box.shape}"
+        assert np.isfinite(part).all(), f"{name} holds {part[~np.isfinite(part)][0]}"
+        wrong = (part < box.low) | (part > box.high)
+        assert not wrong.any(), f"{name} {part[wrong][0]} is out of its bounds"
+        assert box.contains(part), f"{name} is of type {part.dtype}, not {box.dtype}"
 
 
 def on_host(array: Any) -> Any:

@@ -1,31 +1,29 @@
-"""Actions decode to feasible allocations, always, and encoding is the inverse."""
+"""Actions: what each entry does to the allocation, the way back by encoding, and the names of the parts."""
 
 import dataclasses
 
+import array_api_strict
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import Allocation, stack_allocations, with_explicit_groups
-from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.build import action_codec, mean_state, system_parameters
-from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.codec import ActionCodec
 
 CHOICES = ((1,), (1, 2, 4, 8), (2, 3, 6), (1, 2, 4, 8, 16, 32, 64))
 
 
 @st.composite
-def codecs(draw, max_blocks=200):
+def codecs(draw):
     clusters = draw(st.integers(1, 4))
     low = draw(st.sampled_from([0.002, 0.01, 0.2]))
     return ActionCodec(
         clusters=clusters,
         devices=draw(st.integers(1, 7)),
-        blocks=draw(st.integers(1, max_blocks)),
+        blocks=draw(st.integers(1, 200)),
         micro_batch_choices=draw(st.sampled_from(CHOICES)),
         power_min_w=low,
         power_max_w=0.2,
@@ -33,7 +31,7 @@ def codecs(draw, max_blocks=200):
     )
 
 
-def random_caps(rng, codec, lead=()):
+def random_caps(rng, codec, lead):
     """Caps (..., N, K), some zero for absent devices, each cluster just or amply able to hold L."""
     shape = (*lead, codec.clusters, codec.devices)
     caps = rng.integers(0, codec.blocks + 2, shape) * (rng.random(shape) > 0.3)
@@ -65,44 +63,15 @@ def random_allocation(rng, codec, caps):
     )
 
 
-def check(codec, caps, allocation):
-    """The simulator's own check, with memories that hold just the caps."""
-    scenario = load_scenario({"base": "small"})
-    parameters = system_parameters(scenario)
-    costs = dataclasses.replace(parameters.costs, blocks=codec.blocks)
-    parameters = dataclasses.replace(
-        parameters,
-        costs=costs,
-        clusters=codec.clusters,
-        power_min_w=codec.power_min_w,
-        power_max_w=codec.power_max_w,
-        micro_batch_choices=codec.micro_batch_choices,
-        bandwidth_floor=codec.bandwidth_floor,
-    )
-    per_block = costs.block_state_bytes + costs.batch_size * costs.stored_activation_bytes
-    ones = np.ones(caps.shape)
-    from collapipe_env.scenario import fixed_layout
-
-    state = dataclasses.replace(
-        mean_state(scenario, fixed_layout(scenario)),
-        uplink_gain=ones[..., 0],
-        memory_bytes=caps * per_block,
-        memory_cap=caps,
-        present=caps > 0,
-        speed=ones,
-    )
-    check_allocation(parameters, state, allocation)
-
-
 @settings(max_examples=60, deadline=None)
-@given(codec=codecs(), seed=st.integers(0, 2**32 - 1))
-def test_decoding_inverts_encoding(codec, seed):
+@given(codec=codecs(), seed=st.integers(0, 2**32 - 1), lead=st.sampled_from([(), (2,), (2, 2)]))
+def test_decoding_inverts_encoding(codec, seed, lead):
     rng = np.random.default_rng(seed)
-    caps = random_caps(rng, codec, lead=(2,))
+    caps = random_caps(rng, codec, lead)
     allocation = random_allocation(rng, codec, caps)
     action = codec.encode(allocation)
     assert action.dtype == np.float32
-    assert action.shape == (2, codec.action_size)
+    assert action.shape == (*lead, codec.action_size)
     assert (np.abs(action) <= 1.0).all()
     back = codec.decode(action, caps)
     np.testing.assert_array_equal(back.blocks, allocation.blocks)
@@ -112,56 +81,21 @@ def test_decoding_inverts_encoding(codec, seed):
     np.testing.assert_allclose(back.bandwidth, allocation.bandwidth, atol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), codec=codecs(max_blocks=20), seed=st.integers(0, 2**32 - 1))
-def test_every_action_is_feasible(data, codec, seed):
-    elements = st.floats(-1.0, 1.0, width=32) | st.sampled_from([-1.0, 1.0, 0.0, -5.0, 5.0])
-    action = data.draw(hnp.arrays(np.float32, codec.action_size, elements=elements))
-    caps = random_caps(np.random.default_rng(seed), codec)
-    allocation = codec.decode(action, caps)
-    if codec.bandwidth_floor > 0.0:  # else a share may be zero, which a round cannot be played with
-        check(codec, caps, allocation)
-        assert (allocation.bandwidth >= codec.bandwidth_floor * (1 - 1e-12)).all()
-    assert allocation.bandwidth.sum() == pytest.approx(1.0)
-    assert (allocation.blocks <= caps).all()
-    scores = action.reshape(codec.clusters, -1)[:, : codec.devices]
-    for n in range(codec.clusters):
-        willing = scores[n] > -1.0
-        if willing.any() and caps[n][willing].sum() >= codec.blocks:
-            assert not allocation.blocks[n][~willing].any()
-
-
-def small_codec(**changes):
-    values = {
-        "clusters": 2,
-        "devices": 3,
-        "blocks": 6,
-        "micro_batch_choices": (1, 2, 4, 8),
-        "power_min_w": 0.002,
-        "power_max_w": 0.2,
-        "bandwidth_floor": 0.1,
-    }
-    return ActionCodec(**{**values, **changes})
-
-
-CAPS = np.full((2, 3), 6)
-
-
-@pytest.mark.parametrize(
-    ("value", "micro_batches", "power"), [(-1.0, 1, 0.002), (1.0, 8, 0.2), (0.0, 4, 0.02)]
+CODEC = ActionCodec(
+    clusters=2,
+    devices=3,
+    blocks=12,
+    micro_batch_choices=(1, 2, 4, 8),
+    power_min_w=0.01,
+    power_max_w=1.0,
+    bandwidth_floor=0.1,
 )
-def test_extreme_actions(value, micro_batches, power):
-    codec = small_codec()
-    allocation = codec.decode(np.full(codec.action_size, value), CAPS)
-    np.testing.assert_array_equal(allocation.blocks, 2)
-    np.testing.assert_array_equal(allocation.micro_batches, micro_batches)
-    np.testing.assert_allclose(allocation.node_power, power, rtol=1e-12)
-    np.testing.assert_allclose(allocation.bandwidth, 0.5)
+CAPS = np.full((2, 3), 12)
 
 
 @pytest.mark.parametrize("decode", [ActionCodec.decode, ActionCodec.decode_finite])
 def test_layout_of_an_action(decode):
-    codec = small_codec(blocks=7)
+    codec = dataclasses.replace(CODEC, blocks=7)
     action = -np.ones((2, 9))
     action[0, :3] = [1.0, 0.0, -1.0]  # segments 4.67 : 2.33 : 0
     action[0, 3:6] = [1.0, 0.0, -1.0]  # device powers
@@ -171,14 +105,14 @@ def test_layout_of_an_action(decode):
     allocation = decode(codec, action.ravel(), CAPS)
     # Where all are left over alike, the first device has one more.
     np.testing.assert_array_equal(allocation.blocks, [[5, 2, 0], [3, 2, 2]])
-    np.testing.assert_allclose(allocation.device_power, [[0.2, 0.02, 0.002], [0.002] * 3])
-    np.testing.assert_allclose(allocation.cu_power, [0.2, 0.002])
+    np.testing.assert_allclose(allocation.device_power, [[1.0, 0.1, 0.01], [0.01] * 3])
+    np.testing.assert_allclose(allocation.cu_power, [1.0, 0.01])
     np.testing.assert_array_equal(allocation.micro_batches, [1, 4])
     np.testing.assert_allclose(allocation.bandwidth, [0.1, 0.9])
 
 
 def test_a_device_at_the_bottom_works_only_if_it_must():
-    codec = small_codec(clusters=1)
+    codec = dataclasses.replace(CODEC, clusters=1, blocks=6)
     action = np.zeros(codec.action_size)
     action[1] = -1.0
     assert codec.decode(action, np.array([[6, 6, 6]])).blocks.tolist() == [[3, 0, 3]]
@@ -186,57 +120,98 @@ def test_a_device_at_the_bottom_works_only_if_it_must():
 
 
 def test_values_outside_the_box_are_clipped():
-    codec = small_codec()
     rng = np.random.default_rng(0)
-    action = rng.uniform(-3.0, 3.0, codec.action_size)
-    a, b = codec.decode(action, CAPS), codec.decode(np.clip(action, -1, 1), CAPS)
+    action = rng.uniform(-3.0, 3.0, CODEC.action_size)
+    a, b = CODEC.decode(action, CAPS), CODEC.decode(np.clip(action, -1, 1), CAPS)
     for field in dataclasses.fields(Allocation):
         np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
-
-
-@pytest.mark.parametrize("name", ["small", "medium", "large", "xlarge"])
-def test_actions_have_the_documented_length(name):
-    scenario = load_scenario(name)
-    codec = action_codec(scenario)
-    assert codec.action_size == scenario.clusters * (2 * scenario.max_devices + 3)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"blocks": np.array([[6, 0, 0], [5, 0, 0]])}, r"blocks.*\[5, 6\].*L = 6"),
-        ({"blocks": np.array([[7, -1, 0], [6, 0, 0]])}, "non-negative"),
+        ({"blocks": np.array([[12, 0, 0], [11, 0, 0]])}, r"blocks.*\[11, 12\].*L = 12"),
+        ({"blocks": np.array([[13, -1, 0], [12, 0, 0]])}, "non-negative"),
         ({"blocks": np.array([[6, 0]])}, r"blocks has shape \(1, 2\)"),
         ({"micro_batches": np.array([1, 3])}, r"micro_batches = \[3\].*\[1, 2, 4, 8\]"),
-        ({"cu_power": np.array([0.1, 0.3])}, r"cu_power lies in \[0.1, 0.3\] W"),
+        ({"cu_power": np.array([0.1, 1.3])}, r"cu_power lies in \[0.1, 1.3\] W"),
         ({"device_power": np.full((2, 3), np.nan)}, "device_power lies in .nan"),
         ({"bandwidth": np.array([0.5, 0.4])}, "sum to 0.9"),
         ({"bandwidth": np.array([0.95, 0.05])}, "least share of 0.05"),
     ],
 )
 def test_what_the_box_cannot_express_is_refused(changes, message):
-    codec = small_codec()
-    allocation = codec.decode(np.zeros(codec.action_size), CAPS)
+    allocation = CODEC.decode(np.zeros(CODEC.action_size), CAPS)
     with pytest.raises(AllocationError, match=message):
-        codec.encode(dataclasses.replace(allocation, **changes))
-
-
-def test_groups_are_refused_by_the_box():
-    codec = small_codec()
-    grouped = with_explicit_groups(codec.decode(np.zeros(codec.action_size), CAPS))
-    with pytest.raises(AllocationError, match="step_allocation"):
-        codec.encode(grouped)
-    with pytest.raises(AllocationError, match="go together"):
-        dataclasses.replace(grouped, sample_share=None)
+        CODEC.encode(dataclasses.replace(allocation, **changes))
 
 
 def test_stacked_allocations_keep_their_rows():
-    codec = small_codec()
     rng = np.random.default_rng(0)
-    plain = [codec.decode(rng.uniform(-1, 1, codec.action_size), CAPS) for _ in range(3)]
+    plain = [CODEC.decode(rng.uniform(-1, 1, CODEC.action_size), CAPS) for _ in range(3)]
     batch = stack_allocations(plain)
     assert batch.stage is None
     np.testing.assert_array_equal(batch[1].bandwidth, plain[1].bandwidth)
     mixed = stack_allocations([plain[0], with_explicit_groups(plain[1])])
     np.testing.assert_array_equal(mixed.device_blocks, [plain[0].blocks, plain[1].blocks])
     np.testing.assert_array_equal(mixed.sample_share, mixed.device_blocks > 0)
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (2, 5)])
+@pytest.mark.parametrize(
+    "convert", [np.asarray, torch.asarray, array_api_strict.asarray], ids=["numpy", "torch", "strict"]
+)
+def test_split_and_join_are_inverses(convert, lead):
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1.0, 1.0, (*lead, CODEC.action_size)).astype(np.float32)
+    parts = CODEC.split(convert(action))
+    assert list(parts) == list(CODEC.parts)
+    for name, part in CODEC.parts.items():
+        assert tuple(parts[name].shape) == (*lead, *part.shape)
+    joined = CODEC.join(parts)
+    assert type(joined) is type(convert(action))
+    np.testing.assert_array_equal(np.asarray(joined), action)
+    assert np.asarray(joined).dtype == np.float32
+    # Joined from a mapping in another order, too.
+    assert np.array_equal(np.asarray(CODEC.join(dict(reversed(parts.items())))), action)
+
+
+def joined(**parts):
+    middle = {name: np.zeros(part.shape) for name, part in CODEC.parts.items()}
+    return CODEC.decode(CODEC.join({**middle, **parts}), CAPS)
+
+
+def test_each_part_means_what_it_says():
+    plan = joined(segments=np.array([[-1.0, 0.0, 1.0], [1.0, -1.0, -1.0]]))
+    assert plan.blocks.tolist() == [[0, 4, 8], [12, 0, 0]]
+    plan = joined(device_power=np.array([[-1.0, 0.0, 1.0]] * 2), cu_power=np.array([-1.0, 1.0]))
+    np.testing.assert_allclose(plan.device_power, [[0.01, 0.1, 1.0]] * 2)
+    np.testing.assert_allclose(plan.cu_power, [0.01, 1.0])
+    for score, number in ((-1.0, 1), (-0.4, 2), (0.4, 4), (1.0, 8)):
+        assert joined(micro_batches=np.array([score, -1.0])).micro_batches.tolist() == [number, 1]
+    np.testing.assert_allclose(joined(bandwidth=np.array([1.0, -1.0])).bandwidth, [0.9, 0.1])
+    np.testing.assert_allclose(
+        joined(bandwidth=np.array([1.0, 0.0])).bandwidth, [0.1 + 0.8 * 2 / 3, 0.1 + 0.8 / 3]
+    )
+
+
+def test_descriptions_say_the_numbers():
+    said = {name: part.description for name, part in CODEC.parts.items()}
+    assert "12 blocks" in said["segments"]
+    assert "-1 for 0.01 W, 1 for 1 W, 0 for 0.1 W" in said["device_power"] == said["cu_power"]
+    assert "nearest of 1, 2, 4, 8" in said["micro_batches"]
+    assert "floor of 0.1" in said["bandwidth"]
+
+
+def test_bad_parts_are_refused():
+    parts = CODEC.split(np.zeros(18))
+    with pytest.raises(AllocationError, match=r"action has shape \(17,\), expected"):
+        CODEC.split(np.zeros(17))
+    with pytest.raises(AllocationError, match="'bandwith' is not part of an action: did you mean 'bandw"):
+        CODEC.join({**parts, "bandwith": parts["bandwidth"]})
+    with pytest.raises(AllocationError, match="part 'segments' is missing"):
+        CODEC.join({name: values for name, values in parts.items() if name != "segments"})
+    with pytest.raises(AllocationError, match=r"part 'segments' has shape \(3, 2\), expected \(2, 3\)"):
+        CODEC.join({**parts, "segments": np.zeros((3, 2))})
+    with pytest.raises(AllocationError, match=r"part 'cu_power' has shape \(3,\), expected \(2,\)"):
+        CODEC.join({**parts, "cu_power": np.zeros(3)})

@@ -1,4 +1,4 @@
-"""The examples of docs/environment.md about actions, observations and rewards run as they stand there."""
+"""The examples of docs/environment.md about actions, observations and rewards, and of docs/churn.md, run."""
 
 import itertools
 import re
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import collapipe_env
 from collapipe_env.envs.registration import environment_ids, short_ids
 from collapipe_env.envs.rewards import REWARDS
+from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +73,22 @@ def test_a_reward_of_ones_own():
     _, reward, _, _, info = env.step(env.action_space.sample())
     assert reward == pytest.approx((before - env.unwrapped.state.loss[0]) / info["delay"])
     assert REWARDS.added() == ("loss_per_second",)
+
+
+def test_the_page_of_churn_finds_a_failure_and_draws_it(capsys):
+    text = (ROOT / "docs" / "churn.md").read_text()
+    (example,), (laws,) = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml")
+    )
+    names: dict = {}
+    exec(example, names)
+    failed = names["failed"]
+    assert failed.device.shape == (1, 2)
+    assert (failed.device >= 0).any()
+    assert names["picture"].shape == (800, 1200, 3)
+    assert capsys.readouterr().out
+    spec = dict(load_scenario(yaml.safe_load(laws)).dynamics.processes)["presence"]
+    assert spec == type(spec)()  # the page shows the defaults
 
 
 def test_the_docs_name_every_registration():

@@ -1,7 +1,12 @@
-"""The layers of CONTRIBUTING.md: each part has its row, imports point downwards and never in a circle."""
+"""The layers of CONTRIBUTING.md: each part has its row, imports point downwards and never in a circle.
+
+Names: no two modules of one name with two meanings, and docstrings that begin with the thing's name.
+"""
 
 import ast
 import re
+from collections import Counter
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -100,34 +105,63 @@ def test_no_modules_import_each_other() -> None:
     assert circle(imports) == []
 
 
-def test_circles_are_found(tmp_path: Path) -> None:
-    files = {
-        "__init__": "from own.low import nothing",
-        "low": "import os\n\n\ndef late():\n    import own.folder.one",
-        "folder/__init__": "from . import one",
-        "folder/one": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import own.folder",
-        "folder/two": "from ..low import late\nfrom .one import thing",
-    }
+SHARED = {
+    "arrivals": "the draw of arrivals, and its compiled loop",
+    "base": "the interface of what the folder holds: backends, learners, tasks",
+    "evaluate": "the evaluation, and its command",
+    "even_split": "the even split, and the baseline that plays it",
+    "leaderboard": "the leaderboard, and its command",
+    "observation": "the observation, and its compiled loop",
+    "queues": "energy queues, and their compiled loop",
+    "scenario": "scenarios, and their command",
+    "surrogate": "the surrogate learner, and its compiled loop",
+    "zoo": "agents that come with the package, and their command",
+    "view": "the page of a run, and its command",
+}
+"""Names that several modules or folders have, with the one meaning that they share."""
 
-    def write() -> dict[str, set[str]]:
-        for name, text in files.items():
-            path = tmp_path / f"{name}.py"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        return graph(tmp_path, "own")
+RIDDLE = re.compile(r"(What|Which|Who|Whose|How|When|Where)\b")
+"""Openings of a docstring that ask for the thing instead of naming it."""
 
-    expected = {
-        "own": {"own.low"},
-        "own.low": {"own.folder.one"},
-        "own.folder": {"own.folder.one"},
-        "own.folder.one": {"own.folder"},
-        "own.folder.two": {"own.low", "own.folder.one"},
-    }
-    assert write() == expected
-    assert set(circle(write())) == {"own.folder", "own.folder.one"}
-    files |= {"low": "import os", "folder/one": ""}
-    assert circle(write()) == []
-    files["folder/one"] = "from .two import late"
-    assert set(circle(write())) == {"own.folder.one", "own.folder.two"}
-    files["folder/one"] = "def late():\n    from own import folder"
-    assert set(circle(write())) == {"own.folder", "own.folder.one"}
+
+def sources() -> list[Path]:
+    """All source files of the package; agents and baselines may be links, which a search does not follow."""
+    linked = [path for name in ("agents", "baselines") for path in (PACKAGE / name).rglob("*.py")]
+    return sorted({*PACKAGE.rglob("*.py"), *linked})
+
+
+def test_no_two_modules_share_a_name() -> None:
+    files = [path for path in sources() if not path.stem.startswith("__")]
+    folders = {path.parent for path in sources() if path.stem == "__init__"} - {PACKAGE}
+    counts = Counter([path.stem for path in files] + [folder.name for folder in folders])
+    assert len(files) > 200
+    shared = {name for name, count in counts.items() if count > 1}
+    assert shared - set(SHARED) == set(), "rename one of each, or say in SHARED what both are"
+    assert set(SHARED) - shared == set(), "no longer shared: remove from SHARED"
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring: of modules, classes and functions, and of what is assigned."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        before: ast.AST | None = None
+        for statement in body:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))) if before is None or isinstance(
+                    before, ast.Assign | ast.AnnAssign
+                ):
+                    yield statement.lineno, text.strip()
+            before = statement
+
+
+def test_docstrings_begin_with_the_name_of_the_thing() -> None:
+    found, seen = [], 0
+    for path in sources():
+        for line, text in docstrings(path.read_text(encoding="utf-8")):
+            seen += 1
+            if RIDDLE.match(text):
+                found.append(f"{path.relative_to(PACKAGE).as_posix()}:{line}")
+    assert not found
+    assert seen > 1000

@@ -1,4 +1,4 @@
-"""Schedules and blocks of the server in the action box: feasible and invertible."""
+"""Opened decisions by hand: what their entries say, what agents and pictures show, and what they cost."""
 
 from dataclasses import replace
 
@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import (
@@ -18,14 +20,20 @@ from collapipe_env.physics.allocation import (
     ONE_F_ONE_B,
     ZERO_BUBBLE,
     with_explicit_groups,
+    with_explicit_server,
 )
 from collapipe_env.physics.memory import memory_caps
+from collapipe_env.physics.thermal import computing_seconds
+from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
-from collapipe_env.scenario import load_scenario
+from collapipe_env.rendering.style import node_colours
+from collapipe_env.scenario.decision_names import OPENED
 from collapipe_env.simulator.build import action_codec, system_parameters
 from collapipe_env.simulator.check import check_allocation
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from tests.opened_support import PLACED, STATE, opened, same, with_memory
+from collapipe_env.simulator.running import running_state
+from tests.opened_support import PLACED, STATE, WARM, opened, same, small, with_memory
 
 
 def feasible_plan(rng, scenario, state):
@@ -189,37 +197,37 @@ def test_memory_is_asked_for_where_decisions_are_open():
 
 
 def test_levels_of_the_discrete_view_name_every_choice():
-    scenario = opened(*PLACED, base="small", **{"budgets.device_energy_j": 20})
-    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"))
+    scenario = small(*OPENED)
+    env = MultiDiscreteActions(CollaPipeEnv(scenario=scenario, learner="surrogate"), clock_levels=5)
     env.reset(seed=0)
-    N, K, L = scenario.clusters, scenario.max_devices, scenario.blocks
-    M = scenario.workload.micro_batch_choices
-    rows = env.action_space.nvec.reshape(N, -1)
-    assert rows[0].tolist() == [L + 1] * K + [9] * (K + 1) + [len(M), 11] + [2, 3] + [M[-1]] * K + [L]
-    levels = np.zeros_like(rows)
-    levels[:, 2 * K + 1] = M.index(4)
-    levels[0, 2 * K + 3 :] = [1, 1, *([M[-1] // 2] * K), 2]
-    levels[1, 2 * K + 3 :] = [0, 2, *([0] * K), 0]
-    env.step(levels.ravel())
-    plan = env.unwrapped.last_round.allocation[0]
+    L, M, codec = scenario.blocks, scenario.workload.micro_batch_choices, env.unwrapped.codec
+    counts = {name: set(part.ravel().tolist()) for name, part in codec.split(env.action_space.nvec).items()}
+    assert counts == {
+        "segments": {L + 1}, "device_power": {9}, "cu_power": {9}, "micro_batches": {len(M)},
+        "bandwidth": {11}, "recompute": {2}, "schedule": {3}, "caps": {M[-1]}, "server_blocks": {L},
+        "clock_cap": {5}, "participation": {2}, "local_steps": {3},
+    }  # fmt: skip
+    levels = codec.split(np.zeros(env.action_space.shape))
+    levels["segments"][:] = 1
+    levels["micro_batches"][:] = M.index(4)
+    levels["recompute"][:], levels["schedule"][:], levels["server_blocks"][:] = [1, 0], [1, 2], [2, 0]
+    levels["caps"][0] = M[-1] // 2
+    levels["participation"][:], levels["local_steps"][:] = [1, 0], [2, 1]
+    levels["clock_cap"][:] = [4, 2, 0]
+
+    def played():
+        env.step(codec.join(levels))
+        return env.unwrapped.last_round.allocation[0]
+
+    plan = played()
+    assert (plan.participates.tolist(), plan.local_steps.tolist()) == ([1, 0], [4, 2])
+    np.testing.assert_allclose(plan.clock_cap, 2 * [[1.0, 0.2**0.5, 0.2]], rtol=1e-6)  # geometric
+    levels["participation"][:] = 1
+    plan = played()
     assert plan.recompute.tolist() == [1, 0]
     assert plan.schedule.tolist() == [ONE_F_ONE_B, ZERO_BUBBLE]
     assert plan.server_blocks.tolist() == [2, 0]
     assert plan.caps.tolist() == [[3, 3, 3], [1, 1, 1]]
-
-
-def test_real_training_follows_orders_of_the_devices():
-    scenario = load_scenario("small").with_overrides({"dynamics.rounds": 2})
-    losses = []
-    for order in ([0, 1, 2], [2, 0, 1]):
-        env = CollaPipeEnv(scenario=scenario, learner="real")
-        env.reset(seed=3)
-        plan = with_explicit_groups(even_split(system_parameters(scenario), env.state))[0]
-        env.step_allocation(replace(plan, stage=np.broadcast_to(order, plan.stage.shape)))
-        assert env.last_round.allocation.stage[0, 0].tolist() == order
-        assert (env.last_round.arrivals.counts > 0).all()
-        losses.append(env.last_round.learning.loss[0])
-    assert np.isfinite(losses).all()
 
 
 def test_pictures_say_order_schedule_and_blocks_of_the_server():
@@ -239,3 +247,214 @@ def test_pictures_say_order_schedule_and_blocks_of_the_server():
     labels = [element.label for element in view.clusters[1].timeline.elements]
     assert f"server, {scenario.blocks - 1} blocks" in labels
     assert env.render().ndim == 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**31), everything=st.booleans())
+def test_plans_of_some_clusters_come_back_from_their_actions(seed, everything):
+    rng = np.random.default_rng(seed)
+    scenario = opened(*(OPENED if everything else ("participation", "local_steps")))
+    parameters, codec = system_parameters(scenario), action_codec(scenario)
+    E, N, _ = STATE.present.shape
+    plan = even_split(parameters, STATE)
+    plays = rng.random((E, N)) < 0.6
+    plays[np.arange(E), rng.integers(0, N, E)] = True
+    share = np.where(plays, rng.uniform(0.2, 1.0, (E, N)), 0.0)
+    share = share / share.sum(axis=-1, keepdims=True)
+    given_steps = rng.choice([-1, *scenario.workload.local_steps_choices], (E, N))
+    # What those who sit out say of blocks and shares is not read.
+    idle = np.where(plays[..., None], plan.blocks, rng.integers(0, 2) * plan.blocks)
+    plan = replace(
+        plan,
+        blocks=idle,
+        bandwidth=np.where(plays, share, rng.uniform(0.0, 1.0, (E, N))),
+        participates=plays.astype(np.int64),
+        local_steps=given_steps,
+    )
+    check_allocation(parameters, STATE, plan)
+    found = codec.decode(codec.encode(plan), STATE.memory_cap, STATE.memory_bytes)
+    np.testing.assert_array_equal(found.participates, plan.participates)
+    np.testing.assert_array_equal(
+        found.local_steps, np.where(given_steps < 0, scenario.workload.local_steps, given_steps)
+    )
+    np.testing.assert_array_equal(found.device_blocks[plays], plan.blocks[plays])
+    np.testing.assert_allclose(found.bandwidth, np.where(plays, share, 0.0), atol=1e-6)
+    one, two = round_costs(parameters, STATE, plan), round_costs(parameters, STATE, found)
+    for field in ("delay", "cluster_delay", "energy"):
+        np.testing.assert_allclose(getattr(two, field), getattr(one, field), rtol=2e-5, atol=1e-12)
+
+
+def test_what_entries_of_participation_and_steps_say():
+    scenario = opened("participation", "local_steps", **{"workload.local_steps_choices": [1, 2, 4]})
+    codec, N, K = action_codec(scenario), scenario.clusters, scenario.max_devices
+    parts = codec.split(np.zeros(codec.action_size))
+    assert list(parts)[-2:] == ["participation", "local_steps"]
+    assert parts["participation"].shape == parts["local_steps"].shape == (N,)
+    assert "1, 2, 4" in codec.parts["local_steps"].description
+    cap, memory = np.full((N, K), scenario.blocks), np.full((N, K), 1e15)
+    parts["bandwidth"][:] = [0.0, 1.0, -1.0, 1.0]
+    parts["participation"][:] = [0.0, -0.001, -1.0, 1.0]
+    parts["local_steps"][:] = [-0.51, -0.5, 0.49, 0.5]
+    plan = codec.decode(codec.join(parts), cap, memory)
+    assert plan.participates.tolist() == [1, 0, 0, 1]
+    assert plan.local_steps.tolist() == [1, 2, 2, 4]
+    # Weights of one half and one share what two floors leave.
+    floor = scenario.budgets.bandwidth_floor
+    rest = 1.0 - 2.0 * floor
+    np.testing.assert_allclose(plan.bandwidth, [floor + rest / 3.0, 0.0, 0.0, floor + rest * 2.0 / 3.0])
+    # Nobody wants to: the one that is least unwilling does, the first of equal ones, and it has all.
+    parts["participation"][:] = [-0.9, -0.2, -0.2, -0.3]
+    plan = codec.decode(codec.join(parts), cap, memory)
+    assert plan.participates.tolist() == [0, 1, 0, 0]
+    assert plan.bandwidth.tolist() == pytest.approx([0.0, 1.0, 0.0, 0.0])
+    # Whose memory is too small sits out, also where it is the only one that wants to play.
+    memory[1], cap[1] = 1.0, 0
+    parts["participation"][1] = 1.0
+    plan = codec.decode(codec.join(parts), cap, memory)
+    assert plan.participates.tolist() == [0, 0, 1, 0]
+    memory[:], cap[:] = 0.0, 0
+    assert codec.decode(codec.join(parts), cap, memory).participates.tolist() == [0, 0, 0, 0]
+
+
+def test_clusters_that_sit_out_take_no_room_on_the_server():
+    scenario = opened("server_blocks", "participation")
+    parameters = system_parameters(scenario)
+    codec = replace(action_codec(scenario), server_room=12)
+    parts = codec.split(np.zeros((3, codec.action_size)))
+    parts["server_blocks"][:] = 1.0
+    parts["participation"][:] = [1.0, -1.0, -1.0, -1.0]
+    plan = codec.decode(codec.join(parts), STATE.memory_cap, STATE.memory_bytes)
+    assert plan.server_blocks.tolist() == 3 * [[scenario.blocks - 1, 0, 0, 0]]
+    assert (plan.server_mode == COPIES).all()
+    # The others' blocks are not read: nobody broadcasts what no cluster that takes part has trained.
+    costs = round_costs(parameters, STATE, plan)
+    more = replace(plan, server_blocks=np.full_like(plan.server_blocks, scenario.blocks - 1))
+    np.testing.assert_array_equal(round_costs(parameters, STATE, more).delay, costs.delay)
+    parts["participation"][:, 1] = 1.0
+    both = codec.decode(codec.join(parts), STATE.memory_cap, STATE.memory_bytes)
+    assert both.server_blocks.tolist() == 3 * [[6, 6, 0, 0]]
+    # Split training in which only clusters that sit out have blocks on the server has copied heads still.
+    idle = replace(plan, server_blocks=np.array(3 * [[0, 1, 0, 0]]), blocks=both.blocks)
+    with pytest.raises(AllocationError, match="server_mode"):
+        codec.encode(replace(idle, blocks=even_split(parameters, STATE).blocks))
+    assert (
+        codec.decode(-np.abs(codec.join(parts)), STATE.memory_cap, STATE.memory_bytes).server_mode == COMMON
+    ).all()
+
+
+def test_the_server_works_for_those_that_take_part_as_long_as_they_do():
+    scenario = opened("server_blocks", "participation", "local_steps", **{"server.terms": "metered"})
+    parameters = system_parameters(scenario)
+    plan = with_explicit_server(even_split(parameters, STATE))
+    kept = np.full_like(plan.server_blocks, 1)
+    plan = replace(
+        plan,
+        blocks=np.where(plan.blocks.argmax(axis=-1)[..., None] == np.arange(5), plan.blocks - 1, plan.blocks),
+        server_blocks=kept,
+        server_mode=np.full(3, COPIES),
+        participates=np.array(3 * [[1, 0, 1, 1]]),
+        local_steps=np.array(3 * [[1, 4, 8, -1]]),
+    )
+    check_allocation(parameters, STATE, plan)
+    c, terms = parameters.costs, parameters.server
+    own = scenario.workload.local_steps
+    each = terms.pue * terms.joules_per_flop * 3.0 * c.batch_size * c.block_forward_flops
+    expected = each * np.array([1.0, 0.0, 8.0, own])
+    found = round_costs(parameters, STATE, plan)
+    np.testing.assert_allclose(found.server_energy, np.broadcast_to(expected, (3, 4)), rtol=1e-12)
+    np.testing.assert_allclose(found.server_ratio, expected.sum() / terms.budget_j, rtol=1e-12)
+
+
+def test_the_loss_is_smoothed_over_local_steps_where_these_are_chosen() -> None:
+    scenario = opened("participation", "local_steps", base="small")
+    env = CollaPipeVectorEnv(scenario=scenario, num_envs=2, learner="surrogate", reward="delay")
+    env.reset(seed=0)
+    plan = DSSRA(scenario).allocate(env.state)
+    steps, plays = np.array([[4, 2], [1, 16]]), np.array([[1, 1], [1, 0]])
+    before = env.state.loss
+    env.step_allocation(replace(plan, local_steps=steps, participates=plays))
+    latest = env.last_round.learning.loss
+    past = 0.8 ** np.array([4.0, 1.0])  # the cluster that sits out takes none of its 16
+    np.testing.assert_allclose(env.state.loss, past * before + (1.0 - past) * latest, rtol=1e-12)
+
+
+def test_what_agents_see():
+    env = CollaPipeVectorEnv(2, opened("clock_cap", **WARM), learner="surrogate")
+    graph = CollaPipeVectorEnv(2, opened("clock_cap", **WARM), learner="surrogate", observation="graph")
+    seen, _ = env.reset(seed=0)
+    other, _ = graph.reset(seed=0)
+    share = env.state.speed / env.state.full_speed
+    assert np.unique(share).tolist() == [0.5, 1.0]
+    found = env.observation_layout.unpack(seen)["device_clock_share"]
+    np.testing.assert_allclose(found, np.where(env.state.present, share, 0.0), rtol=1e-6)
+    np.testing.assert_array_equal(other["opened"][..., -1], found)
+
+
+def test_heat_is_that_of_the_capped_clock():
+    """First law: energy that has flowed in is stored or has flowed out, and caps let less flow in."""
+    scenario = opened(
+        "clock_cap",
+        base="small",
+        **{"dynamics.processes": {"heat": {"ambient_min_c": 25.0, "ambient_max_c": 25.0}}},
+    )
+    env = CollaPipeVectorEnv(1, scenario, learner="surrogate")
+    env.reset(seed=0)
+    plan = even_split(system_parameters(scenario), env.state)
+    capped = replace(plan, clock_cap=np.full_like(plan.device_power, 0.5))
+    state = env.state
+    running = running_state(state, capped)
+    np.testing.assert_allclose(running.compute_power, state.compute_power / 8.0, rtol=1e-12)
+    free = computing_seconds(system_parameters(scenario), plan, state.speed, state.clock)
+    slow = computing_seconds(system_parameters(scenario), capped, running.speed, running.clock)
+    np.testing.assert_allclose(slow, 2.0 * free, rtol=1e-12)
+    env.step_allocation(capped)
+    costs, R, C = env.last_round.costs, 6.0, 60.0
+    joules, T = costs.energy[0, :, 1:], costs.delay[0]
+    busy = slow[0] + (joules - running.compute_power[0] * slow[0]) / capped.device_power[0]
+    # One node by small steps, busy first.
+    theta = np.full_like(joules, 25.0 + R * 0.5)
+    steps = 20_000
+    for i in range(steps):
+        drawn = 0.5 + np.where(i * T / steps < busy, joules / busy, 0.0)
+        theta = theta + T / steps * (drawn - (theta - 25.0) / R) / C
+    np.testing.assert_allclose(env.state.processes["heat"]["temperature"][0], theta, atol=1e-3)
+
+
+def test_the_picture_shows_caps():
+    env = CollaPipeVectorEnv(1, opened("clock_cap", base="small"), learner="surrogate")
+    env.reset(seed=0)
+    action = np.random.default_rng(0).uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
+    env.step(action)
+    view = round_view(env.last_round, 1, title="")
+    for n, cluster in enumerate(view.clusters):
+        np.testing.assert_array_equal(cluster.clock_cap, env.last_round.allocation.clock_cap[0, n])
+
+    def coloured(caps):
+        """Pixels of the devices' colours in the picture."""
+        clusters = tuple(replace(c, clock_cap=caps * np.ones_like(c.device_power_w)) for c in view.clusters)
+        image = draw_round(replace(view, clusters=clusters)).reshape(-1, 3).astype(int)
+        wanted = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in node_colours(view.devices)[1:]]
+        return sum(int((image == colour).all(axis=-1).sum()) for colour in wanted)
+
+    # Parts at half the clock are half as high.
+    bars = coloured(1.0) - coloured(0.5)
+    assert bars > 0
+    assert coloured(0.5) - coloured(0.25) == pytest.approx(0.5 * bars, rel=0.15)
+
+
+def test_an_episode_of_free_clocks_is_that_of_the_closed_decision_bit_for_bit():
+    closed, scenario = opened(**WARM), opened("clock_cap", **WARM)
+    one, two = (CollaPipeVectorEnv(2, s, learner="surrogate") for s in (closed, scenario))
+    seen = one.reset(seed=5)[0], two.reset(seed=5)[0]
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        for name, values in one.observation_layout.unpack(seen[0]).items():
+            np.testing.assert_array_equal(two.observation_layout.unpack(seen[1])[name], values)
+        action = rng.uniform(-1.0, 1.0, one.action_space.shape).astype(np.float32)
+        parts = dict(one.codec.split(action))
+        a = one.step(action)
+        b = two.step(two.codec.join({**parts, "clock_cap": np.ones_like(parts["segments"])}))
+        seen = a[0], b[0]
+        np.testing.assert_array_equal(a[1], b[1])
+        heat = (env.state.processes["heat"]["temperature"] for env in (one, two))
+        np.testing.assert_array_equal(*heat)

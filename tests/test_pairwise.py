@@ -3,7 +3,6 @@
 The default run plays the first cases, which hold nine in ten of all pairs; the slow tests play the others.
 """
 
-import re
 from functools import cache
 from itertools import product
 
@@ -142,48 +141,6 @@ def test_what_the_package_ships_is_among_the_factors():
 def pairs_of(case):
     items = list(case.items())
     return [frozenset((a, b)) for i, a in enumerate(items) for b in items[i + 1 :]]
-
-
-@cache
-def small_array(strength, seed):
-    factors = {"a": "xyz", "b": "xy", "c": "wxyz", "d": "xy", "e": "xyz"}
-    forbidden = {"a": "x", "c": "w", "e": "y"}
-
-    def allowed(case):
-        return any(case.get(name) != level for name, level in forbidden.items())
-
-    return factors, forbidden, covering_cases(factors, allowed, strength=strength, seed=seed)
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("strength", [2, 3])
-def test_covering_cases_hold_each_combination_that_is_allowed(strength, seed):
-    factors, forbidden, cases = small_array(strength, seed)
-    groups = list(groups_of_levels(factors, strength))
-    assert len(groups) == {2: 77, 3: 208}[strength]
-    missing = [group for group in groups if not any(group.items() <= case.items() for case in cases)]
-    assert missing == ([] if strength == 2 else [forbidden])
-    assert not any(forbidden.items() <= case.items() for case in cases)
-    assert all(list(case) == list(factors) for case in cases)
-    # As many as the two or three largest factors need, and not all there are.
-    assert {2: 12, 3: 36}[strength] - 1 <= len(cases) < {2: 24, 3: 72}[strength]
-    assert (
-        covering_cases(
-            factors, lambda case: not forbidden.items() <= case.items(), strength=strength, seed=seed
-        )
-        == cases
-    )
-
-
-def test_a_combination_that_no_case_can_hold_is_named():
-    factors = {"a": "xy", "b": "x"}
-    blocked = {"a": "x", "b": "x", "c": "x"}
-
-    def allowed(case):
-        return not blocked.items() <= case.items()
-
-    with pytest.raises(ValueError, match=re.escape("{'a': 'x', 'b': 'x'}")):
-        covering_cases({**factors, "c": "x"}, allowed)
 
 
 PARTS = 16

@@ -288,11 +288,3 @@ def test_names_that_an_installed_package_may_not_take(line, message, tmp_path, m
     registry.register("fine", odd, replace=True)
     assert registry.get("fine") is odd
     assert registry.added().count("fine") == 1
-
-
-def test_origins():
-    assert origin(even) == f"{__name__}:even"
-    assert origin(Bell) == origin(Bell()) == f"{__name__}:Bell"
-    assert origin("a:B") == "a:B"
-    assert origin({"a": 1}) != origin({"a": 2})
-    assert Registry(**TESTS).where("half") == "fractions:Fraction"

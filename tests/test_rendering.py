@@ -109,10 +109,6 @@ def test_size_follows_the_request_and_small_ones_are_refused():
         round_figure(make_view(), width_px=900)
 
 
-def test_same_view_same_picture():
-    assert np.array_equal(draw_round(make_view()), draw_round(make_view()))
-
-
 def figure_pixels(figure) -> np.ndarray:
     figure.canvas.draw()
     return np.array(figure.canvas.buffer_rgba())[..., :3]
@@ -341,18 +337,13 @@ def test_rounds_and_blocks_are_counted_in_whole_numbers(last):
         assert all(tick.is_integer() for tick in ticks)
 
 
-def test_a_long_title_stays_on_the_page():
-    view = dataclasses.replace(make_view(), title="a scenario with a remarkably long name " * 4)
-    figure = round_figure(view)
-    extents = [t.get_window_extent(figure.canvas.get_renderer()) for t in figure.texts]
-    assert max(box.x1 for box in extents) <= 1200.0
-
-
 @pytest.mark.parametrize(("width", "height"), [(1200, 800), (1100, 600)])
 def test_words_do_not_overlap(width, height):
     """No two texts of the page share pixels, and none leaves it, at any size of the problem."""
     for clusters, devices, steps in ((2, 3, 1), (4, 5, 3), (5, 6, 1), (16, 8, 1), (24, 16, 1)):
         view = make_view(clusters, devices, steps=steps, micro_batches=8, all_reduce_s=0.4)
+        if steps > 1:
+            view = dataclasses.replace(view, title="a scenario with a remarkably long name " * 4)
         figure = round_figure(view, width_px=width, height_px=height)
         renderer = figure.canvas.get_renderer()
         boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in figure.texts if t.get_text()]

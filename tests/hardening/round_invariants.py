@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from playing_support import check_observation
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -40,18 +41,6 @@ def check_round(env: Any, found: tuple[Any, ...], began: np.ndarray) -> None:
     if record.server_backlog is not None:
         held = held + record.server_backlog
     np.testing.assert_allclose(info["backlog"][live], held[live], **CLOSE)
-
-
-def check_observation(space: Any, observation: Any) -> None:
-    """An observation is finite and lies within its space."""
-    parts = space.spaces if isinstance(observation, dict) else {"": space}
-    for name, box in parts.items():
-        part = observation[name] if name else observation
-        assert part.shape == box.shape
-        assert part.dtype == box.dtype
-        assert np.isfinite(part).all(), f"{name or 'observation'} holds {part[~np.isfinite(part)][0]}"
-        wrong = (part < box.low) | (part > box.high)
-        assert not wrong.any(), f"{name or 'observation'}: {part[wrong][0]} is out of its bounds"
 
 
 def playing(record: Any) -> np.ndarray:

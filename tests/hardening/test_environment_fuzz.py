@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from round_invariants import check_observation, check_round
-from scenario_fuzz import drawn_scenario, seeds_from
+from playing_support import check_observation
+from round_invariants import check_round
+from scenario_fuzz import drawn_scenario
+from state_ways_support import assert_same
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -150,17 +153,6 @@ def one_line(error: Exception) -> str:
     return text
 
 
-def assert_same(found: Any, expected: Any, place: str) -> None:
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), place
-        for name, part in expected.items():
-            assert_same(found[name], part, f"{place}/{name}")
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(found, expected, err_msg=place)
-    else:
-        assert found == expected, place
-
-
 def fuzz(first_seed: int, steps: int, rows: int, each: int) -> tuple[int, int, Counter[str]]:
     """Play drawn scenarios until so many steps of rows are played.
 
@@ -168,7 +160,7 @@ def fuzz(first_seed: int, steps: int, rows: int, each: int) -> tuple[int, int, C
         Steps, scenarios, and refusals of rounds without end by the beginning of their messages.
     """
     done, scenarios, refused, faults = 0, 0, Counter(), []
-    for seed in seeds_from(first_seed):
+    for seed in itertools.count(first_seed):
         if done >= steps or len(faults) >= 5:
             break
         try:

@@ -11,10 +11,6 @@ import pytest
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import (
     BudgetSpec,
-    ClusterSpec,
-    DeviceProfile,
-    DeviceSpec,
-    DynamicsSpec,
     RadioSpec,
     Scenario,
     WorkloadSpec,
@@ -32,18 +28,11 @@ def refused(source: Any) -> str:
     ("mapping", "place", "nearest"),
     [
         ({"radoi": {}}, "radoi", "radio"),
-        ({"workload": {"bloks": 3}}, "workload.bloks", "blocks"),
-        ({"devices": {"power_mim_w": 1}}, "devices.power_mim_w", "power_min_w"),
         (
             {"devices": {"profiles": [{"swiched_capacitance": 1e-27}]}},
             "devices.profiles.0.swiched_capacitance",
             "switched_capacitance",
         ),
-        ({"cluster": {"cluster": 3}}, "cluster.cluster", "clusters"),
-        ({"radio": {"diversitty": 1}}, "radio.diversitty", "diversity"),
-        ({"budgets": {"tradeof_v": 1}}, "budgets.tradeof_v", "tradeoff_v"),
-        ({"dynamics": {"round": 1}}, "dynamics.round", "rounds"),
-        ({"learning": {"optimiser": "sgd"}}, "learning.optimiser", "optimizer"),
         ({"learning": {"proxy": {"widht": 3}}}, "learning.proxy.widht", "width"),
     ],
 )
@@ -75,14 +64,8 @@ def test_misspelt_override_names_the_nearest() -> None:
             "a list: write modes: [delayed]",
         ),
         ({"channel_knowledge": {"modes": "delayd"}}, "channel_knowledge.modes: got 'delayd'", "[delayed]"),
-        (
-            {"channel_knowledge": {"modes": ["delayd"]}},
-            "channel_knowledge.modes.0",
-            "did you mean 'delayed'?",
-        ),
         ({"heat": {"levels": 0.5}}, "heat.levels: got 0.5", "a list: write levels: [0.5]"),
         ({"heat": {"governor": "stepp"}}, "heat.governor: got 'stepp'", "did you mean 'step'?"),
-        ({"mobility": {"area": "opn"}}, "mobility.area: got 'opn'", "did you mean 'open'?"),
     ],
 )
 def test_process_fields_say_what_to_write(mapping: dict[str, Any], place: str, advice: str) -> None:
@@ -118,19 +101,11 @@ def test_misspelt_preset_names_the_nearest() -> None:
     ("mapping", "expected"),
     [
         ({"radio": {"diversity": 0}}, ["radio.diversity: got 0", "greater than or equal to 1"]),
-        ({"radio": {"fading_correlation": 1.0}}, ["radio.fading_correlation: got 1.0", "less than 1"]),
         ({"radio": {"bs_power_w": float("nan")}}, ["radio.bs_power_w: got nan", "finite"]),
         ({"radio": {"bs_power_w": float("inf")}}, ["radio.bs_power_w: got inf", "finite"]),
         ({"budgets": {"device_energy_j": 0}}, ["budgets.device_energy_j: got 0", "greater than 0", "unit J"]),
-        (
-            {"dynamics": {"load_levels": [0.5, 1.5]}},
-            ["dynamics.load_levels.1: got 1.5", "less than or equal to 1"],
-        ),
         ({"cluster": {"devices": [3, 0, 3, 3]}}, ["cluster.devices.1: got 0", "greater than or equal to 1"]),
-        ({"workload": {"vocabulary": 3}}, ["workload.vocabulary: got 3", "greater than or equal to 4"]),
-        ({"workload": {"activation_bits": 8}}, ["workload.activation_bits: got 8", "16 or 32"]),
         ({"workload": {"task": "vision"}}, ["workload.task: got 'vision'", "ner"]),
-        ({"cluster": {"layout": "moving"}}, ["cluster.layout: got 'moving'", "'per_episode'"]),
         (
             {"dynamics": {"target_loss": -1}},
             ["dynamics.target_loss: got -1", "greater than 0", "null for never"],
@@ -146,29 +121,22 @@ def test_out_of_range(mapping: dict[str, Any], expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("mapping", "place", "allowed"),
     [
-        ({"radio": {"diversity": "4"}}, "radio.diversity: got '4'", "valid integer"),
         ({"radio": {"diversity": 4.0}}, "radio.diversity: got 4.0", "valid integer"),
         ({"radio": {"diversity": True}}, "radio.diversity: got True", "valid integer"),
-        ({"radio": {"bs_power_w": True}}, "radio.bs_power_w: got True", "valid number"),
         ({"radio": {"bs_power_w": "20 W"}}, "radio.bs_power_w: got '20 W'", "valid number"),
-        ({"radio": {"bs_power_w": None}}, "radio.bs_power_w: got None", "valid number"),
-        ({"radio": 3}, "radio: got 3", "a mapping is expected with fields among noise_dbm_per_hz"),
-        ({"radio": None}, "radio: got None", "a mapping is expected"),
-        ({"radio": [1]}, "radio: got [1]", "a mapping is expected"),
+        ({"radio": [1]}, "radio: got [1]", "a mapping is expected with fields among noise_dbm_per_hz"),
         ({"devices": {"profiles": {"name": "a"}}}, "devices.profiles: got {'name': 'a'}", "a list"),
         (
             {"cluster": {"devices": "many"}},
             "cluster.devices: got 'many'",
             "valid integer or the input should be a list",
         ),
-        ({"cluster": {"devices": [3, "b", 3, 3]}}, "cluster.devices.1: got 'b'", "valid integer"),
         ({"name": 7}, "name: got 7", "valid string"),
         (
             {"name": "a\x1b[31mb"},
             r"name: got 'a\x1b[31mb'",
             "holds a line break or a control character; leave",
         ),
-        ({"name": "a\nb"}, r"name: got 'a\nb'", "leave it out"),
         ({"devices": {"profiles": [{"name": "\u202e"}]}}, r"profiles.0.name: got '\u202e'", "leave it out"),
         ({"radio": {4: 1}}, "radio", "field names are text, not 4"),
     ],
@@ -237,10 +205,6 @@ def test_wrong_type(mapping: dict[str, Any], place: str, allowed: str) -> None:
             r"budgets\.bandwidth_floor = 0\.25 times cluster\.clusters = 4 is 1; it must stay below 1",
         ),
         (
-            {"cluster": {"cluster_separation_min_m": 900}},
-            r"clusters = 4 cannot be placed .*separation_min_m = 900.*min_m = 50.*distance_max_m = 400",
-        ),
-        (
             {"cluster": {"hop_min_m": 0.199}},
             r"cluster\.hop_min_m = 0\.199 m gives hops between devices .*gain of 1\.01, .*at least 0\.2 m",
         ),
@@ -271,11 +235,6 @@ def test_several_faults_take_one_line_each() -> None:
         (lambda: RadioSpec(diversty=1), r"RadioSpec: diversty: got 1.*did you mean 'diversity'"),  # type: ignore[call-arg]
         (lambda: RadioSpec(4), r"RadioSpec: fields are given by name"),  # type: ignore[call-arg]
         (lambda: WorkloadSpec(heads=3), r"WorkloadSpec: heads = 3 does not divide"),
-        (lambda: DeviceProfile(), r"DeviceProfile: exactly one of"),
-        (lambda: DeviceSpec(profiles=()), r"DeviceSpec: profiles must hold"),
-        (lambda: ClusterSpec(clusters=2, devices=(1,)), r"ClusterSpec: devices lists 1 clusters"),
-        (lambda: BudgetSpec(cu_energy_j=-1), r"BudgetSpec: cu_energy_j: got -1"),
-        (lambda: DynamicsSpec(load_levels=()), r"DynamicsSpec: load_levels must hold"),
         (lambda: Scenario(budgets=BudgetSpec(bandwidth_floor=0.3)), r"Scenario: budgets\.bandwidth_floor"),
         (lambda: Scenario(radio=3), r"Scenario: radio: got 3, but a mapping"),  # type: ignore[arg-type]
     ],
@@ -305,10 +264,7 @@ def test_wrong_kind_of_source(source: Any) -> None:
         (b"name: a\nradio: \xff\n", r", line 2: not UTF-8"),
         (b"name: a\nradio: \x00\n", r", line 2: .*special characters are not allowed"),
         (b"radio: &r\n  radio: *r\n", r"nested too deeply"),
-        (b"radio: " + b"[" * 1500, r", line 1: nested too deeply .* 101 open brackets"),
-        (b"- " * 1500, r": cannot be parsed as a scenario: maximum recursion"),
         (b"name: " + b"x" * 1_000_001, r"has 1,000,007 bytes, above the limit of 1,000,000"),
-        (b"radio:\n  3: 1\n", r"radio: field names are text, not 3"),
         (b"radio:\n  diversty: 1\n", r"radio\.diversty: got 1.*did you mean 'diversity'"),
     ],
 )
@@ -333,6 +289,9 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
     assert refused(missing) == f"scenario file {missing}: cannot be read: No such file or directory"
     assert refused(str(missing)) == refused(missing)
+    circle = tmp_path / "circle.yaml"
+    circle.symlink_to(circle)
+    assert "cannot be read" in refused(circle)
     folder = tmp_path / "folder.yaml"
     folder.mkdir()
     assert "cannot be read: Is a directory" in refused(folder)

@@ -120,18 +120,6 @@ def test_a_model_made_for_a_task_brings_the_task():
     assert scenario.learning == load_scenario("large").with_task("translation").learning
 
 
-def test_a_model_leaves_nothing_of_another_ones_embedding_behind():
-    transformer = load_scenario({"base": "bert-base", "workload": {"model": "transformer-base"}}).workload
-    assert (transformer.style, transformer.learned_positions, transformer.token_types) == (
-        "transformer",
-        0,
-        0,
-    )
-    assert load_scenario("bert-base").with_overrides({"workload.model": "transformer-base"}).workload == (
-        transformer
-    )
-
-
 def test_an_unknown_model_or_task_is_refused_with_the_nearest_name():
     with pytest.raises(ScenarioError, match=r"workload\.model: .*'bert-smal'.*did you mean 'bert-small'"):
         load_scenario({"base": "large", "workload": {"model": "bert-smal"}})
@@ -139,18 +127,6 @@ def test_an_unknown_model_or_task_is_refused_with_the_nearest_name():
         load_scenario({"workload": {"task": "nerr"}})
     with pytest.raises(ScenarioError, match=r"workload\.model"):
         load_scenario("large").with_overrides({"workload.model": 3})
-
-
-def test_a_proxy_may_have_a_style_of_its_own():
-    ner = load_scenario("small").with_task("ner")
-    assert (ner.workload.style, ner.learning.proxy.style) == ("pre-ln", "bert")
-    trained = trained_architecture(ner)
-    assert (trained.style, trained.learned_positions, trained.token_types) == ("bert", 32, 2)
-    assert trained_architecture(load_scenario("bert-small").with_task("translation")).style == "bert"
-    back = trained_architecture(
-        load_scenario("bert-small").with_overrides({"learning.proxy.style": "pre-ln"})
-    )
-    assert (back.style, back.learned_positions, back.token_types) == ("pre-ln", 0, 0)
 
 
 def test_the_proxy_of_classification_is_in_berts_style_and_the_priced_model_is_not():
@@ -164,13 +140,6 @@ def test_the_proxy_of_classification_is_in_berts_style_and_the_priced_model_is_n
         )
     wider = load_scenario({"base": "small", "learning": {"proxy": {"width": 64}}})
     assert wider.learning.proxy.style == "bert"
-
-
-def test_fields_that_contradict_the_style_are_refused():
-    with pytest.raises(ScenarioError, match="learned_positions of at least"):
-        load_scenario({"workload": {"style": "bert"}})
-    with pytest.raises(ScenarioError, match="token_types = 2 needs style = 'bert'"):
-        load_scenario({"workload": {"token_types": 2}})
 
 
 def test_embedding_parameters_count_every_table():

@@ -98,33 +98,14 @@ def test_layout_invariants(scenario: Scenario, seed: int) -> None:
         assert not array.flags.writeable
 
 
-@settings(max_examples=20, deadline=None)
-@given(scenario=scenarios(), seed=st.integers(0, 2**32))
-def test_layouts_follow_from_the_generators_state(scenario: Scenario, seed: int) -> None:
-    one, other = np.random.default_rng(seed), np.random.default_rng(seed)
-    first = draw_layout(scenario, one)
-    assert_equal_layouts(first, draw_layout(scenario, other))
-    restored = np.random.default_rng(0)
-    restored.bit_generator.state = one.bit_generator.state
-    second = draw_layout(scenario, one)
-    assert_equal_layouts(second, draw_layout(scenario, restored))
-    assert (second.cu_position != first.cu_position).any()
-
-
 def test_fixed_layout_is_cached_and_follows_its_seed() -> None:
     small = load_scenario("small")
     layout = fixed_layout(small)
     assert fixed_layout(small) is layout
-    assert fixed_layout(small.with_overrides({"radio.diversity": 1})) is layout
+    assert fixed_layout(small.with_overrides({"radio.d2e_shadowing_db": 8.0})) is layout
     assert_equal_layouts(layout, draw_layout(small, np.random.default_rng(small.cluster.layout_seed)))
     moved = fixed_layout(small.with_overrides({"cluster.layout_seed": 987}))
     assert (moved.cu_position != layout.cu_position).all()
-
-
-def test_shadowing_is_no_part_of_the_layout() -> None:
-    small = load_scenario("small")
-    shadowed = small.with_overrides({"radio.d2e_shadowing_db": 8.0, "radio.d2d_shadowing_db": 4.0})
-    assert_equal_layouts(fixed_layout(small), fixed_layout(shadowed))
 
 
 @pytest.mark.parametrize("name", scenario_names())
@@ -183,7 +164,7 @@ def test_a_draw_falls_back_after_one_start() -> None:
     """Places of a first start are kept as they are; only where it fails the known ones are taken."""
     scenario = tight_scenario()
     known = {tuple(place) for place in fixed_layout(scenario).cu_position}
-    cluster, taken = scenario.cluster, set()
+    cluster, taken, firsts = scenario.cluster, set(), set()
     for seed in range(25):
         # As the layout draws them: devices first.
         rng = np.random.default_rng(seed)
@@ -199,8 +180,10 @@ def test_a_draw_falls_back_after_one_start() -> None:
             np.testing.assert_allclose(drawn, centres, rtol=1e-12)
         else:
             assert {tuple(place) for place in drawn} == known
+            firsts.add(tuple(drawn[0]))
         taken.add(len(centres) == 4)
     assert taken == {True, False}
+    assert len(firsts) > 1  # not always the same cluster in the same place
 
 
 def first_free(
@@ -215,20 +198,3 @@ def first_free(
             if all(math.dist(place, other) >= cluster.cluster_separation_min_m for other in centres):
                 return place
     return None
-
-
-def test_no_draw_of_an_accepted_scenario_fails() -> None:
-    scenario = tight_scenario()
-    known = fixed_layout(scenario).cu_position
-    found, fell_back = set(), 0
-    for seed in range(25):
-        layout = draw_layout(scenario, np.random.default_rng(seed))
-        assert_equal_layouts(layout, draw_layout(scenario, np.random.default_rng(seed)))
-        gap = layout.cu_position[:, None] - layout.cu_position[None]
-        apart = np.hypot(gap[..., 0], gap[..., 1])[~np.eye(4, dtype=bool)]
-        assert (apart >= scenario.cluster.cluster_separation_min_m).all()
-        if {tuple(place) for place in layout.cu_position} == {tuple(place) for place in known}:
-            fell_back += 1
-            found.add(tuple(layout.cu_position[0]))
-    assert fell_back > 0
-    assert len(found) > 1  # not always the same cluster in the same place

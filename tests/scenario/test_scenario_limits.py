@@ -32,18 +32,6 @@ from collapipe_env.scenario import (
 HUGE = 16**5000
 """An integer that Python refuses to write as decimal digits."""
 LONGEST_MESSAGE = 6_000
-SPECS = (
-    (Scenario, "dynamic", "dynamics"),
-    (WorkloadSpec, "bloks", "blocks"),
-    (DeviceProfile, "wieght", "weight"),
-    (DeviceSpec, "power_mim_w", "power_min_w"),
-    (ClusterSpec, "cluster", "clusters"),
-    (RadioSpec, "diversty", "diversity"),
-    (BudgetSpec, "tradeof_v", "tradeoff_v"),
-    (DynamicsSpec, "round", "rounds"),
-    (LearningSpec, "optimiser", "optimizer"),
-    (ProxySpec, "widht", "width"),
-)
 
 
 def refused(source: Any) -> str:
@@ -72,17 +60,13 @@ def refused_text(folder: Path, text: str) -> str:
     return refused(file)
 
 
-@pytest.mark.parametrize(("spec", "misspelt", "meant"), SPECS, ids=[spec.__name__ for spec, _, _ in SPECS])
-def test_every_section_built_in_python_refuses_clearly(spec: Any, misspelt: str, meant: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        spec(**{misspelt: 1})
-    message = str(caught.value)
-    assert message.startswith(f"{spec.__name__}: {misspelt}: got 1, but there is no field")
-    assert f"did you mean {meant!r}?" in message
-    assert "\n" not in message
-
-
-@pytest.mark.parametrize("spec", [spec for spec, _, _ in SPECS])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(Scenario, WorkloadSpec, DeviceProfile, DeviceSpec, ClusterSpec, RadioSpec, BudgetSpec),
+        *(DynamicsSpec, LearningSpec, ProxySpec),
+    ],
+)
 def test_every_field_of_every_section_refuses_a_huge_integer(spec: Any) -> None:
     for field in dataclasses.fields(spec):
         with pytest.raises(ScenarioError) as caught:
@@ -92,37 +76,16 @@ def test_every_field_of_every_section_refuses_a_huge_integer(spec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"radio: {{diversity: 0x{'f' * 6000}}}",
-        f"radio: {{diversity: {'9' * 6000}}}",
-        f"0x{'f' * 6000}: 1",
-        f"radio: {{0x{'f' * 6000}: 1}}",
-        f"base: 0x{'f' * 6000}",
-        f"name: [0x{'f' * 6000}]",
-        f"radio: 0x{'f' * 6000}",
-        f"cluster: {{devices: [0x{'f' * 6000}]}}",
-    ],
-    ids=lambda _: "case",  # the values make no names of tests
-)
-def test_huge_integers_in_files(text: str, tmp_path: Path) -> None:
-    assert "scenario.yaml" in refused_text(tmp_path, text)
-
-
-@pytest.mark.parametrize(
     "source",
     [
         HUGE,
-        {"radio": HUGE},
         {HUGE: 1},
+        {"radio": {HUGE: 1}},
         {"base": HUGE},
-        {"name": HUGE},
         {"workload": {"task": HUGE}},
         {"workload": {"model": HUGE}},
         {"radio": {"noise_dbm_per_hz": -HUGE}},
         {"budgets": {"cu_energy_j": 2**1010}},
-        {"learning": {"proxy": HUGE}},
-        {"learning": {"text_column": 10**4000}},
         {"devices": {"profiles": [{"memory_bytes": [HUGE]}]}},
     ],
     ids=lambda _: "case",  # the values make no names of tests
@@ -310,11 +273,6 @@ def test_a_pipe_is_no_scenario(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert "not a regular file" in done.stderr.splitlines()[-1]
-
-
-def test_a_device_is_no_scenario() -> None:
-    with pytest.raises(ScenarioError, match="must end in"):
-        load_scenario(Path("/dev/zero"))
 
 
 PIECES = (

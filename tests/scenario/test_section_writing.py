@@ -37,10 +37,13 @@ OLD_FORMS = {
 }
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("form", list(OLD_FORMS))
-def test_only_the_section_changes(form: str) -> None:
-    text, before, after = OLD_FORMS[form]
-    section = "".join(f"{line}\n" for line in NEW)
+def test_only_the_section_changes_and_line_ends_stay(form: str, end: str) -> None:
+    text, before, after = (part.replace("\n", end) for part in OLD_FORMS[form])
+    if "\n" not in text:
+        before, end = before.replace(end, "\n"), "\n"
+    section = "".join(f"{line}{end}" for line in NEW)
     found = with_section(text, NEW)
     assert found == before + section + after
     assert with_section(found, NEW) == found
@@ -87,13 +90,6 @@ def test_files_that_cannot_be_written_into(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
     with pytest.raises(ScenarioError, match="not UTF-8 text"):
         write_scalars(tmp_path / "latin.yaml", scenario, {"migration_weight": 0.5})
-
-
-@pytest.mark.parametrize("form", [name for name, (text, *_) in OLD_FORMS.items() if "\n" in text])
-def test_line_ends_stay(form: str) -> None:
-    text, before, after = (part.replace("\n", "\r\n") for part in OLD_FORMS[form])
-    section = "".join(f"{line}\r\n" for line in NEW)
-    assert with_section(text, NEW) == before + section + after
 
 
 def test_lines_that_end_otherwise_stay_as_they_are() -> None:

@@ -107,11 +107,3 @@ def test_schedulers_play_them(name: str, scheduler_name: str) -> None:
         able = state.memory_cap.sum(axis=-1) >= scenario.blocks
         np.testing.assert_array_equal(held[able], scenario.blocks)
         assert np.isfinite(record.costs.delay).all()
-
-
-def test_realistic_schedulers_do_not_see_classes() -> None:
-    env = CollaPipeVectorEnv(2, load_scenario("small-wild"), "surrogate")
-    env.reset(seed=0)
-    shown = seen_by(env, oracle=False).processes
-    assert not {"factor", "residual_s", "graceful"} & set(shown["presence"])
-    assert {"announced", "since_s"} <= set(shown["presence"])

@@ -52,27 +52,17 @@ def played(scenario, name, rounds=12, rows=16):
 @pytest.mark.parametrize("name", mostly_slow(["asteroid", "pipar", "adaptis", "random", "pipeline"], [0, 3]))
 def test_what_is_left_fits_the_memories_and_every_step_is_finite(kind, name):
     scenario = scenario_of({"recovery": kind}, ("schedule",))
-    failures = Failures(system_parameters(scenario), RecoveryTerms(kind, 0.5, 4))
     went_on = 0
     for record, failed in played(scenario, name):
         assert (failed.replay_s < 1e4).all()
-        plan = dataclasses.replace(record.allocation, blocks=failed.blocks)
-        if plan.stage is not None:
-            share = np.where(failed.stage >= 0, 1.0, 0.0)
-            same = failed.stage[..., None] == failed.stage[..., None, :]
-            # At the very least as much as with even shares in a stage of several.
-            share = share / np.maximum(same.sum(axis=-1), 1)
-            plan = dataclasses.replace(plan, stage=failed.stage, sample_share=share)
         hit = (failed.device >= 0) & ~failed.dropped
         for r, n in np.argwhere(hit).tolist():
             went_on += 1
             held = np.where(failed.stage[r, n] >= 0, failed.blocks[r, n][failed.stage[r, n]], 0)
-            assert held.sum() >= 0
             assert held[failed.device[r, n]] == 0 or failed.stage[r, n, failed.device[r, n]] < 0
             least = held * system_parameters(scenario).costs.block_state_bytes
             assert (least <= record.state.memory_bytes[r, n]).all()
     assert went_on > 3
-    assert failures.prices.terms.kind == kind
 
 
 @pytest.mark.parametrize("name", ["pipar", "random"])

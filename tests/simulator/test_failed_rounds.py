@@ -169,22 +169,6 @@ def test_a_failure_at_once_costs_the_recovery_alone_when_no_time_is_lost():
     assert total == pytest.approx(float(after.cluster_delay[0, 0]) + recovery, rel=1e-9)
 
 
-def test_heavy_plans_go_over_the_cu_and_take_longer():
-    for device in range(4):
-        delays = {}
-        for kind in ("light", "heavy"):
-            parameters, state, costs, failures = a_round(kind)
-            failing = never(costs)
-            failing[0, 0, device] = 1.0
-            found = failures.replayed(state, costs, failing)
-            delays[kind] = found.failed
-            assert found.failed.blocks[0, 0, device] == 0
-            assert found.failed.blocks[0, 0].sum() == parameters.costs.blocks
-        assert delays["heavy"].move_s[0, 0] > 2.0 * delays["light"].move_s[0, 0]
-        # The split is chosen for its steps: never longer ones than those of the light replay.
-        assert delays["heavy"].replay_s[0, 0] <= delays["light"].replay_s[0, 0] * (1.0 + 1e-9)
-
-
 @pytest.mark.parametrize("schedule", [None, "1f1b"])
 @pytest.mark.parametrize("device", [0, 3])
 @pytest.mark.parametrize("micro_batches", [1, 2, 16])

@@ -45,18 +45,6 @@ def test_decoding(seed, clusters, devices, blocks, levels):
     assert found.device_power.max() <= 0.2
 
 
-def test_decoding_takes_any_leading_axes():
-    codec = ActionCodec(2, 3, 6, (1, 2, 4), 0.002, 0.2, 0.01)
-    action = np.random.default_rng(0).uniform(-1.0, 1.0, (2, 5, codec.action_size))
-    caps = np.full((2, 3), 6)
-    many = codec.decode(action, caps)
-    assert many.blocks.shape == (2, 5, 2, 3)
-    one = codec.decode(action[1, 2], caps)
-    assert one.blocks.shape == (2, 3)
-    np.testing.assert_array_equal(many[1, 2].device_power, one.device_power)
-    np.testing.assert_array_equal(many[1, 2].blocks, one.blocks)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_decoding_names_the_place_of_a_bad_number(bad):
     codec = ActionCodec(2, 3, 6, (1, 2, 4), 0.002, 0.2, 0.01)

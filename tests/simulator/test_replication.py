@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.allocation import ASYNC, with_schedule
 from collapipe_env.physics.recovery import RecoveryTerms
 from collapipe_env.physics.replication import AT_CU, NEXT_STAGE
@@ -283,18 +282,6 @@ def test_energy_of_a_failed_round_has_the_replicas_until_the_failure():
     np.testing.assert_allclose(with_replicas - without_them, 1.5 * replicas - a_step + more, rtol=1e-9)
 
 
-def test_unknown_replicas_are_refused():
-    with pytest.raises(ScenarioError, match="replication"):
-        load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "all"}}}})
-
-
-def test_no_replicas_leave_everything_as_it_was():
-    plain = load_scenario({"base": "small", "dynamics": {"processes": {"presence": {}}}})
-    said = load_scenario({"base": "small", "dynamics": {"processes": {"presence": {"replication": "none"}}}})
-    assert plain == said
-    assert system_parameters(said).replication is None
-
-
 @pytest.mark.parametrize("replication", ["next_stage", "cu"])
 def test_environments_play_save_and_draw_rounds_with_replicas(replication):
     scenario = scenario_of(replication)
@@ -306,7 +293,7 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
         env.step(env.action_space.sample())
         record = env.last_round
         costs = record.costs
-        assert (costs.memory <= env_memory(record) * (1 + 1e-9)).all()
+        assert (costs.memory <= record.state.memory_bytes * (1 + 1e-9)).all()
         failed = None if record.interruption is None else record.interruption.failed
         if failed is not None:
             credited += int((failed.credited > 0).sum())
@@ -321,7 +308,3 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
         plays = env.last_round.costs.plays is None or env.last_round.costs.plays[0, n]
         expected = kept is not None and kept[0, n] > 0.0 and plays
         assert ("replicas" in labels) == expected or "detection" in labels
-
-
-def env_memory(record):
-    return np.asarray(record.state.memory_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -18,7 +17,6 @@ from collapipe_env.scenario import Scenario, load_scenario
 from collapipe_env.scenario.names import PRESETS, TIERED
 from collapipe_env.simulator.process_registry import PROCESSES
 
-PROCESS_FIELDS = ("dynamics", "processes")
 BOUNDED = {
     "clusters", "devices", "blocks", "batch_size", "local_steps", "local_steps_choices", "rounds",
     "micro_batch_choices", "decisions", "task", "processes", "layout_seed", "name",
@@ -184,8 +182,3 @@ def _number(rng: np.random.Generator, old: float, schema: Mapping[str, Any], *, 
         least = max(low, 1e-12 * max(high, 1.0))
         found = float(np.exp(rng.uniform(np.log(least), np.log(max(high, least * 2.0)))))
     return min(max(found, low), high)
-
-
-def seeds_from(first: int) -> Iterator[int]:
-    """Seeds without end."""
-    return itertools.count(first)
