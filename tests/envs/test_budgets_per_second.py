@@ -7,7 +7,6 @@ import pytest
 from env_support import make_actions, play
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.rendering.round_view import preview, round_view
@@ -96,57 +95,11 @@ def test_physics_do_not_depend_on_what_budgets_are_for():
     assert not np.array_equal(per_round.last_round.backlog, second.last_round.backlog)
 
 
-@pytest.mark.parametrize("reward", ["lyapunov", "drift_plus_penalty"])
-def test_cluster_rewards_are_what_the_round_would_lose_without_the_cluster_s_delay(reward):
-    """A cluster's own drift, and all that the delay of its own costs and gives the others."""
-    env = make_sb3_vec_env(TIGHT, 4, seed=3, learner="surrogate", reward=reward)
-    env.reset()
-    scenario = env.env.scenario
-    V, cap, period = scenario.budgets.tradeoff_v, scenario.budgets.backlog_cap, period_of(scenario)
-    rng, relieved = np.random.default_rng(0), 0
-    for _ in range(8):
-        env.step(rng.uniform(-1.0, 1.0, (4, env.env.codec.action_size)))
-        record, found = env.env.last_round, env.cluster_rewards()
-
-        def drift_of(e, n, T, record=record):
-            total = 0.0
-            for z, use in zip(record.state.backlog[e, n], record.costs.energy_ratio[e, n], strict=True):
-                after = max(z + use - T / period, 0.0)
-                total += 0.5 * (after**2 - z**2) if reward == "lyapunov" else min(z, cap) * (after - z)
-            return total
-
-        for e, delays in enumerate(record.costs.cluster_delay.tolist()):
-            T = float(record.costs.delay[e])
-            for n in range(len(delays)):
-                rest = max(d for m, d in enumerate(delays) if m != n)
-                alone = max(delays[n] - rest, 0.0)
-                others = [m for m in range(len(delays)) if m != n]
-                given = sum(drift_of(e, m, T) - drift_of(e, m, T - alone) for m in others)
-                relieved += given < -1e-3
-                expected = -(V * alone + given + drift_of(e, n, T)) / (V * env.env.reference_delay)
-                assert found[e, n] == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert relieved > 0
-
-
 def test_rewards_of_the_users_own_see_the_allowance():
     env = CollaPipeEnv(TIGHT, "surrogate", reward=lambda _before, costs, _after: costs.allowance * 1.0)
     rewards, infos = play(env, make_actions(env, 3), seed=0)[1::2]
     period = period_of(env.scenario)
     assert rewards == pytest.approx([info["delay"] / period for info in infos])
-
-
-def test_a_restored_state_goes_on_alike():
-    scenario = {"base": "small", "budgets": {"per": "second", "device_energy_j": 6}}
-    env, other = CollaPipeEnv(scenario, "surrogate"), CollaPipeEnv(scenario, "surrogate")
-    actions = make_actions(env, 6)
-    play(env, actions[:3], seed=5)
-    other.reset(seed=9)
-    other.set_state(env.get_state())
-    np.testing.assert_array_equal(other.last_round.backlog, env.last_round.backlog)
-    for action in actions[3:]:
-        first, second = env.step(action), other.step(action)
-        assert first[1:] == second[1:]
-    assert env.summary() == other.summary()
 
 
 @pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")

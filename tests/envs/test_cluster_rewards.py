@@ -6,6 +6,7 @@ import pytest
 from collapipe_env.envs.rewards import marginal_delay
 from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.simulator.build import reference_delay
 
 
 def others_maximum(delays: list[float], cluster: int) -> float:
@@ -33,35 +34,50 @@ def test_marginal_delay_on_tensors():
     assert np.array_equal(marginal_delay(torch.as_tensor(delays)).numpy(), marginal_delay(delays))
 
 
-def brute_force(env, reward: str) -> np.ndarray:
-    """Difference rewards (E, N) of the last round, cluster by cluster and node by node."""
+def brute_force(env, reward: str) -> tuple[np.ndarray, int]:
+    """Difference rewards (E, N) of the last round, node by node, and for how many others gained or lost.
+
+    A cluster's own drift, and all that the delay of its own costs and, per second, gives the others.
+    """
     record, scenario = env.env.last_round, env.env.scenario
     V, cap = scenario.budgets.tradeoff_v, scenario.budgets.backlog_cap
-    found = np.empty(record.costs.cluster_delay.shape)
+    second = scenario.budgets.per == "second"
+    # Delay of the even split at one local step, where budgets are per round.
+    period = reference_delay(scenario.with_overrides({"workload.local_steps": 1, "budgets.per": "round"}))
+
+    def drift_of(e, n, T):
+        total, granted = 0.0, T / period if second else 1.0
+        # Absent devices use nothing and owe nothing.
+        for before, ratio in zip(record.state.backlog[e, n], record.costs.energy_ratio[e, n], strict=True):
+            after = max(before + ratio - granted, 0.0)
+            if reward == "lyapunov":
+                total += 0.5 * (after**2 - before**2)
+            elif reward == "drift_plus_penalty":
+                total += min(before, cap) * (after - before if second else ratio - 1.0)
+        return total
+
+    found, relieved = np.empty(record.costs.cluster_delay.shape), 0
     for e, delays in enumerate(record.costs.cluster_delay.tolist()):
+        T = float(record.costs.delay[e])
         for n in range(len(delays)):
-            delay = max(delays[n], others_maximum(delays, n)) - others_maximum(delays, n)
-            drift = 0.0
-            for node in range(record.backlog.shape[-1]):
-                before, ratio = record.state.backlog[e, n, node], record.costs.energy_ratio[e, n, node]
-                # Absent devices use nothing and owe nothing.
-                after = max(before + ratio - 1.0, 0.0)
-                if reward == "lyapunov":
-                    drift += 0.5 * after**2 - 0.5 * before**2
-                else:
-                    drift += min(before, cap) * (ratio - 1.0)
-            cost = V * delay + drift if reward != "delay" else V * delay
-            found[e, n] = -cost / (V * env.env.reference_delay)
-    return found
+            alone = max(delays[n], others_maximum(delays, n)) - others_maximum(delays, n)
+            others = [m for m in range(len(delays)) if m != n]
+            given = sum(drift_of(e, m, T) - drift_of(e, m, T - alone) for m in others)
+            relieved += given < -1e-3
+            found[e, n] = -(V * alone + given + drift_of(e, n, T)) / (V * env.env.reference_delay)
+    return found, relieved
 
 
+@pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")
+@pytest.mark.parametrize("per", ["round", "second"])
 @pytest.mark.parametrize("reward", ["lyapunov", "drift_plus_penalty", "delay"])
-def test_cluster_rewards_of_a_round(reward):
-    # Budgets that break, and two clusters of other sizes, so that a device is absent.
+def test_cluster_rewards_of_a_round(reward, per):
+    # Budgets that break, and clusters of other sizes, so that a device is absent.
     scenario = {
         "base": "medium",
         "cluster": {"clusters": 3, "devices": [4, 3, 5]},
-        "budgets": {"device_energy_j": 8, "bandwidth_floor": 0.02},
+        "workload": {"local_steps": 2},
+        "budgets": {"device_energy_j": 6, "cu_energy_j": 1, "bandwidth_floor": 0.02, "per": per},
         "dynamics": {"rounds": 3},
     }
     env = make_sb3_vec_env(scenario, 4, seed=3, learner="surrogate", reward=reward)
@@ -69,19 +85,23 @@ def test_cluster_rewards_of_a_round(reward):
         env.cluster_rewards()
     env.reset()
     rng = np.random.default_rng(0)
-    ended = 0
+    ended = given = 0
     for _ in range(5):
         _, rewards, dones, _ = env.step(rng.uniform(-1.0, 1.0, (4, env.env.codec.action_size)))
-        found, expected = env.cluster_rewards(), brute_force(env, reward)
+        found, (expected, relieved) = env.cluster_rewards(), brute_force(env, reward)
+        given += relieved
         assert found.dtype == np.float32
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        ended += dones.sum()
+        if per == "second" and reward != "delay":
+            continue
         # All but what the slower ones add to each other's delay: with it the round's own reward is the sum.
         T = env.env.last_round.costs.cluster_delay
         rest = (env.last_info["delay"] - marginal_delay(T).sum(axis=-1)) / env.env.reference_delay
         assert rewards == pytest.approx(found.sum(axis=-1) - rest, rel=1e-4)
-        ended += dones.sum()
     # Also in the step in which episodes end, and the state is that of the next one already.
     assert ended == 4
+    assert (given > 0) == (per == "second" and reward != "delay")
 
 
 def test_rewards_that_cannot_be_told_apart_are_refused():

@@ -18,8 +18,6 @@ from collapipe_env.ground import state_files
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_files import read_tree, tree_bytes, write_tree
 from collapipe_env.ground.state_trees import generator_of, generator_tree
-from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.loading import scenario_digest
 
 
 def played(build=single, lead=()):
@@ -48,14 +46,12 @@ def part(tree, place):
         ("version", lambda version: np.array([version, 2]), "this package reads 3"),
         ("mdp/simulator/learner/round", lambda rounds: rounds + 10**9, "learner/round does not agree"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 10**9, "round_index holds 1000000002"),
-        ("mdp/simulator/system/round_index", lambda rounds: rounds - 10, "round_index holds -8"),
         ("mdp/simulator/system/round_index", lambda rounds: rounds + 1, "does not agree with the system's"),
         ("mdp/simulator/system/processes", lambda _: {"load": {}}, "system/processes/load is unknown"),
         ("mdp/simulator/system/uplink_gain", lambda gain: gain * np.nan, "uplink_gain holds nan"),
         ("mdp/simulator/system/uplink_gain", lambda gain: gain * 2, "uplink_gain does not agree"),
         ("mdp/simulator/system/d2d_gain", lambda gain: gain + np.inf, "d2d_gain holds inf"),
         ("mdp/simulator/system/speed", lambda speed: speed * 0, "speed holds 0.0"),
-        ("mdp/simulator/system/speed", lambda speed: -speed, "speed holds -"),
         ("mdp/simulator/system/compute_power", lambda power: power + 1, "compute_power does not agree"),
         ("mdp/simulator/system/memory_cap", lambda cap: cap + 1, "memory_cap does not agree"),
         ("mdp/simulator/system/budget", lambda budget: budget * 2, "budget does not agree"),
@@ -73,9 +69,7 @@ def part(tree, place):
         ("mdp/simulator/processes/fading/branches", lambda b: b * 2.0, "uplink_gain does not agree"),
         ("mdp/simulator/processes/fading/branches", lambda b: b[:, :-1], "branches is float64 .*expected"),
         ("mdp/simulator/processes/shadowing/gain", lambda gain: -gain, "shadowing/gain holds -"),
-        ("mdp/simulator/processes/shadowing/gain", lambda gain: gain * np.inf, "shadowing/gain holds inf"),
         ("mdp/simulator/processes/load/level", lambda level: level + 3, "load/level holds [345]"),
-        ("mdp/simulator/processes/load/level", lambda level: level - 3, "load/level holds -"),
         ("mdp/simulator/processes/load/level", lambda level: (level + 1) % 3, "speed does not agree"),
         ("mdp/simulator/processes/load/level", lambda level: level * 1.0, "level is float64 .*int64"),
         ("mdp/simulator/processes/load", lambda _: {}, "load/level is missing"),
@@ -94,18 +88,14 @@ def part(tree, place):
         ("mdp/extra", 1, "mdp/extra is unknown"),
         ("mdp/sums/total_delay", np.zeros(2), "total_delay is"),
         ("mdp/simulator/system/backlog", np.zeros((1, 2)), "backlog is"),
-        ("mdp/simulator/system/round_index", np.zeros(1), "round_index is"),
         ("mdp/simulator/processes/fading/branches", ..., "branches is missing"),
         ("mdp/simulator/processes/fading", {"gain": np.ones((1, 14))}, "fading/"),
         ("mdp/simulator/processes", None, "processes is"),
         ("mdp/simulator/seeds/fading", ..., "seeds/fading is missing"),
-        ("mdp/simulator/seeds/load", np.zeros(1), "seeds/load is"),
         ("mdp/simulator/layout/full_speed", ..., "full_speed is missing"),
-        ("mdp/simulator/was_reset", None, "was_reset is"),
         ("mdp/simulator/last_round/interruption", {"trained": np.ones((1, 2), dtype=bool)}, "interruption"),
         ("mdp/simulator/last_round/pick", None, "pick is"),
         ("mdp/simulator/learner", None, "learner is"),
-        ("mdp/simulator/learner/round", np.array([-1]), "learner/round"),
         ("mdp/simulator/learning/loss", 1.0, "loss is"),
         ("mdp/simulator/last_round", 5, "last_round is"),
         ("mdp/simulator/last_round/allocation/blocks", "text", "no plan .str instead of an array"),
@@ -165,31 +155,19 @@ def test_seed_too_long_to_be_written_down_is_refused():
         env.get_state()
 
 
-@pytest.mark.parametrize("place", ["kind", "scenario", "format", "version", "mdp/simulator/learner/round"])
+LONG = "x" * 10**6
+
+
+@pytest.mark.parametrize("place", ["kind", "format", "version", "mdp/simulator/learner/round", f"mdp/{LONG}"])
 def test_messages_stay_short(place):
     env, state, _ = played()
     with pytest.raises(StateError) as caught:
-        env.set_state(changed(state, place, "x" * 10**6))
+        env.set_state(changed(state, place, LONG))
     assert len(str(caught.value)) < 1000
 
 
-def test_messages_about_names_stay_short():
-    env, state, _ = played()
-    with pytest.raises(StateError, match="unknown") as caught:
-        env.set_state(changed(state, "mdp/" + "x" * 10**6, 1))
-    assert len(str(caught.value)) < 1000
-
-
-def test_digest_depends_on_every_field_and_is_that_of_the_state():
-    small = load_scenario("small")
-    other = small.with_overrides({"dynamics.rounds": 7})
-    assert scenario_digest(small) == scenario_digest(load_scenario("small")) != scenario_digest(other)
-    env = single("small")
-    assert env.get_state()["scenario"] == f"{env.scenario.name} {scenario_digest(env.scenario)[:16]}"
-
-
-def test_names_too_long_for_the_file_system_are_refused():
-    for name in ("a" * 300, "null\0byte"):
+def test_names_that_are_no_files_are_refused(tmp_path):
+    for name in ("a" * 300, "null\0byte", tmp_path, tmp_path / "missing"):
         with pytest.raises(StateError, match="cannot read"):
             read_tree(name)
 

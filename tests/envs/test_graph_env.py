@@ -1,8 +1,6 @@
 """Environments with graph observations: they play what flat ones play, through every interface."""
 
-import copy
 import json
-import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -11,20 +9,17 @@ from env_support import make_actions
 from graph_support import VARIANTS, assert_graphs_equal, shortened
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import FlattenObservation, TimeLimit
-from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 from gymnasium.wrappers.vector import FlattenObservation as FlattenObservations
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.graph_layout import GraphLayout
-from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.envs.observers import GraphObservations
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.envs.wrappers import MultiDiscreteActions
 from collapipe_env.ground.errors import ScenarioError
 
-MODES = tuple(AutoresetMode)
 ENVS = 3
 ID = "CollaPipeSurrogate-Small-v0"
 
@@ -52,10 +47,6 @@ def test_gymnasiums_checker(name):
     check_env(gym.make(f"CollaPipeSurrogate-{name}-v0", observation="graph").unwrapped)
 
 
-def test_gymnasiums_checker_with_real_training():
-    check_env(gym.make("CollaPipe-Small-v0", observation="graph").unwrapped)
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_it_plays_what_the_flat_environment_plays(name):
     graph, flat = single(name), single(name, observation="flat")
@@ -69,81 +60,6 @@ def test_it_plays_what_the_flat_environment_plays(name):
         assert found[1:] == expected[1:]
         np.testing.assert_array_equal(graph.state.backlog, flat.state.backlog)
     assert graph.summary() == flat.summary()
-
-
-def test_the_default_is_flat():
-    for env in (single(observation="flat"), CollaPipeEnv(shortened("small"), "surrogate")):
-        assert isinstance(env.observation_space, gym.spaces.Box)
-        assert isinstance(env.observation_layout, ObservationLayout)
-    assert isinstance(single().observation_layout, GraphLayout)
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-@pytest.mark.parametrize("name", ["small", "moving", "uneven"])
-def test_rows_equal_gymnasiums_vector_environment(name, mode):
-    vector = native(name, mode=mode)
-    reference = SyncVectorEnv([lambda: single(name) for _ in range(ENVS)], autoreset_mode=mode)
-    assert vector.single_observation_space == reference.single_observation_space
-    assert vector.observation_space == reference.observation_space
-    ours, theirs = vector.reset(seed=7), reference.reset(seed=7)
-    ends = 0
-    for t, actions in enumerate(make_actions(vector, 9, lead=(ENVS,))):
-        assert_graphs_equal(ours[0], dict(theirs[0]), f"step {t}")
-        assert vector.observation_space.contains(ours[0])
-        ours, theirs = vector.step(actions), reference.step(actions)
-        for one, other in zip(ours[1:4], theirs[1:4], strict=True):
-            np.testing.assert_array_equal(one, other)
-        done = ours[2] | ours[3]
-        ends += int(done.sum())
-        if done.any() and mode is AutoresetMode.SAME_STEP:
-            for row in range(ENVS):
-                assert_graphs_equal(ours[4]["final_obs"][row], theirs[4]["final_obs"][row], f"end {t}")
-            np.testing.assert_array_equal(ours[4]["_final_obs"], theirs[4]["_final_obs"])
-            listed = DictInfoToList(vector)._convert_info_to_list(ours[4])
-            assert_graphs_equal(listed[0]["final_obs"], ours[4]["final_obs"][0])
-        if done.any() and mode is AutoresetMode.DISABLED:
-            ours, theirs = (env.reset(options={"reset_mask": done.copy()}) for env in (vector, reference))
-    assert ends >= 2 * ENVS
-
-
-def test_masked_resets_leave_the_other_rows_as_they_are():
-    vector = native("moving", rounds=9, mode=AutoresetMode.DISABLED)
-    vector.reset(seed=0)
-    before = vector.step(make_actions(vector, 1, lead=(ENVS,))[0])[0]
-    mask = np.array([False, True, False])
-    after, _ = vector.reset(options={"reset_mask": mask})
-    for row in range(ENVS):
-        same = all(np.array_equal(after[name][row], before[name][row]) for name in ("cu", "device", "hop"))
-        assert same != mask[row]
-
-
-def test_observations_are_never_written_to_again_and_shared_with_none():
-    vector = native(mode=AutoresetMode.SAME_STEP)
-    kept = [vector.reset(seed=0)[0]]
-    copies = copy.deepcopy(kept)
-    for actions in make_actions(vector, 5, lead=(ENVS,)):
-        observation, *_, info = vector.step(actions)
-        kept.append(observation)
-        if "final_obs" in info:
-            kept += list(info["final_obs"])
-        copies += copy.deepcopy(kept[len(copies) :])
-    for one, other in zip(kept, copies, strict=True):
-        assert_graphs_equal(one, other)
-    for one in kept:
-        for array in one.values():
-            array[:] = 7.0  # whoever is given them may
-    assert (vector.step(actions)[0]["context"] != 7.0).all()
-
-
-def test_simulation_is_the_step_and_leaves_no_trace():
-    for env, lead in ((single("moving"), ()), (native("moving"), (ENVS,))):
-        env.reset(seed=1)
-        for action in make_actions(env, 4 if lead else 3, lead=lead):
-            simulated, again = env.simulate(action), env.simulate(action)
-            taken = env.step(action)
-            assert_graphs_equal(simulated[0], taken[0])
-            assert_graphs_equal(again[0], taken[0])
-            np.testing.assert_array_equal(simulated[1], taken[1])
 
 
 @pytest.mark.parametrize("other", ["flat", "graph"])
@@ -161,27 +77,6 @@ def test_states_fit_either_observation(other, tmp_path):
         if other == "graph":
             assert_graphs_equal(found[0], expected[0])
         assert_graphs_equal(row_of(observed(two), 0), expected[0])
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
-def test_copies_go_on_alike(duplicate):
-    env = single("moving", 6)
-    env.reset(seed=1)
-    actions = make_actions(env, 4)
-    env.step(actions[0])
-    other = duplicate(env)
-    assert other.observation_space == env.observation_space
-    for action in actions[1:]:
-        assert_graphs_equal(other.step(action)[0], env.step(action)[0])
-
-
-def test_allocations_play_as_the_actions_that_they_decode():
-    for one, two, lead in ((single(), single(), ()), (native(), native(), (ENVS,))):
-        one.reset(seed=0)
-        two.reset(seed=0)
-        for action in make_actions(one, 3, lead=lead):
-            allocation = two.codec.decode(action if lead else action[None], two.state.memory_cap)
-            assert_graphs_equal(two.step_allocation(allocation)[0], one.step(action)[0])
 
 
 def test_wrappers_of_gymnasium_take_it():

@@ -7,19 +7,16 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeAwareObservation
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.registration import environment_ids, multi_objective_ids, short_ids
-from collapipe_env.envs.sb3 import make_sb3_vec_env
+from collapipe_env.envs.registration import environment_ids, multi_objective_ids
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 
 IDS = dict(environment_ids())
-REALISTIC = ("Boards", "Phones")
 SURROGATE_IDS = [name for name in IDS if "Surrogate" in name]
 TORCH_IDS = [name for name in IDS if "Surrogate" not in name]
 
@@ -34,59 +31,6 @@ def checked(*real):
     ]
 
 
-def test_ids_cover_the_ladder_in_every_task_twice_and_the_defaults():
-    assert len(IDS) == len(SURROGATE_IDS) + len(TORCH_IDS) == 90
-    for size in ("Small", "Medium", "Large", "Xlarge"):
-        for task in ("Classification", "LM", "NER", "Translation"):
-            assert f"CollaPipe-{size}-{task}-v0" in TORCH_IDS
-            assert f"CollaPipeSurrogate-{size}-{task}-v0" in SURROGATE_IDS
-    assert {
-        f"{prefix}-{name}-v0" for prefix in ("CollaPipe", "CollaPipeSurrogate") for name in REALISTIC
-    } < set(IDS)
-    sizes = ("Small", "Medium", "Large")
-    for tier in ("Migration", "Channel", "Thermal", "Mobile", "Stale", "Churn", "Wild"):
-        for size in (*sizes, "Xlarge") if tier in ("Stale", "Wild") else sizes:
-            assert IDS[f"CollaPipe-{size}-{tier}-v0"]["scenario"] == f"{size}-{tier}".lower()
-            assert f"CollaPipeSurrogate-{size}-{tier}-v0" in SURROGATE_IDS
-    for size in sizes:
-        assert IDS[f"CollaPipe-{size}-TraceLike-v0"]["scenario"] == f"{size.lower()}-trace-like"
-        assert f"CollaPipeSurrogate-{size}-TraceLike-v0" in SURROGATE_IDS
-    assert set(IDS) <= set(gym.registry)
-
-
-def test_short_ids_name_the_ladder_in_the_shipped_task():
-    short = dict(short_ids())
-    assert len(short) == 8
-    for size in ("Small", "Medium", "Large", "Xlarge"):
-        for prefix, learner in (("CollaPipe", "real"), ("CollaPipeSurrogate", "surrogate")):
-            spec, long = gym.spec(f"{prefix}-{size}-v0"), gym.spec(f"{prefix}-{size}-Classification-v0")
-            assert short[spec.id] == spec.kwargs == long.kwargs
-            assert spec.kwargs["learner"] == learner
-            assert (spec.entry_point, spec.vector_entry_point) == (long.entry_point, long.vector_entry_point)
-    env = gym.make("CollaPipeSurrogate-Small-v0").unwrapped
-    assert env.scenario == load_scenario("small")
-    assert gym.make_vec("CollaPipeSurrogate-Small-v0", num_envs=2).num_envs == 2
-    with pytest.raises(ScenarioError, match="did you mean 'CollaPipeSurrogate-Small-v0'"):
-        make_sb3_vec_env("CollaPipeSurogate-Small-v0")
-
-
-def test_rounds_name_the_horizon_everywhere():
-    scenario = {"base": "small", "dynamics": {"rounds": 7}}
-    env = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    ends = [env.step(env.action_space.sample())[3] for _ in range(env.unwrapped.rounds)]
-    assert ends == [False] * 6 + [True]
-    assert env.spec.max_episode_steps == 7
-    make = functools.partial(gym.make_vec, "CollaPipeSurrogate-v0", num_envs=2, scenario=scenario)
-    for backend in ("numpy", "torch"):
-        assert make(backend=backend).rounds == 7
-        assert make(backend=backend, max_episode_steps=3).rounds == 3
-        assert make(backend=backend, max_episode_steps=300).rounds == 7
-    adapter = make_sb3_vec_env(scenario, num_envs=2, learner="surrogate", max_episode_steps=3)
-    assert adapter.get_attr("rounds") == [3, 3]
-
-
 @pytest.mark.parametrize("name", checked("Classification"))
 def test_gymnasium_checker(name):
     check_env(gym.make(name).unwrapped)
@@ -97,26 +41,12 @@ def test_stable_baselines_checker(name):
     sb3_check_env(gym.make(name).unwrapped)
 
 
-@pytest.mark.slow
-def test_default_id_trains_for_real():
-    env = gym.make("CollaPipe-v0")
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    action = env.action_space.sample()
-    _, reward, _, _, info = env.step(action)
-    assert 0.0 <= info["metric"] <= 1.0
-    twin = gym.make("CollaPipeSurrogate-v0")
-    twin.reset(seed=0)
-    _, as_rewarded, _, _, fitted = twin.step(action)
-    assert reward == as_rewarded  # the loss, which differs, is not in it
-    assert info["loss"] != fitted["loss"]
-
-
 @pytest.mark.parametrize("name", IDS)
 def test_spec_survives_json(name):
     spec = gym.spec(name)
     assert vars(EnvSpec.from_json(spec.to_json())) == vars(spec)
     assert spec.kwargs == IDS[name]
+    assert spec.vector_entry_point == gym.spec(SURROGATE_IDS[0]).vector_entry_point
     assert spec.max_episode_steps == load_scenario(IDS[name]["scenario"]).dynamics.rounds
 
 
@@ -126,39 +56,6 @@ def test_spec_of_an_environment_with_its_own_scenario_survives_json():
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.unwrapped.scenario == env.unwrapped.scenario
     assert again.unwrapped.scenario.radio.diversity == 2
-
-
-@pytest.mark.parametrize("name", checked("Classification"))
-def test_make_vec_takes_the_native_environment(name):
-    if name in TORCH_IDS and "Small" not in name:
-        assert gym.spec(name).vector_entry_point == gym.spec(SURROGATE_IDS[0]).vector_entry_point
-        return
-    env = gym.make_vec(name, num_envs=3)
-    assert type(env) is CollaPipeVectorEnv
-    assert env.num_envs == 3
-    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    observation, _ = env.reset(seed=1)
-    assert env.observation_space.contains(observation)
-    assert env.scenario == load_scenario(IDS[name]["scenario"])
-
-
-def test_make_vec_passes_keywords_on():
-    env = gym.make_vec(
-        "CollaPipeSurrogate-v0", num_envs=2, autoreset_mode="SameStep", max_episode_steps=2, scenario="small"
-    )
-    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    assert not env.step(env.action_space.sample())[3].any()
-    assert env.step(env.action_space.sample())[3].all()
-
-
-@pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])
-def test_make_vec_modes_have_equal_spaces(mode):
-    env = gym.make_vec("CollaPipeSurrogate-v0", num_envs=2, vectorization_mode=mode, scenario="small")
-    single = gym.make("CollaPipeSurrogate-v0", scenario="small")
-    assert env.single_observation_space == single.observation_space
-    assert env.single_action_space == single.action_space
 
 
 def end_of_episode(env, most):
@@ -201,7 +98,7 @@ def test_one_limit_ends_the_episode_and_stands_in_the_spec(rounds, given, end):
             "CollaPipeSurrogate-v0", num_envs=2, vectorization_mode=mode, scenario=scenario, **limits
         )
         assert end_of_episode(rows, 110)[0] == end
-    assert rows.spec.max_episode_steps == end
+    assert rows.spec.max_episode_steps == rows.unwrapped.rounds == end
 
 
 def test_going_back_in_time_is_not_counted_as_steps():
@@ -219,14 +116,6 @@ def test_every_id_can_be_made_aware_of_time(name):
     assert gym.spec(name).max_episode_steps == 100
     env = TimeAwareObservation(gym.make(name), flatten=False)
     assert env.observation_space["time"].high == env.unwrapped.rounds == 100
-
-
-def test_make_limits_the_episode():
-    env = gym.make("CollaPipeSurrogate-v0", scenario="small", max_episode_steps=2)
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    assert not env.step(env.action_space.sample())[3]
-    assert env.step(env.action_space.sample())[3]
 
 
 @pytest.mark.parametrize(

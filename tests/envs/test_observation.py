@@ -89,22 +89,6 @@ def test_slices_hold_the_state(name):
     assert seen_backlog > 0.0
 
 
-@pytest.mark.parametrize("name", ["small", "uneven"])
-def test_layout_tiles_the_vector(name):
-    env = make_env(name)
-    N, K = env.scenario.clusters, env.scenario.max_devices
-    layout = env.observation_layout
-    assert layout.size == env.observation_space.shape[0] == 6 * N * K + 2 * N + 2
-    covered = np.concatenate([np.arange(layout.size)[f.slice] for f in layout.values()])
-    np.testing.assert_array_equal(covered, np.arange(layout.size))
-    for feature in layout.values():
-        assert (env.observation_space.low[feature.slice] == np.float32(feature.low)).all()
-        assert (env.observation_space.high[feature.slice] == np.float32(feature.high)).all()
-    assert np.isfinite(env.observation_space.low).all()
-    assert np.isfinite(env.observation_space.high).all()
-    assert len(layout.describe().splitlines()) == len(layout)
-
-
 PROFILES = [
     {"name": "phone", "switched_capacitance": 1e-27},
     {"name": "board", "flops_per_cycle": 64, "clock_max_hz": 4e9, "active_power_w": 6.0},
@@ -132,15 +116,6 @@ def test_clocks_are_shown_where_launches_depend_on_them_and_speeds_do_not_tell(c
             found = env.observation_layout.physical(observation)["device_clock"]
             np.testing.assert_allclose(found, env.state.clock[0], rtol=1e-6)
             observation = env.step(env.action_space.sample())[0]
-
-
-def test_unpack_keeps_leading_axes():
-    layout = make_env().observation_layout
-    batch = np.arange(3 * layout.size, dtype=np.float32).reshape(3, layout.size)
-    parts = layout.unpack(batch)
-    assert parts["device_speed"].shape == (3, 2, 3)
-    assert parts["round"].shape == (3,)
-    np.testing.assert_array_equal(parts["round"], batch[:, layout["round"].slice.start])
 
 
 @pytest.mark.filterwarnings("ignore::collapipe_env.feasibility.EnergyBudgetWarning")

@@ -76,29 +76,6 @@ def test_physical_units_are_those_of_the_state(name):
     assert not np.isnan(found["uplink_gain"]).any()
 
 
-def test_round_trip_of_the_scaling():
-    """Scaling what physical says gives the very observation; whole numbers come back as such."""
-    env = make_env("medium", rounds=4)
-    layout, (observation, _) = env.observation_layout, env.reset(seed=0)
-    physical = layout.physical(observation)
-    for name, feature in layout.items():
-        scaled = (physical[name] - feature.offset) / feature.scale
-        np.testing.assert_array_equal(scaled.astype(np.float32).ravel(), observation[feature.slice])
-    np.testing.assert_allclose(physical["device_capacity"], np.round(physical["device_capacity"]), atol=1e-6)
-    assert physical["device_speed"].dtype == np.float64
-
-
-def test_capped_values_stay_capped():
-    env = make_env("small")
-    env.reset(seed=0)
-    env._mdp.world.state.backlog[:] = 1e6
-    env._mdp.world.state.uplink_gain[:] = 1e9
-    physical = env.observation_layout.physical(env._mdp.observer.build(env.state)[0])
-    assert (physical["device_backlog"] == env.scenario.budgets.backlog_cap).all()
-    feature = env.observation_layout["uplink_gain"]
-    np.testing.assert_allclose(physical["uplink_gain"], 3.0 * feature.scale + feature.offset)
-
-
 def test_physical_keeps_leading_axes_and_tensors():
     env = make_env("uneven")
     layout, (observation, _) = env.observation_layout, env.reset(seed=0)
@@ -110,22 +87,6 @@ def test_physical_keeps_leading_axes_and_tensors():
         np.testing.assert_array_equal(batch[name][1, 2], values)
         assert isinstance(tensors[name], torch.Tensor)
         np.testing.assert_array_equal(tensors[name].numpy(), values)
-
-
-def test_every_feature_says_its_unit():
-    units = {name: feature.unit for name, feature in make_env().observation_layout.items()}
-    assert units == {
-        "device_backlog": "budgets",
-        "device_speed": "FLOP/s",
-        "device_capacity": "blocks",
-        "device_hop_gain": "dB",
-        "device_cu_gain": "dB",
-        "device_present": "1",
-        "uplink_gain": "dB",
-        "cu_backlog": "budgets",
-        "round": "rounds",
-        "loss": "nats",
-    }
 
 
 # Features that are appended

@@ -18,7 +18,6 @@ from collapipe_env.envs.rewards import (
     register_reward,
     target_reached,
 )
-from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError
@@ -75,18 +74,6 @@ def test_loss_decrease_per_second_written_from_outside(build):
     reward, before, after, delay = played(build(loss_per_second))
     assert (before != after).all()
     np.testing.assert_allclose(reward, (before - after) / delay, rtol=2e-7)
-
-
-def test_loss_decrease_per_second_in_stable_baselines():
-    env = make_sb3_vec_env(shortened("moving", ROUNDS), E, learner="surrogate", reward=loss_per_second)
-    same = CollaPipeVectorEnv(E, shortened("moving", ROUNDS), "surrogate", loss_per_second)
-    env.seed(5)
-    env.reset()
-    same.reset(seed=5)
-    for action in make_actions(same, ROUNDS - 1, lead=(E,)):
-        found = env.step(action)[1]
-        np.testing.assert_allclose(found, same.step(action)[1], rtol=1e-6)
-        assert (found != 0.0).all()
 
 
 def test_after_is_the_state_that_the_next_round_begins_with():
@@ -165,12 +152,6 @@ def test_a_class_makes_a_reward_of_the_scenario():
 
     reward, _, _, delay = played(single("per_round"))
     np.testing.assert_allclose(reward, -delay / ROUNDS, rtol=1e-12)
-
-
-def test_a_reward_may_be_registered_by_its_place():
-    register_reward("lazy", f"{__name__}:loss_per_second")
-    reward, before, after, delay = played(single("lazy"))
-    np.testing.assert_allclose(reward, (before - after) / delay, rtol=1e-12)
 
 
 def test_names_of_rewards_that_are_refused():

@@ -1,17 +1,16 @@
 """States of environments: taken, set, saved, pickled, simulated; each beside the one that plays on."""
 
 import copy
-import json
 import pickle
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import safetensors.numpy
 from env_support import ConstantLearner, make_actions, make_env, shortened
-from state_damage_support import changed, state_of, with_text
+from state_damage_support import changed
 from state_ways_support import WAYS, assert_same, go_on
 
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.errors import AllocationError, NotResetError, RewardError, StateError
@@ -32,18 +31,22 @@ def vector(name="moving", mode="NextStep", num_envs=3, rounds=ROUNDS, **kwargs):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["moving", "medium", "arq"])
-def test_single_environment_goes_on_bit_for_bit(way, name, tmp_path):
-    env = single(name)
+@pytest.mark.parametrize(("name", "observation"), [("moving", "graph"), ("medium", "flat"), ("arq", "flat")])
+def test_single_environment_goes_on_bit_for_bit(way, name, observation, tmp_path):
+    env = single(name, observation=observation)
     actions = make_actions(env, 8)
     env.reset(seed=5)
     go_on(env, actions[:2])
-    other = way(env, lambda: single(name), tmp_path / "state.safetensors")
+    other = way(env, lambda: single(name, observation=observation), tmp_path / "state.safetensors")
     np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
     np.testing.assert_array_equal(other.last_round.survived, env.last_round.survived)
     assert other.np_random_seed == env.np_random_seed == 5
     assert_same(go_on(other, actions[2:]), go_on(env, actions[2:]))
     assert_same(other.np_random.integers(2**60, size=4), env.np_random.integers(2**60, size=4))
+
+
+def on_tensors(**kwargs):
+    return CollaPipeTorchVectorEnv(3, shortened("moving", ROUNDS), **kwargs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -117,18 +120,6 @@ def test_learning_schedule_can_be_pickled():
     assert_same(go_on(other, actions), go_on(env, actions))
 
 
-def test_a_state_can_be_set_again_and_again():
-    env = single()
-    actions = make_actions(env, 8)
-    env.reset(seed=1)
-    go_on(env, actions[:2])
-    state = env.get_state()
-    first = go_on(env, actions[2:])
-    for _ in range(2):
-        env.set_state(state)
-        assert_same(go_on(env, actions[2:]), first)
-
-
 def test_a_state_shares_nothing_with_its_environment():
     env, untouched = single(), single()
     actions = make_actions(env, 4)
@@ -170,9 +161,10 @@ def test_simulation_is_the_step_and_leaves_no_trace(name):
         assert_same(env.step(action), simulated)
 
 
+@pytest.mark.parametrize("observation", ["flat", "graph"])
 @pytest.mark.parametrize("mode", MODES)
-def test_vector_simulation_is_the_step_and_leaves_no_trace(mode):
-    env = vector(mode=mode)
+def test_vector_simulation_is_the_step_and_leaves_no_trace(mode, observation):
+    env = vector(mode=mode, observation=observation)
     env.reset(seed=2)
     for action in make_actions(env, 2 * ROUNDS, lead=(3,)):
         before = env.get_state()
@@ -184,18 +176,27 @@ def test_vector_simulation_is_the_step_and_leaves_no_trace(mode):
             env.reset(options={"reset_mask": step[3]})
 
 
-def test_failed_simulation_leaves_no_trace():
-    def fails(before, costs, after):
+@pytest.mark.parametrize("build", [single, on_tensors])
+def test_failed_simulation_leaves_no_trace(build):
+    def fails(*_):
         raise KeyError("broken")
 
-    env = single(reward=fails)
+    env = build(reward=fails)
     env.reset(seed=0)
-    before = env.get_state()
-    with pytest.raises(RewardError, match="broken"):
-        env.simulate(make_actions(env, 1)[0])
-    with pytest.raises(AllocationError, match="shape"):
-        env.simulate(np.zeros(3))
-    assert_same(env.get_state(), before)
+    before, action = env.get_state(), np.zeros(env.action_space.shape)
+    for play in (env.simulate, env.step):
+        with pytest.raises(RewardError, match="broken"):
+            play(action)
+        assert_same(env.get_state(), before)
+    spoilt = action.copy()
+    spoilt[..., 4] = np.inf
+    for wrong, message in (
+        (action[..., :3], r"has shape \(.*3,?\), expected"),
+        (spoilt, r"\[(0, )?4\] is inf"),
+    ):
+        with pytest.raises(AllocationError, match=message):
+            env.simulate(wrong)
+        assert_same(env.get_state(), before)
 
 
 def test_state_before_the_first_reset_is_one_too():
@@ -206,22 +207,6 @@ def test_state_before_the_first_reset_is_one_too():
         other.step(make_actions(env, 1)[0])
     assert other.last_round is None
     assert isinstance(caught.value, RuntimeError)
-
-
-def test_a_state_is_plain():
-    env = vector()
-    env.reset(seed=0)
-    env.step(make_actions(env, 1, lead=(3,))[0])
-
-    def without_arrays(value):
-        if isinstance(value, dict):
-            return {name: without_arrays(part) for name, part in value.items()}
-        if isinstance(value, np.ndarray):
-            assert value.dtype.kind in "fiub"
-            return value.tolist()
-        return value
-
-    json.dumps(without_arrays(env.get_state()))
 
 
 def test_own_learner_without_states_is_refused_clearly():
@@ -243,6 +228,8 @@ def test_own_learner_without_states_is_refused_clearly():
         (single, lambda: vector(num_envs=1), "CollaPipeEnv, this is a CollaPipeVectorEnv"),
         (vector, lambda: vector(num_envs=2), "of 3 environments, this environment has 2"),
         (vector, lambda: vector(mode="SameStep"), "autoreset_mode = 'NextStep', this environment 'SameStep'"),
+        (on_tensors, vector, "of a CollaPipeTorchVectorEnv, this is a CollaPipeVectorEnv"),
+        (on_tensors, lambda: on_tensors(dtype="float32"), "is float64 .*expected an array float32"),
     ],
 )
 def test_state_of_another_environment_is_refused(mine, build, message):
@@ -264,53 +251,6 @@ def test_impossible_last_round_is_refused_before_it_is_computed_with():
     env.set_state(changed(state, "mdp/simulator/last_round/allocation/blocks", blocks))
     with pytest.raises(StateError, match="cannot have been played"):
         _ = env.last_round
-
-
-class Payload:
-    def __reduce__(self):
-        return (pytest.fail, ("something was unpickled",))
-
-
-def damaged_files(good, folder):
-    """Names and files that are no states."""
-    content = good.read_bytes()
-    middle = len(content) // 2
-    arrays = safetensors.numpy.load(content)
-    some = next(name for name in arrays if name.endswith("total_delay"))
-    files = {
-        "empty": b"",
-        "text": b"not a state",
-        "pickled": pickle.dumps(Payload()),
-        "cut": content[:middle],
-        "flipped": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],
-        "without": state_of({name: array for name, array in arrays.items() if name != some}),
-        "more": state_of({**arrays, "more": arrays[some]}),
-        "deep": with_text(content, lambda _: '{"tree": {"a": ' * 50 + "1" + "}}" * 50),
-    }
-    for name, data in files.items():
-        path = folder / f"{name}.safetensors"
-        path.write_bytes(data)
-        yield name, path
-    (folder / "folder.safetensors").mkdir()
-    yield "folder", folder / "folder.safetensors"
-    yield "missing", folder / "missing.safetensors"
-
-
-def test_damaged_files_are_refused_by_name_and_nothing_changes(tmp_path):
-    env = single()
-    env.reset(seed=0)
-    env.step(make_actions(env, 1)[0])
-    good = tmp_path / "good.safetensors"
-    env.save_state(good)
-    env.step(make_actions(env, 1)[0])
-    before = env.get_state()
-    for name, path in damaged_files(good, tmp_path):
-        with pytest.raises(StateError, match=f"{name}.safetensors"):
-            env.load_state(path)
-        assert_same(env.get_state(), before)
-    env.load_state(good)
-    assert env.state.round_index[0] == 1
-    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
 
 
 def test_copies_go_on_with_the_compiled_loops():

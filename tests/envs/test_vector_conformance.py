@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from env_support import VARIANTS, make_actions, shortened
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import (
@@ -22,9 +24,11 @@ from gymnasium.wrappers.vector import (
     RescaleAction,
     TransformReward,
 )
+from state_ways_support import assert_same
 from variants_support import mostly_slow
 
 from collapipe_env.envs.env import CollaPipeEnv
+from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.factory import make_learner
 from collapipe_env.scenario import load_scenario
@@ -107,8 +111,7 @@ def assert_same_row(one: dict, other: dict, where: object) -> None:
 
 def assert_same_step(vector, reference, ours: tuple, theirs: tuple, where: object) -> None:
     for one, other in zip(ours[:-1], theirs[:-1], strict=True):
-        assert one.dtype == other.dtype, where
-        np.testing.assert_array_equal(one, other, err_msg=str(where))
+        assert_same(one, dict(other) if isinstance(one, dict) else other, str(where))
     check_masks(ours[-1], vector.num_envs)
     assert_same_info(rows_of(vector, ours[-1]), rows_of(reference, theirs[-1]), where)
 
@@ -123,6 +126,9 @@ def assert_same_trajectory(vector, reference, steps: int, seed: int | list[int |
         assert_same_step(vector, reference, ours, theirs, t)
         done = ours[2] | ours[3]
         ends += int(done.sum())
+        for row, env in enumerate(reference.envs):
+            assert vector.summary(row) == env.unwrapped.summary()
+            assert vector.ended_summary(row) == env.unwrapped.ended_summary()
         if done.any() and vector.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
             # Gymnasium takes the mask out of the options that it is given, hence two dictionaries.
             resets = [env.reset(options={"reset_mask": done.copy()}) for env in (vector, reference)]
@@ -131,10 +137,15 @@ def assert_same_trajectory(vector, reference, steps: int, seed: int | list[int |
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-@pytest.mark.parametrize("name", VARIANTS)
-def test_trajectories_equal_gymnasiums_vector_environment(name, mode):
-    scenario = shortened(name, 3)
-    assert assert_same_trajectory(native(scenario, mode), sync(scenario, mode), 13) >= 3 * ENVS
+@pytest.mark.parametrize(
+    ("name", "observation"),
+    [*((name, "flat") for name in VARIANTS), *((name, "graph") for name in ("small", "moving", "uneven"))],
+)
+def test_trajectories_equal_gymnasiums_vector_environment(name, observation, mode):
+    vector, reference = (make(shortened(name, 3), mode, observation=observation) for make in (native, sync))
+    assert vector.single_observation_space == reference.single_observation_space
+    assert vector.observation_space == reference.observation_space
+    assert assert_same_trajectory(vector, reference, 13) >= 3 * ENVS
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
@@ -181,8 +192,10 @@ def test_seeds_mean_what_they_mean_to_gymnasium(seed):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-def test_masked_resets_in_mid_episode_equal_gymnasiums(mode):
-    vector, reference = (make(shortened("moving", 9), mode) for make in (native, sync))
+@pytest.mark.parametrize("observation", ["flat", "graph"])
+def test_masked_resets_in_mid_episode_equal_gymnasiums(observation, mode):
+    scenario = shortened("moving", 9)
+    vector, reference = (make(scenario, mode, observation=observation) for make in (native, sync))
     rng = np.random.default_rng(0)
     assert_same_step(vector, reference, vector.reset(seed=4), reference.reset(seed=4), "reset")
     for t, action in enumerate(make_actions(vector, 8, lead=(ENVS,))):
@@ -207,13 +220,13 @@ def test_options_and_masks_of_the_caller_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "mask", [np.ones(2, bool), np.ones(ENVS), np.zeros(ENVS, bool), [True] * 4, "all"], ids=repr
+    "mask", [np.ones(2, bool), np.ones(ENVS), np.zeros(ENVS, bool), [1, 0, 1], "all"], ids=repr
 )
 def test_masks_that_gymnasium_refuses_are_refused(mask):
     vector, reference = (make(shortened("small", 3), AutoresetMode.DISABLED) for make in (native, sync))
-    for env in (vector, reference):
+    for env, message in ((vector, "reset_mask.*3 booleans"), (reference, "reset_mask")):
         env.reset(seed=0)
-        with pytest.raises((TypeError, ValueError), match="reset_mask"):
+        with pytest.raises((TypeError, ValueError), match=message):
             env.reset(options={"reset_mask": mask})
 
 
@@ -228,6 +241,7 @@ def test_made_by_id_it_is_the_native_one_and_says_its_mode(mode):
     assert env.autoreset_mode is mode
     assert env.metadata["autoreset_mode"] is mode
     assert gym.make_vec(ID).metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert "autoreset_mode" not in CollaPipeEnv.metadata
     assert env.num_envs == env.action_space.shape[0] == env.observation_space.shape[0] == 2
     assert env.single_action_space == gym.make(ID).action_space
     assert env.single_observation_space == gym.make(ID).observation_space
@@ -313,8 +327,6 @@ def test_statistics_start_anew_for_rows_reset_by_mask():
 
 
 def test_tensors_come_from_gymnasiums_conversion():
-    import torch
-
     # Not in the other mode: there Gymnasium's conversion stumbles over its own arrays of final observations.
     env = NumpyToTorch(native(shortened("small", 3), AutoresetMode.NEXT_STEP))
     plain = native(shortened("small", 3), AutoresetMode.NEXT_STEP)
@@ -326,9 +338,19 @@ def test_tensors_come_from_gymnasiums_conversion():
             np.testing.assert_array_equal(one.numpy(), other)
 
 
+BUILDS = {
+    "flat": (native, 300),
+    "graph": (partial(native, observation="graph"), 60),
+    "tensors": (lambda scenario, mode: CollaPipeTorchVectorEnv(ENVS, scenario, autoreset_mode=mode), 60),
+}
+"""How each is built, and steps to keep what it returns."""
+
+
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-def test_nothing_that_was_returned_is_ever_written_again(mode):
-    keep_everything(native(shortened("moving", 7), mode), 300)
+@pytest.mark.parametrize("name", BUILDS)
+def test_nothing_that_was_returned_is_ever_written_again(name, mode):
+    build, steps = BUILDS[name]
+    keep_everything(build(shortened("moving", 7), mode), steps)
 
 
 @pytest.mark.parametrize("mode", mostly_slow(MODES, [1]), ids=lambda m: m.value)
@@ -350,7 +372,7 @@ def keep_everything(vector: CollaPipeVectorEnv, steps: int) -> None:
         keep(action)
         result = vector.step(action)
         keep(*result, vector.state, vector.last_round)
-        done = result[2] | result[3]
+        done = np.asarray(result[2] | result[3])
         if mode is AutoresetMode.DISABLED and done.any():
             keep(*vector.reset(options={"reset_mask": done}), vector.state, vector.last_round)
         elif t % 41 == 40:
@@ -364,31 +386,36 @@ def keep_everything(vector: CollaPipeVectorEnv, steps: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
-def test_what_the_caller_does_to_returned_arrays_changes_nothing(mode):
+@pytest.mark.parametrize("name", BUILDS)
+def test_what_the_caller_does_to_returned_arrays_changes_nothing(name, mode):
     """The other way round: writing over all that came back leaves the trajectory as it was."""
-    scenario = shortened("moving", 4)
-    vector, untouched = native(scenario, mode), native(scenario, mode)
+    vector, untouched = (BUILDS[name][0](shortened("moving", 4), mode) for _ in range(2))
     for action in [None, *make_actions(vector, 11, lead=(ENVS,))]:
         results = [
             env.reset(seed=0) if action is None else env.step(action.copy()) for env in (vector, untouched)
         ]
-        for one, other in zip(results[0][:-1], results[1][:-1], strict=True):
-            np.testing.assert_array_equal(one, other)
-        done = (results[1][2] | results[1][3]) if action is not None else np.zeros(ENVS, bool)
+        assert_same(*results)
+        done = np.asarray(results[1][2] | results[1][3]) if action is not None else np.zeros(ENVS, bool)
         if mode is AutoresetMode.DISABLED and done.any():
             for env in (vector, untouched):
                 env.reset(options={"reset_mask": done.copy()})
-        scribble(results[0])
+        written: list[int] = []
+        scribble(results[0], written)
+        assert len(set(written)) == len(written), "one array stands in two places"
 
 
-def scribble(value: object) -> None:
-    """Write over every array within."""
+def scribble(value: object, written: list[int]) -> None:
+    """Write over every array within, and note where each lies in memory."""
     if isinstance(value, dict | tuple | list):
         for item in value.values() if isinstance(value, dict) else value:
-            scribble(item)
+            scribble(item, written)
+    elif isinstance(value, torch.Tensor):
+        written.append(value.data_ptr())
+        value.fill_(1)
     elif isinstance(value, np.ndarray) and value.flags.writeable:
         if value.dtype == object:
             for item in value:
-                scribble(item)
+                scribble(item, written)
         else:
+            written.append(value.ctypes.data)
             value[...] = np.ones((), value.dtype)

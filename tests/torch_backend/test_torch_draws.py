@@ -5,13 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_support import NAMES, ROUNDS, arrays_of, make_torch, random_actions, trajectory
-from variants_support import mostly_slow
+from torch_support import ROUNDS, make_torch, random_actions
 
 from collapipe_env.dynamics.fading import Fading
 from collapipe_env.dynamics.load import Load
 from collapipe_env.dynamics.shadowing import Shadowing
-from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.backends.torch_backend import TorchBackend, numbers
 from collapipe_env.scenario import load_scenario
@@ -106,34 +104,35 @@ def assert_same_course(process, dtype, rounds):
         assert on_tensors.present.dtype == torch.bool
 
 
-DTYPES = ["float64", "float32"]
+def fading(diversity, rho):
+    radio = {"diversity": diversity, "fading_correlation": rho}
+    return Fading(load_scenario({"base": "small", "radio": radio}))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rho", [0.0, 0.7])
-@pytest.mark.parametrize("m", [1, 4, 17])
-def test_fading(m, rho, dtype):
-    radio = {"diversity": m, "fading_correlation": rho}
-    assert_same_course(Fading(load_scenario({"base": "small", "radio": radio})), dtype, 4)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("levels", [[0.5], [0.3, 0.6], [0.4, 0.6, 0.8, 1.0]], ids=len)
-@pytest.mark.parametrize("stay", [0.0, 0.6, 1.0])
-def test_loads(levels, stay, dtype):
+def loads(levels, stay):
     dynamics = {"load_levels": levels, "load_stay_probability": stay}
-    assert_same_course(Load(load_scenario({"base": "small", "dynamics": dynamics})), dtype, 6)
+    return Load(load_scenario({"base": "small", "dynamics": dynamics}))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", ["fixed", "per_episode"])
-@pytest.mark.parametrize("devices", [[3, 2], [2, 2]])
-def test_shadowing_and_layouts(devices, layout, dtype):
+def shadowing(layout, devices):
     radio = {"d2e_shadowing_db": 8.0, "d2d_shadowing_db": 4.0}
-    scenario = load_scenario(
-        {"base": "small", "radio": radio, "cluster": {"layout": layout, "devices": devices}}
-    )
-    assert_same_course(Shadowing.of(scenario), dtype, 2)
+    cluster = {"layout": layout, "devices": devices}
+    return Shadowing.of(load_scenario({"base": "small", "radio": radio, "cluster": cluster}))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "process",
+    [
+        *(fading(m, rho) for m in (1, 4, 17) for rho in (0.0, 0.7)),
+        *(loads(levels, stay) for levels in ([0.5], [0.4, 0.6, 0.8, 1.0]) for stay in (0.0, 0.6, 1.0)),
+        *(shadowing("per_episode", devices) for devices in ([3, 2], [2, 2])),
+        shadowing("fixed", [3, 2]),
+    ],
+    ids=lambda process: process.name,
+)
+def test_processes_of_every_scenario_are_those_in_numpy(process, dtype):
+    assert_same_course(process, dtype, 6)
 
 
 def arrivals_of(scenario, backend, lossy=True):
@@ -174,46 +173,6 @@ def test_everything_arrives_where_links_do_not_drop():
     assert arrived.counts.tolist() == [[[4.0, 4.0], [8.0, 8.0]]] * E
 
 
-@pytest.mark.parametrize("mode", ["arq", "none"])
-def test_scenarios_whose_links_do_not_drop_lose_nothing(mode):
-    env = CollaPipeTorchVectorEnv(E, {"base": "small", "radio": {"link_errors": mode}})
-    env.reset(seed=0)
-    env.step(random_actions(env, 1)[0])
-    record = env.last_round
-    np.testing.assert_array_equal(record.arrivals.counts[..., 0], record.allocation.micro_batches)
-
-
-@pytest.mark.parametrize("name", mostly_slow(NAMES, range(0, len(NAMES), 4)))
-def test_same_seed_same_trajectory(name):
-    one, two = make_torch(name), make_torch(name)
-    actions = random_actions(one, 2 * (ROUNDS + 1))
-    first, again = trajectory(one, actions, seed=5), trajectory(two, actions, seed=5)
-    assert all(map(torch.equal, first, again))
-    # The same environment, too, whatever it did before; and seeds may be listed.
-    assert all(map(torch.equal, first, trajectory(one, actions, seed=[5, 6, 7])))
-    for other in (trajectory(two, actions, seed=8), trajectory(two, actions)):
-        assert not torch.equal(first[0], other[0])
-
-
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_a_row_depends_on_its_own_seed_alone(mode):
-    together, alone = make_torch("moving", autoreset_mode=mode), make_torch("moving", 1, autoreset_mode=mode)
-    actions = random_actions(together, 2 * (ROUNDS + 1))
-    pairs = zip(
-        trajectory(together, actions, seed=5), trajectory(alone, actions[:, 1:2], seed=6), strict=True
-    )
-    for expected, found in pairs:
-        torch.testing.assert_close(found, expected[1:2], rtol=1e-9, atol=1e-6)
-
-
-def test_rows_and_episodes_differ():
-    env = make_torch("moving", 4)
-    observation = env.reset(seed=0)[0]
-    following = env.reset()[0]
-    rows = torch.cat((observation, following))
-    assert len(torch.unique(rows, dim=0)) == 8
-
-
 def test_channels_and_loads_do_not_depend_on_actions():
     one, two = make_torch("moving"), make_torch("moving")
     for env in (one, two):
@@ -224,16 +183,3 @@ def test_channels_and_loads_do_not_depend_on_actions():
         for name in ("uplink_gain", "d2d_gain", "speed"):
             assert torch.equal(getattr(one.state, name), getattr(two.state, name))
     assert not torch.equal(one.state.backlog, two.state.backlog)
-
-
-def test_rows_that_go_on_keep_their_own():
-    env = make_torch("moving", 3)
-    env.reset(seed=1)
-    env.step(random_actions(env, 1)[0])
-    before = env.state
-    env.reset(options={"reset_mask": np.array([False, True, False])})
-    kept = [0, 2]
-    for (name, old), new in zip(arrays_of(before[kept]), arrays_of(env.state[kept]), strict=True):
-        assert torch.equal(old, new[1]), name
-    assert not torch.equal(before.uplink_gain[1], env.state.uplink_gain[1])
-    assert env.state.round_index.tolist() == [1, 0, 1]

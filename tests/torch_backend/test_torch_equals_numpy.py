@@ -28,15 +28,32 @@ def assert_same(numpy_value, torch_value, place=""):
             np.testing.assert_array_equal(found.numpy(), expected, err_msg=place + key)
         else:
             mask = numpy_value[f"_{key}"]
-            if expected.dtype == object:  # final_obs
-                expected, tolerance = np.stack(expected[mask]), {"atol": 1e-6}
-            else:
-                expected, tolerance = expected[mask], EXACT
-            np.testing.assert_allclose(found.numpy()[mask], expected, err_msg=place + key, **tolerance)
+            if expected.dtype != object:
+                np.testing.assert_allclose(found.numpy()[mask], expected[mask], err_msg=place + key, **EXACT)
+                continue
+            rows, parts = expected[mask], parts_of(found)  # final_obs
+            assert_same_observation(
+                {name: np.stack([parts_of(row)[name] for row in rows]) for name in parts},
+                {name: array[torch.from_numpy(mask)] for name, array in parts.items()},
+                place + key,
+            )
+
+
+def parts_of(observation):
+    return observation if isinstance(observation, dict) else {"": observation}
+
+
+def assert_same_observation(expected, found, message=""):
+    expected, found = parts_of(expected), parts_of(found)
+    assert set(expected) == set(found)
+    for name, array in found.items():
+        assert array.dtype == torch.float32
+        tolerance = {"rtol": 1e-6 if name else 1e-7, "atol": 1e-6}
+        np.testing.assert_allclose(array.numpy(), expected[name], err_msg=f"{message} {name}", **tolerance)
 
 
 def assert_same_step(expected, found, message):
-    np.testing.assert_allclose(found[0].numpy(), expected[0], atol=1e-6, err_msg=message)
+    assert_same_observation(expected[0], found[0], message)
     np.testing.assert_allclose(found[1].numpy(), expected[1], err_msg=message, **SINGLE)
     np.testing.assert_array_equal(found[2].numpy(), expected[2], err_msg=message)
     np.testing.assert_array_equal(found[3].numpy(), expected[3], err_msg=message)
@@ -53,8 +70,9 @@ def assert_same_state(one, two):
 def assert_same_episodes(scenario, mode, steps, num_envs=3, **kwargs):
     one, two = make_pair(scenario, num_envs, autoreset_mode=mode, **kwargs)
     assert one.reference_delay == two.reference_delay
+    assert one.observation_space == two.observation_space
     expected, found = one.reset(seed=11), two.reset(seed=11)
-    np.testing.assert_allclose(found[0].numpy(), expected[0], atol=1e-6)
+    assert_same_observation(expected[0], found[0])
     assert_same(expected[1], found[1])
     ends = []
     for t, action in enumerate(random_actions(one, steps)):
@@ -67,10 +85,12 @@ def assert_same_episodes(scenario, mode, steps, num_envs=3, **kwargs):
     return ends
 
 
+@pytest.mark.parametrize("observation", ["flat", "graph"])
 @pytest.mark.parametrize("mode", mostly_slow(["NextStep", "SameStep"], [1]))
 @pytest.mark.parametrize("name", NAMES)
-def test_whole_episodes_with_resets(name, mode):
-    assert sum(assert_same_episodes(scenario_of(name), mode, 2 * (ROUNDS + 1))) == 6
+def test_whole_episodes_with_resets(name, mode, observation):
+    steps = 2 * (ROUNDS + 1)
+    assert sum(assert_same_episodes(scenario_of(name), mode, steps, observation=observation)) == 6
 
 
 @pytest.mark.parametrize("name", mostly_slow(NAMES, [NAMES.index("moments"), NAMES.index("opened")]))
@@ -111,8 +131,10 @@ def test_a_target_that_is_not_reached_in_time(mode, target):
     assert (sum(reached) > 0) == (target == TARGET)
 
 
-def test_masked_resets_with_autoreset_disabled():
-    one, two = make_pair(scenario_of("moving"), 3, autoreset_mode=AutoresetMode.DISABLED)
+@pytest.mark.parametrize("observation", ["flat", "graph"])
+def test_masked_resets_with_autoreset_disabled(observation):
+    options = {"autoreset_mode": AutoresetMode.DISABLED, "observation": observation}
+    one, two = make_pair(scenario_of("moving"), 3, **options)
     for env in (one, two):
         env.reset(seed=[3, 1, 4])
     actions = random_actions(one, 6)
@@ -122,7 +144,7 @@ def test_masked_resets_with_autoreset_disabled():
     for given, seed in ((mask, None), (~mask, [5, 9, 2])):
         expected = one.reset(seed=seed, options={"reset_mask": given})
         found = two.reset(seed=seed, options={"reset_mask": torch.from_numpy(given)})
-        np.testing.assert_allclose(found[0].numpy(), expected[0], atol=1e-6)
+        assert_same_observation(expected[0], found[0])
         assert_same(expected[1], found[1])
         assert_same_state(one, two)
         assert_same_step(one.step(actions[3]), two.step(actions[3]), "after the reset ")

@@ -9,11 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_support import arrays_of
 
-from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.envs.rewards import make_reward
-from collapipe_env.learners.surrogate import SurrogateOutcome, progress
-from collapipe_env.learners.surrogate_fits import fit_for
-from collapipe_env.physics.loss_curve import loss_at
 from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import draw_layout, load_scenario
 from collapipe_env.simulator.build import action_codec, mean_state, reference_delay, system_parameters
@@ -92,29 +88,3 @@ def test_a_round(mode, seed):
         expected = reward(state, costs, dataclasses.replace(state, backlog=backlog))
         found = reward(tensors, tensor_costs, dataclasses.replace(tensors, backlog=torch.from_numpy(backlog)))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS)
-def test_observations(seed):
-    scenario = load_scenario({"base": "small", "cluster": {"devices": [3, 2]}})
-    state = random_state(scenario, np.random.default_rng(seed))
-    builder = ObservationBuilder(scenario)
-    found = builder.build_generic(state.map(torch.from_numpy))
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found, builder.build(state), atol=1e-6)
-    assert builder.space().contains(found[0].numpy())
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=SEEDS, zeta=st.sampled_from([0.0, 0.4]))
-def test_the_surrogate(seed, zeta):
-    rng = np.random.default_rng(seed)
-    constants = fit_for(SCENARIOS["drop"]).constants
-    samples = rng.uniform(0.0, 64.0, (5, 3, 2)) * (rng.random((5, 3, 2)) > 0.3)
-    error = rng.random(5)
-    made = progress(constants, SurrogateOutcome(samples, error), zeta)
-    outcome = SurrogateOutcome(torch.from_numpy(samples), torch.from_numpy(error))
-    found = progress(constants, outcome, zeta)
-    np.testing.assert_allclose(found, made, **EXACT)
-    np.testing.assert_allclose(loss_at(constants, found * 50.0), loss_at(constants, made * 50.0), **EXACT)
