@@ -21,9 +21,7 @@ from collapipe_env.baselines.planning.adaptis_search import (
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.schedule_search import caps_of, quickest, usable_devices
 from collapipe_env.baselines.planning.scheduled_plan import ScheduledPlan, allocation_of
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -63,7 +61,6 @@ def test_plans_are_feasible_and_never_slower_than_the_start(scenario) -> None:
     state = first_state(scenario, 2, seed=3)
     parameters = system_parameters(scenario)
     scheduler = AdaPtis(scenario)
-    assert isinstance(scheduler, Scheduler)
     allocation = scheduler.act(None, state)
     check_allocation(parameters, state, allocation)
     problems = chain_problems(parameters, state)
@@ -170,36 +167,3 @@ def test_slow_links_want_higher_caps_than_the_start_has() -> None:
     best = search(problem, (16,), restarts=0)
     start = quickest(problem, start_drafts(problem, (16,)))[0]
     assert best.seconds < 0.9 * start.seconds
-
-
-def test_decisions_repeat_and_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 3, seed=5)
-    together = AdaPtis(UNEVEN, restarts=1).plans(state)
-    assert AdaPtis(UNEVEN, restarts=1).plans(state) == together
-    for row in range(3):
-        scheduler = AdaPtis(UNEVEN, restarts=1)
-        scheduler.act(None, state[(row + 1) % 3 : (row + 1) % 3 + 1])  # a history that must not matter
-        scheduler.reset(seed=row)
-        alone = scheduler.plans(state[row : row + 1])
-        assert all(alone[0, n] == together[row, n] for n in range(UNEVEN.clusters))
-
-
-def test_absent_devices_and_a_fixed_number_of_micro_batches() -> None:
-    state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
-    state = replace(state, present=present, memory_bytes=np.where(present, state.memory_bytes, 0.0))
-    plans = AdaPtis(SMALL, micro_batches=5).plans(state)
-    assert 1 not in plans[0, 0].devices
-    assert {plan.micro_batches for plan in plans.values()} == {4}
-    check_allocation(system_parameters(SMALL), state, AdaPtis(SMALL).act(None, state))
-
-
-def test_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 2)
-    memory = state.memory_bytes.copy()
-    memory[1, 0] = [16e6, 30e6, 1e6]
-    with pytest.raises(AllocationError, match="environment 1, cluster 0: its devices can hold only 3 blocks"):
-        AdaPtis(SMALL).act(None, replace(state, memory_bytes=memory))
-    with pytest.raises(AllocationError, match="restarts = -1"):
-        AdaPtis(SMALL, restarts=-1)

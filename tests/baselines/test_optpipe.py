@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
 
-from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 pytest.importorskip("ortools", reason="OptPipe needs the extra 'optimize' (ortools), which is not installed")
 
@@ -212,13 +212,6 @@ def test_a_schedule_is_read_as_it_was_run() -> None:
             assert solution.warm_ups.tolist() == solution.in_flight.tolist() == [4, 3, 2]
 
 
-def test_the_solver_repeats_itself() -> None:
-    times = random_times(np.random.default_rng(8), 3)
-    one, two = (solve(times, [6, 4, 3], 6, False, limit=QUICK) for _ in range(2))
-    assert one.operations == two.operations
-    assert one.bound == two.bound
-
-
 def fields_of(allocation):
     return {k: None if v is None else v.tolist() for k, v in vars(allocation).items()}
 
@@ -270,15 +263,6 @@ def test_memory_is_counted_as_the_simulator_does() -> None:
                 more = optpipe.ScheduledPlan(*split, "zb-h1", tuple(caps.tolist()), 16)
                 assert limit == 16 or not more.fits(tight)
         assert limits.min() < 16
-
-
-def test_rows_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 2, seed=5)
-    together = OptPipe(UNEVEN, **SHORT)
-    fields = fields_of(together.act(None, state))
-    for row in range(2):
-        alone = fields_of(OptPipe(UNEVEN, **SHORT).act(None, state[row : row + 1]))
-        assert all(v is None or v[0] == fields[k][row] for k, v in alone.items())
 
 
 @pytest.fixture
@@ -351,16 +335,6 @@ def test_a_solver_without_time_says_so() -> None:
 def test_the_largest_allowed_number_of_micro_batches_is_taken() -> None:
     assert OptPipe(SMALL).micro_batches == 16
     assert OptPipe(SMALL, max_micro_batches=12).micro_batches == 8
-
-
-def test_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 2)
-    memory = state.memory_bytes.copy()
-    memory[1, 0] *= 0.02
-    with pytest.raises(
-        AllocationError, match=r"environment 1, cluster 0: its devices can hold only \d+ blocks"
-    ):
-        OptPipe(SMALL, solver_time=QUICK).act(None, replace(state, memory_bytes=memory))
 
 
 def test_without_or_tools_the_extra_is_named(monkeypatch) -> None:

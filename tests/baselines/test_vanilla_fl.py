@@ -128,16 +128,6 @@ def test_what_it_leaves_open_is_as_in_the_even_split(wanted: int) -> None:
     assert np.array_equal(scheduler.act(None, crowded).sample_share, ours.sample_share)
 
 
-def test_absent_devices_get_no_data() -> None:
-    scenario = load_scenario(
-        {"base": "small", "cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 20}}
-    )
-    state = first_state(scenario, 1)
-    scheduler = VanillaFL(scenario)
-    assert scheduler.act(None, state).stage.tolist() == [[[0, 0, 0], [0, 0, -1]]]
-    assert (scheduler.left_out(state) == 0).all()
-
-
 class Recorder:
     """A learner that learns nothing and keeps what it was told."""
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, first_state, simulated
+from baseline_support import PRICED, UNEVEN, first_state, simulated
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
@@ -185,17 +185,6 @@ def test_caps_are_lowered_only_where_no_partition_fits_with_them() -> None:
     memory[0, 0] = 2 * (block + 0.9 * costs.batch_size / 4 * costs.stored_activation_bytes)
     with pytest.raises(AllocationError, match="XPipe: environment 0, cluster 0: its 3 devices cannot hold"):
         act(scheduler, replace(state, memory_bytes=memory))
-
-
-def test_absent_devices_stay_out() -> None:
-    state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
-    blocks = act(XPipe(SMALL), replace(state, present=present)).blocks
-    assert blocks[0, 0, 1] == 0
-    present[0, 0] = False
-    with pytest.raises(AllocationError, match="its 0 devices cannot hold"):
-        act(XPipe(SMALL), replace(state, present=present))
 
 
 def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them() -> None:

@@ -31,6 +31,8 @@ SHORTER = {
     "how_to_process": (),
     "how_to_learner": (),
     "dynamics": (),
+    "channel_knowledge": (),
+    "traces": (),
     "reference": (),
 }
 """Pages whose code runs, and what stands in place of texts of theirs."""
@@ -47,6 +49,7 @@ EXPECTED = {
     "how_to_task": ("small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
     "how_to_process": ("delay",),
     "dynamics": ("['heat', 'mobility']",),
+    "traces": ("driving-0 dBm 1800.0 -",),
     "reference": ("PolicyScheduler",),
 }
 """What the page's code prints, among other things."""
