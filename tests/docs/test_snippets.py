@@ -34,6 +34,13 @@ SHORTER = {
     "channel_knowledge": (),
     "traces": (),
     "reference": (),
+    "rl_libraries": (
+        ("200_000", "1"),
+        ("num_envs=64", "num_envs=2"),
+        ("n_steps=32", "n_steps=4"),
+        ("512", "8"),
+        ("seeds=5", "seeds=1, rounds=3"),
+    ),
 }
 """Pages whose code runs, and what stands in place of texts of theirs."""
 
@@ -51,6 +58,7 @@ EXPECTED = {
     "dynamics": ("['heat', 'mobility']",),
     "traces": ("driving-0 dBm 1800.0 -",),
     "reference": ("PolicyScheduler",),
+    "rl_libraries": ("small: 1 held-out episode of 3 rounds", "my PPO"),
 }
 """What the page's code prints, among other things."""
 
