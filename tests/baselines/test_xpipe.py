@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, UNEVEN, first_state, simulated
+from baseline_support import PRICED, UNEVEN, Recorder, first_state, simulated
 
 from collapipe_env.baselines.planning.chain_problem import chain_problems
 from collapipe_env.baselines.planning.draft_pricing import balanced_split, lower_bound
@@ -19,7 +19,6 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-from collapipe_env.simulator.learner import LearningReport
 
 
 def small(local_steps, **radio):
@@ -212,25 +211,9 @@ def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them(
     assert (allocation.caps == 1).all()
 
 
-class Recorder:
-    """A learner that learns nothing and keeps what it was told."""
-
-    report = LearningReport(np.ones(1), np.ones(1), np.ones(1))
-
-    def __init__(self) -> None:
-        self.outcomes = []
-
-    def reset(self, *_) -> LearningReport:
-        return self.report
-
-    def train_round(self, outcome) -> LearningReport:
-        self.outcomes.append(outcome)
-        return self.report
-
-
 @pytest.mark.parametrize(("micro_batches", "local_steps"), [(1, 4), (2, 4), (4, 1)])
 def test_learner_is_told_the_version_gaps(micro_batches: int, local_steps: int) -> None:
-    learner, scenario = Recorder(), small(local_steps)
+    learner, scenario = Recorder(1), small(local_steps)
     env = CollaPipeVectorEnv(num_envs=1, scenario=scenario, learner=learner)
     env.reset(seed=1)
     allocation = act(XPipe(scenario, micro_batches=micro_batches), env.state)

@@ -177,13 +177,15 @@ def trained(monkeypatch):
     return calls, train
 
 
-def test_command_writes_a_fit_and_goes_on_where_it_was_stopped(tmp_path, trained, capsys):
+def test_command_adds_a_fit_to_others_and_goes_on_where_it_was_stopped(tmp_path, trained, capsys):
     calls, train = trained
+    other = {"task": "ner", "blocks": 3, "clusters": 5, "constants": asdict(TRUTH)}
+    (tmp_path / "fits.json").write_text(json.dumps({"fits": {"mine/ner": other}}))
     arguments = ["--scenario", "small", "--rounds", str(ROUNDS), "--seeds", "1"]
     arguments += ["--output", str(tmp_path / "fits.json"), "--runs-file", str(tmp_path / "runs.json")]
     train.stop = 9
     assert fit_surrogate.main(arguments) == 130
-    assert not (tmp_path / "fits.json").exists()
+    assert set(read_fits(tmp_path / "fits.json")) == {"mine/ner"}
     train.stop = None
     assert fit_surrogate.main(arguments) == 0
     everything = len(FITTED) + len(HELD_OUT)
@@ -196,19 +198,11 @@ def test_command_writes_a_fit_and_goes_on_where_it_was_stopped(tmp_path, trained
     assert (entry["fitted_conditions"], entry["held_out_conditions"]) == (len(FITTED), len(HELD_OUT))
     assert "--scenario small --task classification --rounds 40 --seeds 1" in entry["command"]
     stored = read_held_out(held_out_file(tmp_path / "fits.json"))["small/classification"]
-    constants = read_fits(tmp_path / "fits.json")["small/classification"].constants
-    assert agreement(constants, stored.runs).rmse == pytest.approx(entry["rmse_held_out_nat"], abs=1e-4)
-
-
-def test_command_keeps_other_fits(tmp_path, trained):
-    path = tmp_path / "fits.json"
-    other = {"task": "ner", "blocks": 3, "clusters": 5, "constants": asdict(TRUTH)}
-    path.write_text(json.dumps({"fits": {"mine/ner": other}}))
-    arguments = ["--scenario", "small", "--rounds", str(ROUNDS), "--seeds", "1", "--output", str(path)]
-    assert fit_surrogate.main([*arguments, "--runs-file", str(tmp_path / "runs.json")]) == 0
-    fits = read_fits(path)
+    fits = read_fits(tmp_path / "fits.json")
     assert set(fits) == {"mine/ner", "small/classification"}
     assert fits["mine/ner"].constants == TRUTH
+    constants = fits["small/classification"].constants
+    assert agreement(constants, stored.runs).rmse == pytest.approx(entry["rmse_held_out_nat"], abs=1e-4)
 
 
 def test_shipped_fits_state_their_errors_and_commands():
