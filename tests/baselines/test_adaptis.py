@@ -169,3 +169,12 @@ def test_slow_links_want_higher_caps_than_the_start_has() -> None:
     best = search(problem, (16,), restarts=0)
     start = quickest(problem, start_drafts(problem, (16,)))[0]
     assert best.seconds < 0.9 * start.seconds
+
+
+def test_restarts_are_the_same_whatever_else_is_in_the_batch() -> None:
+    state = first_state(UNEVEN, 3, seed=5)
+    together = AdaPtis(UNEVEN, restarts=1).plans(state)
+    assert AdaPtis(UNEVEN, restarts=1).plans(state) == together
+    for row in range(3):
+        alone = AdaPtis(UNEVEN, restarts=1).plans(state[row : row + 1])
+        assert all(alone[0, n] == together[row, n] for n in range(UNEVEN.clusters))

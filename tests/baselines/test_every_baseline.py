@@ -142,17 +142,17 @@ def test_absent_devices_and_full_memories_are_respected(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_absent_devices_take_no_part(name: str) -> None:
+    """Neither the fastest one, nor where its memory is still known."""
     state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
-    memory = np.where(present, state.memory_bytes, 0.0)
-    state = replace(
-        state, present=present, memory_bytes=memory, memory_cap=np.where(present, state.memory_cap, 0)
-    )
-    scheduler = scheduler_of(name, SMALL)
-    allocation = decide(scheduler, state)
-    check_allocation(scheduler.parameters, state, allocation)
-    assert allocation.device_blocks[0, 0, 1] == 0
+    present, speed = state.present.copy(), state.speed.copy()
+    present[0, 0, 1], speed[0, 0, 1] = False, 10.0 * speed.max()
+    cap = np.where(present, state.memory_cap, 0)
+    for memory in (state.memory_bytes, np.where(present, state.memory_bytes, 0.0)):
+        seen = replace(state, present=present, speed=speed, memory_bytes=memory, memory_cap=cap)
+        scheduler = scheduler_of(name, SMALL)
+        allocation = decide(scheduler, seen)
+        check_allocation(scheduler.parameters, seen, allocation)
+        assert allocation.device_blocks[0, 0, 1] == 0
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -184,6 +184,10 @@ def test_caps_are_lowered_only_where_no_partition_fits_with_them() -> None:
     memory[0, 0] = 2 * (block + 0.9 * costs.batch_size / 4 * costs.stored_activation_bytes)
     with pytest.raises(AllocationError, match="XPipe: environment 0, cluster 0: its 3 devices cannot hold"):
         act(scheduler, replace(state, memory_bytes=memory))
+    present = state.present.copy()
+    present[0, 0] = False
+    with pytest.raises(AllocationError, match="its 0 devices cannot hold"):
+        act(scheduler, replace(state, present=present))
 
 
 def test_many_devices_are_not_tried_in_all_sets_and_the_roomiest_are_among_them() -> None:
