@@ -212,6 +212,13 @@ def test_a_schedule_is_read_as_it_was_run() -> None:
             assert solution.warm_ups.tolist() == solution.in_flight.tolist() == [4, 3, 2]
 
 
+def test_the_solver_repeats_itself() -> None:
+    times = random_times(np.random.default_rng(8), 3)
+    one, two = (solve(times, [6, 4, 3], 6, False, limit=QUICK) for _ in range(2))
+    assert one.operations == two.operations
+    assert one.bound == two.bound
+
+
 def fields_of(allocation):
     return {k: None if v is None else v.tolist() for k, v in vars(allocation).items()}
 
