@@ -110,6 +110,15 @@ def test_every_kind_of_environment_plays_the_same():
         np.testing.assert_allclose(there.cpu().numpy(), reward, rtol=1e-4, atol=1e-5)
 
 
+def test_the_observation_shows_charges():
+    env = CollaPipeVectorEnv(4, scenario(), "surrogate")
+    rows, _ = env.reset(seed=1)
+    seen, battery = env.observation_layout.unpack(rows), env.state.processes["battery"]
+    np.testing.assert_allclose(seen["battery_charge"], battery["charge"] / 150.0, atol=1e-6)
+    for name in ("eligible", "plugged"):
+        np.testing.assert_array_equal(seen[f"battery_{name}"], battery[name])
+
+
 def test_states_go_on_and_damaged_ones_are_refused():
     env, other = (CollaPipeEnv(scenario(), "surrogate") for _ in range(2))
     env.reset(seed=1)

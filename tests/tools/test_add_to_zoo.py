@@ -97,13 +97,17 @@ def test_latest_of_another_training_is_refused(
     assert {path.name for path in folder.iterdir()} == {"index.json"}
 
 
-def test_several_agents_are_listed_by_name(folder: Path, trained: TrainingFiles) -> None:
+def test_several_agents_are_listed_by_name_and_each_name_is_taken_once(
+    folder: Path, trained: TrainingFiles, capsys
+) -> None:
     for name in ("c", "a", "b"):
         assert add(trained.best, name, "--figures", f"figures of {name}", "--command", "make it") == 0
     found = zoo.shipped_agents()
     assert list(found) == ["a", "b", "c"]
     assert [agent.figures for agent in found.values()] == ["figures of a", "figures of b", "figures of c"]
     assert read_agent_file(folder / "a.safetensors").record.training["command"] == "make it"
+    assert "has an agent 'a' already" in refusal(capsys, trained.best, "a")
+    assert "name 'Tiny/..'" in refusal(capsys, trained.best, "Tiny/..")
 
 
 @pytest.mark.parametrize("breaking", ["write_bytes", "write_text"])
