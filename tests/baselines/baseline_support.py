@@ -13,6 +13,7 @@ from collapipe_env.physics.allocation import ASYNC, Allocation
 from collapipe_env.physics.schedules.makespans import run_chain
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec
+from collapipe_env.simulator.learner import LearningReport
 
 SMALL = load_scenario("small")
 UNEVEN = unpriced(
@@ -70,6 +71,20 @@ def decide(scheduler, state):
     if isinstance(decision, Allocation):
         return decision
     return action_codec(scheduler.scenario).decode(decision, state.memory_cap)
+
+
+class Recorder:
+    """A learner that learns nothing and keeps what it was told."""
+
+    def __init__(self, rows):
+        self.outcomes, self._report = [], LearningReport(*np.ones((3, rows)))
+
+    def reset(self, *_):
+        return self._report
+
+    def train_round(self, outcome):
+        self.outcomes.append(outcome)
+        return self._report
 
 
 def plans(total, caps):

@@ -18,16 +18,11 @@ from collapipe_env.baselines.planning.asteroid_planner import (
     split_samples,
 )
 from collapipe_env.baselines.planning.chain_problem import chain_problems
-from collapipe_env.evaluation.scheduler_loading import make_scheduler
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import ONE_F_ONE_B, with_schedule
 from collapipe_env.physics.schedules import timeline
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
-
-SCENARIOS = ["small", "medium", "large", UNEVEN, PRICED]
 
 
 def latency(steps, endings, micro_batches, delays):
@@ -82,15 +77,6 @@ def test_the_slowest_device_hands_over_as_often_as_it_pays() -> None:
         assert dealt.sum() == samples
         assert (dealt <= limit).all()
         assert max(dealt * sample_s) == least
-
-
-def test_samples_follow_speed_where_memory_allows() -> None:
-    seconds, limits, free = np.array([1.0, 0.5, 1.0]), np.array([16, 16, 16]), np.zeros(3)
-    assert split_samples(16, seconds, free, limits).tolist() == [4, 8, 4]
-    assert split_samples(16, seconds, free, np.array([16, 2, 16])).tolist() == [7, 2, 7]
-    assert split_samples(16, np.array([1.0, 100.0]), free[:2], np.array([16, 16])).tolist() == [16, 0]
-    # A launch that lasts as long as the others need for everything is not worth it.
-    assert split_samples(16, seconds, np.array([0.0, 0.0, 11.0]), limits).tolist() == [5, 11, 0]
 
 
 @given(
@@ -200,25 +186,6 @@ def test_programme_finds_the_best_plan_of_every_depth(devices: int, blocks: int,
         assert ((stage[p] >= 0) == (dealt[p] > 0)).all()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
-    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-    state = first_state(scenario, 2)
-    scheduler = make_scheduler("asteroid", scenario)
-    assert isinstance(scheduler, Scheduler)
-    allocation = scheduler.act(None, state)
-    check_allocation(scheduler.parameters, state, allocation)
-    assert (allocation.bandwidth == 1.0 / scenario.clusters).all()
-    assert (allocation.device_power == scheduler.parameters.power_max_w).all()
-    assert (allocation.cu_power == scheduler.parameters.power_max_w).all()
-    wanted = 4 if 4 in scheduler.parameters.micro_batch_choices else 2
-    assert (allocation.micro_batches == wanted).all()
-    assert (allocation.schedule == ONE_F_ONE_B).all()
-    assert ((allocation.stage >= 0) == (allocation.sample_share > 0.0)).all()
-    whole = allocation.sample_share * scenario.workload.batch_size / wanted
-    assert np.allclose(whole, np.round(whole), atol=1e-9)
-
-
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
 def test_planned_latency_of_groups_is_that_of_the_systems_links_and_speeds(scenario) -> None:
     state = first_state(scenario, 2, seed=3)
@@ -271,22 +238,23 @@ def test_chosen_plan_is_the_candidate_with_the_least_charged_delay() -> None:
     state = first_state(UNEVEN, 3, seed=1)
     scheduler = Asteroid(UNEVEN)
     planned, plans = scheduler.candidates(state)
-    chosen = round_costs(scheduler.parameters, state, scheduler.act(None, state)).cluster_delay
+    allocation = scheduler.act(None, state)
+    assert (allocation.schedule == ONE_F_ONE_B).all()
+    assert ((allocation.stage >= 0) == (allocation.sample_share > 0.0)).all()
+    whole = allocation.sample_share * UNEVEN.workload.batch_size / allocation.micro_batches[..., None]
+    assert np.allclose(whole, np.round(whole), atol=1e-9)
+    chosen = round_costs(scheduler.parameters, state, allocation).cluster_delay
     for p in range(UNEVEN.max_devices):
         delay = round_costs(scheduler.parameters, state, plans[p]).cluster_delay
         assert (chosen <= delay * (1 + 1e-12))[np.isfinite(planned[p])].all()
 
 
-def test_devices_follow_by_memory_and_absent_ones_stay_out() -> None:
+def test_devices_follow_by_memory() -> None:
     state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
     memory = state.memory_bytes.copy()
     memory[0, 1] = np.array([1.0, 3.0, 2.0]) * memory.max()
     scheduler = Asteroid(SMALL)
-    _, plans = scheduler.candidates(replace(state, present=present, memory_bytes=memory))
-    assert (plans.stage[:, 0, 0, 1] == -1).all()
-    assert (plans.sample_share[:, 0, 0, 1] == 0.0).all()
+    _, plans = scheduler.candidates(replace(state, memory_bytes=memory))
     assert plans.stage[2, 0, 1].tolist() == [2, 0, 1]
 
 
@@ -351,29 +319,6 @@ def test_fewer_are_in_flight_only_where_no_plan_fits_otherwise() -> None:
     problem = chain_problems(scheduler.parameters, tight)[1, 0]
     order = np.arange(3)
     assert not np.isfinite(scheduler._plans(problem, order, warm_ups(3, 3))[0]).any()
-
-
-def test_1f1b_makes_room_where_gpipe_has_no_plan() -> None:
-    """The same memories, all micro-batches in flight: no grouping holds the encoder."""
-    state = first_state(SMALL, 1)
-    scheduler = Asteroid(SMALL, micro_batches=64)
-    costs = scheduler.parameters.costs
-    most = costs.block_state_bytes + 8 * costs.stored_activation_bytes
-    tight = replace(state, memory_bytes=np.full_like(state.memory_bytes, 2.0 * most))
-    allocation = scheduler.act(None, tight)
-    check_allocation(scheduler.parameters, tight, allocation)
-    assert allocation.caps.max() >= 7
-    problem = chain_problems(scheduler.parameters, tight)[0, 0]
-    everything = np.full(3, 64)
-    assert not np.isfinite(scheduler._plans(problem, np.arange(3), everything)[0]).any()
-
-
-def test_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 2)
-    memory = state.memory_bytes.copy()
-    memory[1, 0] *= 0.05
-    with pytest.raises(AllocationError, match="environment 1, cluster 0: no grouping of its 3 devices"):
-        Asteroid(SMALL).act(None, replace(state, memory_bytes=memory))
 
 
 def test_stages_of_one_device_keep_replicas_where_the_scenario_says_so():

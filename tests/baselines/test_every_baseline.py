@@ -11,7 +11,7 @@ from collapipe_env.evaluation.episode import pack_allocations, play_episode, rep
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
+from collapipe_env.schedulers import SCHEDULERS, Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 
@@ -38,6 +38,14 @@ OTHERS = (
 )
 NAMES = (*SEGMENTS, *OTHERS)
 ONE_MICRO_BATCH = ("titanic", "splitfed_v1", "splitfed_v2")
+WITHOUT_ROOM = {
+    "vanilla_fl": "hold 0 % of a mini-batch",
+    "asteroid": "no grouping of its 3 devices",
+    "xpipe": "its 3 devices cannot hold",
+    **dict.fromkeys(("splitfed_v1", "splitfed_v2", "pipar"), "no device that is present can hold one"),
+    **dict.fromkeys(("adaptis", "optpipe", "flexpipe"), "its devices can hold only 0 blocks"),
+}
+"""What each says of a cluster that can hold nothing."""
 CHOOSE_MICRO_BATCHES = ("pipar", "adaptis", "optpipe", "flexpipe")
 
 
@@ -88,11 +96,13 @@ def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario, name: str
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_do_not_depend_on_the_batch(name: str) -> None:
+def test_rows_depend_neither_on_the_batch_nor_on_a_seed_or_what_was_before(name: str) -> None:
     state = first_state(UNEVEN, 3, seed=5)
     together = decide(scheduler_of(name, UNEVEN), state)
+    scheduler = scheduler_of(name, UNEVEN)
     for row in range(3):
-        alone = decide(scheduler_of(name, UNEVEN), state[row : row + 1])
+        scheduler.reset(seed=row)  # nothing is random, and what was decided before does not matter
+        alone = decide(scheduler, state[row : row + 1])
         for field in fields(together):
             values = getattr(together, field.name)
             if values is None:
@@ -132,17 +142,17 @@ def test_absent_devices_and_full_memories_are_respected(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_absent_devices_take_no_part(name: str) -> None:
+    """Neither the fastest one, nor where its memory is still known."""
     state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
-    memory = np.where(present, state.memory_bytes, 0.0)
-    state = replace(
-        state, present=present, memory_bytes=memory, memory_cap=np.where(present, state.memory_cap, 0)
-    )
-    scheduler = scheduler_of(name, SMALL)
-    allocation = decide(scheduler, state)
-    check_allocation(scheduler.parameters, state, allocation)
-    assert allocation.device_blocks[0, 0, 1] == 0
+    present, speed = state.present.copy(), state.speed.copy()
+    present[0, 0, 1], speed[0, 0, 1] = False, 10.0 * speed.max()
+    cap = np.where(present, state.memory_cap, 0)
+    for memory in (state.memory_bytes, np.where(present, state.memory_bytes, 0.0)):
+        seen = replace(state, present=present, speed=speed, memory_bytes=memory, memory_cap=cap)
+        scheduler = scheduler_of(name, SMALL)
+        allocation = decide(scheduler, seen)
+        check_allocation(scheduler.parameters, seen, allocation)
+        assert allocation.device_blocks[0, 0, 1] == 0
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -152,5 +162,24 @@ def test_a_cluster_that_can_hold_nothing_is_named(name: str) -> None:
     memory[1, 0] = 1e3
     cap = state.memory_cap.copy()
     cap[1, 0] = 0
-    with pytest.raises(AllocationError, match="environment 1, cluster 0"):
+    with pytest.raises(AllocationError, match=f"environment 1, cluster 0.*: .*{WITHOUT_ROOM[name]}"):
         scheduler_of(name, SMALL).act(None, replace(state, memory_bytes=memory, memory_cap=cap))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("adaptis", {"restarts": -1}, "restarts = -1"),
+        ("titanic", {"client_price_s": -1.0}, "client_price_s"),
+        ("titanic", {"client_price_s": float("nan")}, "client_price_s"),
+        ("titanic", {"client_price_s": float("inf")}, "client_price_s"),
+        ("flexpipe", {"beam": 0}, "beam = 0"),
+        ("flexpipe", {"schedules": "1f1b"}, "give a list of at least one"),
+        ("flexpipe", {"schedules": ["1f1b m=5"]}, "m=5 is not allowed, use one of "),
+        ("flexpipe", {"schedules": ["1f1b d=0,3"]}, "clusters have 3 devices at most"),
+        ("flexpipe", {"schedules": ["2f2b"]}, "is not a schedule"),
+    ],
+)
+def test_bad_options_are_refused(name: str, options, message: str) -> None:
+    with pytest.raises(AllocationError, match=message):
+        SCHEDULERS.get(name)(SMALL, **options)

@@ -1,13 +1,11 @@
 """FlexPipe: the text form, the pruned beam search, and its plans in the simulator."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from baseline_support import SMALL, UNEVEN, changed, first_state, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_adaptis import HALF, TIGHT, exhaustive
+from test_adaptis import HALF, TIGHT
 from test_draft_pricing import random_problem
 
 from collapipe_env.baselines.flexpipe import DEFAULT_SCHEDULES, FlexPipe
@@ -24,7 +22,6 @@ from collapipe_env.baselines.planning.schedule_tuple import ScheduleTuple, parse
 from collapipe_env.baselines.planning.scheduled_plan import allocation_of
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -133,7 +130,6 @@ def test_plans_are_feasible_and_never_slower_than_the_plain_ones(scenario) -> No
     state = first_state(scenario, 2, seed=3)
     parameters = system_parameters(scenario)
     scheduler = FlexPipe(scenario)
-    assert isinstance(scheduler, Scheduler)
     allocation = scheduler.act(None, state)
     check_allocation(parameters, state, allocation)
     delay = round_costs(parameters, state, allocation).cluster_delay
@@ -187,20 +183,6 @@ def test_no_neighbour_of_a_plan_is_quicker(half_duplex: bool) -> None:
         assert best.seconds <= first.seconds * (1 + 1e-9)
 
 
-def test_the_gap_to_exhaustive_search_is_small(record_property) -> None:
-    rng = np.random.default_rng(13)
-    gaps = []
-    for trial in range(8):
-        problem = random_problem(rng, 3, 5, trial % 4 == 3)
-        best = exhaustive(problem, SPACE.micro_batches)
-        gaps.append([search(problem, SPACE, width).seconds / best - 1.0 for width in (1, 4)])
-    mean, worst = np.mean(gaps, axis=0), np.max(gaps, axis=0)
-    record_property("gap", f"mean {mean}, worst {worst}")
-    assert mean[0] < 0.05
-    assert worst[0] < 0.15
-    assert worst[1] < 0.1
-
-
 def test_what_the_space_fixes_stays() -> None:
     state = first_state(SMALL, 1)
     points = FlexPipe(SMALL, schedules=["1f1b k=2 m=8 d=2,0"]).points(state)
@@ -229,43 +211,3 @@ def test_memory_that_only_the_roomiest_devices_have_is_found() -> None:
             Space((parse_schedule("gpipe"),), (8,)),
             1,
         )
-
-
-def test_decisions_repeat_and_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 3, seed=5)
-    together = FlexPipe(UNEVEN).points(state)
-    assert FlexPipe(UNEVEN).points(state) == together
-    for row in range(3):
-        scheduler = FlexPipe(UNEVEN)
-        scheduler.act(None, state[(row + 1) % 3 : (row + 1) % 3 + 1])  # a history that must not matter
-        scheduler.reset(seed=row)
-        alone = scheduler.points(state[row : row + 1])
-        assert all(alone[0, n] == together[row, n] for n in range(UNEVEN.clusters))
-
-
-def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 1)
-    present = state.present.copy()
-    present[0, 0, 1] = False
-    memory = np.where(present, state.memory_bytes, 0.0)
-    points = FlexPipe(SMALL).points(replace(state, present=present, memory_bytes=memory))
-    assert 1 not in points[0, 0].plan.devices
-    memory[0, 1] = [16e6, 30e6, 1e6]
-    with pytest.raises(AllocationError, match="environment 0, cluster 1: its devices can hold only 3 blocks"):
-        FlexPipe(SMALL).act(None, replace(state, present=present, memory_bytes=memory))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beam": 0}, "beam = 0"),
-        ({"schedules": []}, "give a list of at least one"),
-        ({"schedules": "1f1b"}, "give a list of at least one"),
-        ({"schedules": ["1f1b m=5"]}, "m=5 is not allowed, use one of "),
-        ({"schedules": ["1f1b d=0,3"]}, "clusters have 3 devices at most"),
-        ({"schedules": ["2f2b"]}, "is not a schedule"),
-    ],
-)
-def test_bad_options_are_refused(options, message: str) -> None:
-    with pytest.raises(AllocationError, match=message):
-        FlexPipe(SMALL, **options)

@@ -68,14 +68,3 @@ def test_every_block_goes_where_it_adds_least(scenario, seed: int) -> None:
     blocks = decide(scheduler, state).blocks
     for n in range(scenario.clusters):
         assert blocks[0, n].tolist() == slow_greedy(scheduler, state, n)
-
-
-def test_a_device_with_a_long_queue_gets_less() -> None:
-    state = first_state(SMALL, 1)
-    calm = replace(state, backlog=np.zeros_like(state.backlog))
-    before = decide(GreedyDPP(SMALL), calm).blocks[0, 0]
-    device = int(before.argmax())
-    backlog = calm.backlog.copy()
-    backlog[0, 0, 1 + device] = 100.0
-    after = decide(GreedyDPP(SMALL), replace(calm, backlog=backlog)).blocks[0, 0]
-    assert after[device] < before[device]

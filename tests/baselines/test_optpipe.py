@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from baseline_support import PRICED, SMALL, UNEVEN, changed, first_state
 
-from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.errors import ScenarioError
 
 pytest.importorskip("ortools", reason="OptPipe needs the extra 'optimize' (ortools), which is not installed")
 
@@ -272,15 +272,6 @@ def test_memory_is_counted_as_the_simulator_does() -> None:
         assert limits.min() < 16
 
 
-def test_rows_do_not_depend_on_the_batch() -> None:
-    state = first_state(UNEVEN, 2, seed=5)
-    together = OptPipe(UNEVEN, **SHORT)
-    fields = fields_of(together.act(None, state))
-    for row in range(2):
-        alone = fields_of(OptPipe(UNEVEN, **SHORT).act(None, state[row : row + 1]))
-        assert all(v is None or v[0] == fields[k][row] for k, v in alone.items())
-
-
 @pytest.fixture
 def planned(monkeypatch):
     """Counts the clusters planned."""
@@ -351,16 +342,6 @@ def test_a_solver_without_time_says_so() -> None:
 def test_the_largest_allowed_number_of_micro_batches_is_taken() -> None:
     assert OptPipe(SMALL).micro_batches == 16
     assert OptPipe(SMALL, max_micro_batches=12).micro_batches == 8
-
-
-def test_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 2)
-    memory = state.memory_bytes.copy()
-    memory[1, 0] *= 0.02
-    with pytest.raises(
-        AllocationError, match=r"environment 1, cluster 0: its devices can hold only \d+ blocks"
-    ):
-        OptPipe(SMALL, solver_time=QUICK).act(None, replace(state, memory_bytes=memory))
 
 
 def test_without_or_tools_the_extra_is_named(monkeypatch) -> None:

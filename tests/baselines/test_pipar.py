@@ -12,11 +12,7 @@ from unpriced_support import unpriced
 
 from collapipe_env.baselines.pipar import PiPar
 from collapipe_env.baselines.splitfed import SplitFedV1
-from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
-from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import COPIES, SCHEDULES
-from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
@@ -63,10 +59,10 @@ def test_local_step_is_the_timetable_of_the_authors_code(scenario) -> None:
 )
 def test_best_of_all_splits_and_numbers_of_batches(scenario) -> None:
     scheduler, rows = PiPar(scenario), 3
-    assert isinstance(scheduler, Scheduler)
     state = first_state(scenario, rows, seed=4)
     decision = scheduler.act(None, state)
     check_allocation(scheduler.parameters, state, decision)
+    assert (decision.server_mode == COPIES).all()
     costs = round_costs(scheduler.parameters, state, decision)
     L, N = scenario.blocks, scenario.clusters
     choices = scheduler.parameters.micro_batch_choices
@@ -149,55 +145,3 @@ def test_memory_holds_the_whole_mini_batch() -> None:
     memory = round_costs(scheduler.parameters, state, decision).memory
     np.testing.assert_allclose(memory, expected, rtol=1e-12)
     assert (memory <= state.memory_bytes).all()
-
-
-def test_rows_do_not_depend_on_the_batch_and_nothing_is_random() -> None:
-    state = first_state(SLOW, 5, seed=9)
-    together = PiPar(SLOW).act(None, state)
-    again = PiPar(SLOW)
-    again.reset(7)
-    for row in range(5):
-        alone = again.act(None, state[row : row + 1])
-        for name in ("blocks", "micro_batches", "server_blocks", "caps"):
-            assert np.array_equal(getattr(alone, name)[0], getattr(together, name)[row]), name
-
-
-def test_absent_devices_are_not_used_and_a_cluster_without_room_is_named() -> None:
-    state = first_state(SMALL, 2)
-    present = state.present.copy()
-    present[0, 0, [0, 2]] = False
-    alone = replace(state, present=present, memory_cap=np.where(present, state.memory_cap, 0))
-    assert np.flatnonzero(PiPar(SMALL).act(None, alone).blocks[0, 0]).tolist() == [1]
-    present[1, 1] = False
-    message = "PiPar: environment 1, cluster 1: no device that is present can hold one encoder block"
-    with pytest.raises(AllocationError, match=message):
-        PiPar(SMALL).act(None, replace(state, present=present))
-
-
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
-def test_decisions_are_feasible_and_leave_the_defaults_alone(scenario) -> None:
-    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-    scheduler, state = PiPar(scenario), first_state(scenario, 2)
-    decision = scheduler.act(None, state)
-    check_allocation(scheduler.parameters, state, decision)
-    assert (decision.bandwidth == 1.0 / scenario.clusters).all()
-    assert (decision.device_power == scheduler.parameters.power_max_w).all()
-    assert (decision.cu_power == scheduler.parameters.power_max_w).all()
-    assert (decision.server_mode == COPIES).all()
-
-
-def test_half_duplex_hops_are_priced_as_such() -> None:
-    narrow = SMALL.with_overrides({"radio.d2d_bandwidth_hz": 1.5e6})
-    half = narrow.with_overrides({"radio.d2d_duplex": "half"})
-    state = first_state(narrow, 3, seed=2)
-    full_s, half_s = (
-        round_costs(PiPar(s).parameters, state, PiPar(s).act(None, state)).delay for s in (narrow, half)
-    )
-    assert (half_s > full_s).all()
-
-
-def test_an_episode_is_played_stored_and_replayed() -> None:
-    played = play_episode("pipar", PiPar(SLOW), SLOW, 2, 3, "surrogate")
-    assert np.isfinite(played.result.delay).all()
-    allocations = unpack_allocations(pack_allocations(played.allocations), len(played.allocations))
-    assert replay(SLOW, 2, allocations, 2).costs.delay[0] == played.result.delay[2]

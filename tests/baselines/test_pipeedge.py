@@ -52,14 +52,6 @@ def test_what_cannot_be_held_has_no_plan() -> None:
         assert plan.tolist() == [0, 0]
 
 
-def test_a_slow_hop_is_avoided_and_a_fast_one_is_not() -> None:
-    cap, block_s = np.array([6, 6]), np.ones(2)
-    for hop, expected in ((1.0, [3, 3]), (10.0, [6, 0])):
-        hop_s = np.ones((3, 3))
-        hop_s[1, 2] = hop_s[0, 2] = hop
-        assert quickest_of_fastest(6, cap, block_s, hop_s).tolist() == expected
-
-
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
 def test_decision_is_the_best_for_times_computed_here(scenario) -> None:
     state = first_state(scenario, 2, seed=4)

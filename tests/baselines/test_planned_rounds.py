@@ -56,20 +56,6 @@ def test_a_plan_lasts_as_long_as_planned(base, duplex: str) -> None:
     assert seen == {"gpipe", "1f1b", "zb-h1", "interleaved", "async"}
 
 
-@pytest.mark.parametrize("field", ["block_s", "message_s", "edge_message_s", "server_s", "header_bits"])
-def test_each_overhead_is_planned_for_every_micro_batch(field: str) -> None:
-    value = 1e5 if field == "header_bits" else 0.01
-    spent = []
-    for factor in (0.0, 1.0):
-        scenario = UNEVEN.with_overrides({f"overheads.{field}": factor * value, **ROOMY})
-        parameters, state = system_parameters(scenario), first_state(scenario, 1, seed=2)
-        plan = ScheduledPlan((1, 0), (2, 4), "gpipe", (1, 1), 16)
-        planned, simulated = seconds_of(plan, parameters, state)
-        assert planned == pytest.approx(simulated, rel=1e-9)
-        spent.append(planned)
-    assert spent[1] > spent[0]
-
-
 def test_options_are_all_numbers_where_they_cost_and_the_largest_few_where_not() -> None:
     free, priced = system_parameters(unpriced(SMALL)), system_parameters(PRICED)
     assert micro_batch_options(priced, None) == (1, 2, 4, 8, 16, 64)

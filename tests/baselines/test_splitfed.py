@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.baselines.pipar import PiPar
-from collapipe_env.baselines.planning.split_training import best_cuts, strongest_devices
+from collapipe_env.baselines.planning.split_training import best_cuts
 from collapipe_env.baselines.splitfed import SplitFedV1, SplitFedV2
-from collapipe_env.evaluation.episode import pack_allocations, play_episode, replay, unpack_allocations
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import COPIES, SEQUENTIAL, Allocation
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import Scheduler
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
@@ -64,7 +62,6 @@ def split(scheduler, state, e, cuts, mode, micro_batches=None):
 @pytest.mark.parametrize("kind", KINDS)
 def test_best_of_all_cuts(kind, scenario) -> None:
     scheduler = kind(scenario)
-    assert isinstance(scheduler, Scheduler)
     state = first_state(scenario, 4, seed=3)
     decision = scheduler.act(None, state)
     check_allocation(scheduler.parameters, state, decision)
@@ -97,30 +94,14 @@ def test_v1_has_cuts_of_its_own_and_v2_has_one() -> None:
     assert (common == common[:, :1]).all()
 
 
-@given(seed=st.integers(0, 2**32 - 1), weight=st.sampled_from([0.1, 1.0, 10.0]))
-@settings(deadline=None)
-def test_cuts_are_the_best_together(seed, weight) -> None:
-    """Each cluster's own best cut is not the round's best where the broadcast of a deep cut is long."""
-    rng = np.random.default_rng(seed)
-    L, N = 4, 3
-    delay = rng.uniform(1.0, 5.0, (L, 2, N))
-    delay[1:][rng.random((L - 1, 2, N)) < 0.3] = np.inf
-    broadcast = np.cumsum(rng.uniform(0.0, weight, (L, 2)), axis=0)
-    cuts = best_cuts(delay, broadcast)
-
-    def round_s(e, chosen) -> float:
-        own = max(delay[c - 1, e, n] for n, c in enumerate(chosen))
-        return own + broadcast[max(chosen) - 1, e]
-
-    for e in range(2):
-        best = min(round_s(e, chosen) for chosen in itertools.product(range(1, L + 1), repeat=N))
-        assert round_s(e, cuts[e]) == best
-
-
-@given(seed=st.integers(0, 2**32 - 1), weight=st.sampled_from([0.1, 1.0, 10.0]), room=st.integers(0, 9))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    weight=st.sampled_from([0.1, 1.0, 10.0]),
+    room=st.none() | st.integers(0, 9),
+)
 @settings(deadline=None)
 def test_cuts_are_the_best_together_that_the_server_has_room_for(seed, weight, room) -> None:
-    """Against all cuts of all clusters."""
+    """Each cluster's own best cut is not the round's best where the broadcast of a deep cut is long."""
     rng = np.random.default_rng(seed)
     L, N = 4, 3
     delay = rng.uniform(1.0, 5.0, (L, 2, N))
@@ -130,7 +111,7 @@ def test_cuts_are_the_best_together_that_the_server_has_room_for(seed, weight, r
     for e in range(2):
         best = np.inf
         for chosen in itertools.product(range(1, L + 1), repeat=N):
-            if N * L - sum(chosen) <= room:
+            if room is None or N * L - sum(chosen) <= room:
                 own = max(delay[c - 1, e, n] for n, c in enumerate(chosen))
                 best = min(best, own + broadcast[max(chosen) - 1, e])
         if np.isinf(best):  # left as they are without a limit, for the server's refusal
@@ -138,7 +119,7 @@ def test_cuts_are_the_best_together_that_the_server_has_room_for(seed, weight, r
             continue
         own = max(delay[c - 1, e, n] for n, c in enumerate(cuts[e]))
         assert own + broadcast[max(cuts[e]) - 1, e] == best
-        assert N * L - cuts[e].sum() <= room
+        assert room is None or N * L - cuts[e].sum() <= room
 
 
 @pytest.mark.parametrize("kind", [*KINDS, PiPar])
@@ -161,16 +142,6 @@ def test_plans_fit_the_servers_memory(kind) -> None:
         check_allocation(system_parameters(tight), state, kind(tight).act(None, state))
 
 
-def test_strongest_device_is_the_fastest_with_room() -> None:
-    state = first_state(SLOW, 6, seed=2)
-    device, exists = strongest_devices(state, 6)
-    for held, e, n in np.ndindex(device.shape):
-        expected = strongest(state, e, n, held + 1)
-        assert exists[held, e, n] == (expected is not None)
-        if expected is not None:
-            assert device[held, e, n] == expected
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_absent_devices_and_small_memories_are_not_used(kind) -> None:
     state = first_state(SLOWER, 1)
@@ -188,49 +159,7 @@ def test_absent_devices_and_small_memories_are_not_used(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_do_not_depend_on_the_batch_and_nothing_is_random(kind) -> None:
-    state = first_state(SLOW, 5, seed=9)
-    together = kind(SLOW).act(None, state)
-    again = kind(SLOW)
-    again.reset(7)
-    for row in range(5):
-        alone = again.act(None, state[row : row + 1])
-        assert np.array_equal(alone.blocks[0], together.blocks[row])
-        assert np.array_equal(alone.server_blocks[0], together.server_blocks[row])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_cluster_without_room_is_named(kind) -> None:
-    state = first_state(SMALL, 2)
-    cap = state.memory_cap.copy()
-    cap[1, 0] = 0
-    message = f"{kind.name}: environment 1, cluster 0: no device that is present can hold one encoder block"
-    with pytest.raises(AllocationError, match=message):
-        kind(SMALL).act(None, replace(state, memory_cap=cap))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_scenarios_that_insist_on_pipelining_are_refused(kind) -> None:
     scenario = load_scenario({"base": "small", "workload": {"micro_batches": [2, 4]}})
     with pytest.raises(ScenarioError, match=r"workload.micro_batches is \[2, 4\], but SplitFed .* add 1"):
         kind(scenario)
-
-
-@pytest.mark.parametrize("scenario", ["small", "medium", "large", UNEVEN], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_decisions_are_feasible_and_leave_the_defaults_alone(kind, scenario) -> None:
-    scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-    scheduler, state = kind(scenario), first_state(scenario, 2)
-    decision = scheduler.act(None, state)
-    check_allocation(scheduler.parameters, state, decision)
-    assert (decision.bandwidth == 1.0 / scenario.clusters).all()
-    assert (decision.device_power == scheduler.parameters.power_max_w).all()
-    assert (decision.cu_power == scheduler.parameters.power_max_w).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_episode_is_played_stored_and_replayed(kind) -> None:
-    played = play_episode(kind.name, kind(SLOW), SLOW, 2, 3, "surrogate")
-    assert np.isfinite(played.result.delay).all()
-    allocations = unpack_allocations(pack_allocations(played.allocations), len(played.allocations))
-    assert replay(SLOW, 2, allocations, 2).costs.delay[0] == played.result.delay[2]

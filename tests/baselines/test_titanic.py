@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapipe_env.baselines.titanic import Titanic, select_clients
-from collapipe_env.ground.errors import AllocationError
 
 
 def cost(plan, block_s, client_s):
@@ -24,14 +23,6 @@ def test_selection_is_optimal(clients: int, total: int, seed: int) -> None:
     assert tuple(found) in plans(total, cap)
     least = min(cost(plan, block_s, client_s) for plan in plans(total, cap))
     assert cost(found, block_s, client_s) == pytest.approx(least, rel=1e-12)
-
-
-def test_with_equal_client_costs_the_fastest_are_filled_first() -> None:
-    found = select_clients(7, np.array([3, 4, 2]), np.array([3.0, 2.0, 1.0]), np.ones(3))
-    assert found.tolist() == [1, 4, 2]
-    # One client less costs less than the speed that it loses.
-    found = select_clients(7, np.array([3, 4, 9]), np.array([3.0, 1.0, 1.1]), np.ones(3))
-    assert found.tolist() == [0, 0, 7]
 
 
 @pytest.mark.parametrize("scenario", [SMALL, UNEVEN, PRICED], ids=["small", "uneven", "priced"])
@@ -64,6 +55,3 @@ def test_a_high_price_leaves_the_fewest_clients() -> None:
     used = (decide(Titanic(SMALL, client_price_s=1e3), state).blocks > 0).sum(axis=-1)
     caps = np.sort(state.memory_cap, axis=-1)[..., ::-1].cumsum(axis=-1)
     assert (used == 1 + (caps < SMALL.blocks).sum(axis=-1)).all()
-    for bad in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(AllocationError, match="client_price_s"):
-            Titanic(SMALL, client_price_s=bad)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline_support import PRICED, SMALL, UNEVEN, first_state, full_power_rates
+from baseline_support import PRICED, SMALL, UNEVEN, Recorder, first_state, full_power_rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,6 @@ from collapipe_env.simulator.build import mean_state
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
-from collapipe_env.simulator.learner import LearningReport, RoundOutcome
 
 
 @given(st.lists(st.floats(-0.5, 1.2), min_size=1, max_size=6))
@@ -128,34 +127,8 @@ def test_what_it_leaves_open_is_as_in_the_even_split(wanted: int) -> None:
     assert np.array_equal(scheduler.act(None, crowded).sample_share, ours.sample_share)
 
 
-def test_absent_devices_get_no_data() -> None:
-    scenario = load_scenario(
-        {"base": "small", "cluster": {"devices": [3, 2]}, "budgets": {"device_energy_j": 20}}
-    )
-    state = first_state(scenario, 1)
-    scheduler = VanillaFL(scenario)
-    assert scheduler.act(None, state).stage.tolist() == [[[0, 0, 0], [0, 0, -1]]]
-    assert (scheduler.left_out(state) == 0).all()
-
-
-class Recorder:
-    """A learner that learns nothing and keeps what it was told."""
-
-    report = LearningReport(np.ones(2), np.ones(2), np.ones(2))
-
-    def __init__(self) -> None:
-        self.outcomes: list[RoundOutcome] = []
-
-    def reset(self, *_) -> LearningReport:
-        return self.report
-
-    def train_round(self, outcome: RoundOutcome) -> LearningReport:
-        self.outcomes.append(outcome)
-        return self.report
-
-
 def test_learner_sees_one_stage_of_all_blocks() -> None:
-    learner = Recorder()
+    learner = Recorder(2)
     env = CollaPipeVectorEnv(num_envs=2, scenario=SMALL, learner=learner)
     env.reset(seed=1)
     env.step_allocation(VanillaFL(SMALL).act(None, env.state))

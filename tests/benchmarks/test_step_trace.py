@@ -1,11 +1,6 @@
 """A step never passes more functions and files than it did: who shortens its way lowers the ceilings."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from step_trace import trace_size, traced_step
 
 CEILINGS = {

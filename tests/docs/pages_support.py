@@ -13,7 +13,7 @@ from collapipe_env.cli.main import main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 QUICK = ("--episodes", "1", "--rounds", "2", "--processes", "1", "--no-figures")
-ELSEWHERE = {"make", "pip", "tensorboard"}
+ELSEWHERE = {"make", "pip", "python", "tensorboard"}
 """Programs of the pages that a test does not start."""
 
 
@@ -85,7 +85,8 @@ def run_page(page, folder, shorter=(), without=()):
         elif language == "python":
             exec(compile(text, f"{page.name}", "exec"), names)
         elif language == "bash":
-            commands += [_called(line, without) for line in text.splitlines() if line.strip()]
+            lines = text.replace("\\\n", " ").splitlines()
+            commands += [_called(line, without) for line in lines if line.strip()]
         else:
             assert language in {"yaml", "text"}, f"{page.name} has code in {language!r}, which nobody runs"
     unused = {shown for shown, _ in shorter} - used

@@ -8,9 +8,11 @@ import pages_support as support
 import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
+from trace_support import DATA, data  # noqa: F401 - a fixture
 
 import collapipe_env
 from collapipe_env.cli.main import COMMANDS
+from collapipe_env.scenario import load_scenario
 
 PAGES = sorted(support.DOCS.glob("*.md"))
 OTHERS = [support.ROOT / "README.md", support.ROOT / "CONTRIBUTING.md"]
@@ -41,6 +43,30 @@ def test_the_site_and_a_forge_see_the_same_blocks(page):
     for tag in ("h2", "h3", "ol", "ul", "li", "pre", "table", "td", "img", "a"):
         made = [len(re.findall(rf"<{tag}[ >]", shown)) for shown in (site, forge)]
         assert made[0] == made[1], f"{page.name}: {made[0]} and {made[1]} of <{tag}>"
+
+
+def scenarios(page):
+    """The YAML examples of a page that are scenarios; a submission to the leaderboard is none."""
+    blocks = [text for language, text in support.code(page) if language == "yaml"]
+    return [text for text in blocks if "\nauthors:" not in text]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if scenarios(page)], ids=lambda page: page.stem)
+def test_every_yaml_example_is_a_scenario(page, data):  # noqa: F811
+    for text in scenarios(page):
+        if "source: wireless" in text and not (DATA / "wireless").is_dir():
+            continue
+        content = YAML(typ="safe").load(text)
+        scenario = load_scenario(content)
+        assert scenario.name == content.get("name", scenario.name)
+
+
+def test_generated_parts_begin_and_end_once():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        begun, ended = (re.findall(rf"<!-- {mark}generated: (.+?) -->", text) for mark in ("", "end of "))
+        assert begun == ended, page.name
+        assert len(set(begun)) == len(begun), page.name
 
 
 def menu(entries):

@@ -23,25 +23,6 @@ def missing():
         return [str(error.name)]
 
 
-def test_docstrings_become_markdown(monkeypatch):
-    pytest.importorskip("griffe", reason="not installed: griffe; pip install -e '.[docs]'")
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    from site_docstrings import markdown
-
-    table = "====  ======\none   long\n      cell\ntwo   :func:`f`\n====  ======"
-    link = '<autoref identifier="{}" optional><code>{}</code></autoref>'
-    assert markdown(f"See :class:`~a.b.C`::\n\n    x = 1\n\n{table}", "m").splitlines() == [
-        f"See {link.format('m.a.b.C', 'C')}:",
-        "",
-        "    x = 1",
-        "",
-        "|   |   |",
-        "|---|---|",
-        "| one | long cell |",
-        f"| two | {link.format('m.f', 'f')} |",
-    ]
-
-
 @pytest.mark.skipif(
     bool(missing()), reason=f"not installed: {', '.join(missing())}; pip install -e '.[docs]'"
 )

@@ -31,7 +31,16 @@ SHORTER = {
     "how_to_process": (),
     "how_to_learner": (),
     "dynamics": (),
+    "channel_knowledge": (),
+    "traces": (),
     "reference": (),
+    "rl_libraries": (
+        ("200_000", "1"),
+        ("num_envs=64", "num_envs=2"),
+        ("n_steps=32", "n_steps=4"),
+        ("512", "8"),
+        ("seeds=5", "seeds=1, rounds=3"),
+    ),
 }
 """Pages whose code runs, and what stands in place of texts of theirs."""
 
@@ -47,7 +56,9 @@ EXPECTED = {
     "how_to_task": ("small_majority: 1 held-out episode of 2 rounds, real learner", "50.0 %"),
     "how_to_process": ("delay",),
     "dynamics": ("['heat', 'mobility']",),
+    "traces": ("driving-0 dBm 1800.0 -",),
     "reference": ("PolicyScheduler",),
+    "rl_libraries": ("small: 1 held-out episode of 3 rounds", "my PPO"),
 }
 """What the page's code prints, among other things."""
 

@@ -55,19 +55,6 @@ def functions(thing):
     return found
 
 
-def test_what_has_no_types_is_found():
-    class Half:
-        __module__ = "collapipe_env.half"
-
-        def told(self, a: int) -> int:
-            return a
-
-        def untold(self, a) -> None:
-            pass
-
-    assert [f.__name__ for f in functions(Half) if untyped(f)] == ["untold"]
-
-
 def untyped(function):
     """Parameters, and `return`, that have no annotation."""
     signature = inspect.signature(function)
@@ -115,17 +102,3 @@ def undeclared(kind):
 
 def is_self(node):
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def test_undeclared_attributes_are_found():
-    assert undeclared(Undeclared) == {"guessed"}
-
-
-class Undeclared:
-    __module__ = "collapipe_env.undeclared"
-    known: float
-
-    def __init__(self, given: int) -> None:
-        self.given = given
-        self.known, self.guessed = float(given), given + 1
-        self.said: int = given + 2

@@ -51,12 +51,3 @@ def test_minari(tmp_path, monkeypatch, capsys) -> None:
     assert "(101, 42) (101,)" in capsys.readouterr().out
     assert names["dataset"].total_steps == 300
     assert names["again"].unwrapped.scenario.name == "small"
-
-
-def test_links_and_files_are_there() -> None:
-    targets = set(re.findall(r"\]\(([^)#]+)[^)]*\)", TEXT))
-    assert len(targets) >= 4
-    for target in targets:
-        assert (PAGE.parent / target).exists(), target
-    for path in re.findall(r"^python (\S+\.py)", TEXT, re.MULTILINE):
-        assert (example_support.ROOT / path).is_file(), path

@@ -1,11 +1,11 @@
 """The tool that chooses a training run of the graph net judges each by its objective, best first."""
 
 import math
-import sys
-from pathlib import Path
 
+import choose_graph_net
 import numpy as np
 import pytest
+from generalisation_columns import sized
 
 from collapipe_env.agents.learned.agent_loading import load_agent
 from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
@@ -17,11 +17,6 @@ from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.zoo.shipped_agents import agent_path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-
-import choose_graph_net
-from generalisation_columns import sized
 
 
 def trained(folder, seed):

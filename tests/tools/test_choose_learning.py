@@ -1,15 +1,10 @@
 """The choice of hyper-parameters: which value is taken, and what sees the test part."""
 
-import sys
-from pathlib import Path
-
+import choose_learning
+import learning_runs
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import choose_learning
-import generated_parts
-import learning_runs
+from script_support import filled, page_of
 
 from collapipe_env.scenario import load_scenario
 
@@ -42,13 +37,8 @@ def played(monkeypatch, tmp_path):
             self.loss = 1.0 - self.metric
             self.delay = np.ones(rounds)
 
-    page = tmp_path / "learning.md"
-    marks = [
-        f"{generated_parts.BEGIN.format(part)}\nold\n{generated_parts.END.format(part)}"
-        for part in ("choice", "choice command")
-    ]
-    page.write_text("\n".join(["Words before", *marks, ""]))
     monkeypatch.setattr(learning_runs, "train", train)
+    page = page_of(tmp_path / "learning.md", "choice", "choice command")
     monkeypatch.setattr(learning_runs, "PAGE", page)
     return scenarios
 
@@ -64,19 +54,11 @@ def test_fields_are_chosen_one_after_another_on_dev_and_tested_once(played, tmp_
     assert (choice.gradient_clip, choice.warmup_steps) == (0.0, 10)
     # What was chosen before is kept while later fields are tried.
     assert {scenario.learning.proxy.style for scenario in played[2:-2]} == {"bert"}
-    text = (tmp_path / "learning.md").read_text()
+    text = filled(tmp_path / "learning.md")
     assert "| style | **bert** | 0.753" in text
     assert "| warm-up | **10** |" in text
     assert "the start has accuracy 0.703" in text
     assert "tools/choose_learning.py --episodes 4" in text
-
-
-def test_the_test_part_can_be_left_alone(played, tmp_path):
-    work = tmp_path / "work"
-    assert choose_learning.main(["--no-test", "--no-page", "--work", str(work)]) == 0
-    assert {scenario.learning.evaluation_split for scenario in played} == {"dev"}
-    assert "test part" not in (work / "table.md").read_text()
-    assert "old" in (tmp_path / "learning.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -100,8 +82,3 @@ def test_the_start_is_the_first_value_of_every_field_and_all_are_valid():
             assert small.with_overrides(values) is not None
     names = [name for candidates in choose_learning.FIELDS.values() for name in candidates[0]]
     assert len(names) == len(set(names))
-
-
-def test_bad_options_are_refused(capsys):
-    assert choose_learning.main(["--rounds", "0"]) == 2
-    assert "--rounds" in capsys.readouterr().err

@@ -1,14 +1,10 @@
 """Tables of what language models cost, against sums on paper."""
 
 import shutil
-import sys
-from pathlib import Path
 
+import make_language_tables as tables
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import make_language_tables as tables
 
 from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.learners.idle import IdleLearner

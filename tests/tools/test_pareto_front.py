@@ -1,14 +1,10 @@
 """The front of delay and energy: what is dominated, what a point holds, and its table and picture."""
 
 import itertools
-import sys
-from pathlib import Path
 
+import make_pareto_front as tool
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import make_pareto_front as tool
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.envs.env import CollaPipeEnv
@@ -26,11 +22,6 @@ def test_the_front_is_what_nothing_dominates():
         )
         assert front[index] == (not beaten)
     assert 0 < front.sum() < 40
-
-
-@pytest.mark.parametrize(("factor", "text"), [(1.0, "1"), (0.25, "1/4"), (256.0, "256"), (1 / 256, "1/256")])
-def test_factors_are_short(factor, text):
-    assert tool.written(factor) == text
 
 
 def test_a_point_is_the_mean_of_single_episodes():

@@ -1,18 +1,13 @@
 """The scaling study: fits and memory against closed forms, and a command that fills its page."""
 
 import json
-import shutil
-import sys
 import warnings
-from pathlib import Path
 
 import gymnasium as gym
+import make_scaling_study as study
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import generated_parts
-import make_scaling_study as study
+from script_support import filled, page_of
 
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
@@ -95,89 +90,38 @@ def test_decisions_go_through_the_states_of_an_episode(monkeypatch):
     assert len({float(state.uplink_gain.sum()) for state in made[0].asked}) == study.STATES
 
 
-@pytest.fixture
-def small_study(tmp_path, monkeypatch):
-    """Two axes of few sizes on a copy of the page; returns how to run the command."""
-    axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
-    monkeypatch.setattr(study, "AXES", axes)
-    monkeypatch.setattr(study, "DSSRA", EvenSplit)
-    # Following all memory takes long in a process with as many objects; it has its own test.
-    monkeypatch.setattr(study, "memory", lambda scenario: 1e4 * scenario.workload.blocks)
-    (tmp_path / "docs").mkdir()
-    shutil.copy(study.DOCS / "scaling.md", tmp_path / "docs")
-    monkeypatch.setattr(study, "DOCS", tmp_path / "docs")
-
-    def run(*more):
-        places = ("--output", str(tmp_path / "scaling.json"), "--peers", str(tmp_path / "peers.json"))
-        return study.main(["--slice-seconds", "0.002", "--repeats", "2", *places, *more])
-
-    return tmp_path, run
-
-
 PEERS = {
     "options": {"slice_seconds": 0.25, "repeats": 7},
     "interpreters": {"ours": {"gymnasium": "1.4.0"}, "peers": {"mobile-env": "2.1.0"}},
     "environments": {
-        "CartPole-v1": {"package": "gymnasium", "about": "pole on a cart", "mine": True},
         "mobile-env small": {"package": "mobile-env", "about": "3 stations", "mine": False},
         "highway-v0": {"package": "highway-env", "about": "motorway", "mine": False},
     },
     "figures": [
-        {"name": "CartPole-v1", "value": 1.0, "low": 1.0, "high": 1.0, "note": "100,000 steps/s"},
         {"name": "mobile-env small", "value": 160.2, "low": 150.0, "high": 170.0, "note": "600 steps/s"},
         {"name": "highway-v0", "value": None, "low": None, "high": None, "note": "no network"},
     ],
 }
 
 
-def test_command_fills_the_page(small_study):
-    folder, run = small_study
-    (folder / "peers.json").write_text(json.dumps(PEERS))
-    before = (folder / "docs" / "scaling.md").read_text()
-    assert run() == 0
-    page = (folder / "docs" / "scaling.md").read_text()
-    assert words_of(page) == words_of(before)
+def test_command_fills_the_page(tmp_path, monkeypatch):
+    """Two axes of few sizes; following all memory takes long beside so many objects and has its own test."""
+    axes = {"blocks": ("encoder blocks L", (6, 12)), "environments": ("environments E", (1, 2, 4))}
+    monkeypatch.setattr(study, "AXES", axes)
+    monkeypatch.setattr(study, "DSSRA", EvenSplit)
+    monkeypatch.setattr(study, "memory", lambda scenario: 1e4 * scenario.workload.blocks)
+    monkeypatch.setattr(study, "DOCS", tmp_path)
+    page_of(tmp_path / "scaling.md", "growth", "peers", "command")
+    (tmp_path / "peers.json").write_text(json.dumps(PEERS))
+    places = ("--output", str(tmp_path / "scaling.json"), "--peers", str(tmp_path / "peers.json"))
+    assert study.main(["--slice-seconds", "0.002", "--repeats", "2", *places]) == 0
+    page = filled(tmp_path / "scaling.md")
     assert "python tools/make_scaling_study.py --slice-seconds 0.002" in page
     assert "| mobile-env small | mobile-env 2.1.0 | 3 stations | 600 | 160 (150…170) |" in page
     assert "Skipped: highway-v0: no network." in page
-    assert (folder / "docs" / "images" / "scaling_times.png").read_bytes().startswith(b"\x89PNG")
-    stored = json.loads((folder / "scaling.json").read_text())["growth"]
+    assert (tmp_path / "images" / "scaling_times.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads((tmp_path / "scaling.json").read_text())["growth"]
     assert list(stored["blocks"]) == ["single", "vector", "decision", "memory"]
     assert list(stored["environments"]["vector"]) == ["1", "2", "4"]
     assert f"| encoder blocks L | 12 | {1e6 * stored['blocks']['single']['12']:.4g} |" in page
     assert page.count("| – | – |") == 4  # sizes of the vector environment have no memory
-
-
-def test_quick_leaves_the_documentation_alone(small_study, capsys):
-    folder, run = small_study
-    before = (folder / "docs" / "scaling.md").read_text()
-    assert run("--quick") == 0
-    assert "the page keeps its peers" in capsys.readouterr().out
-    assert (folder / "docs" / "scaling.md").read_text() == before
-    assert not (folder / "docs" / "images").exists()
-    assert (folder / "scaling.md").exists()
-
-
-@pytest.mark.parametrize("arguments", [["--slice-seconds", "nan"], ["--repeats", "0"], ["--output", "."]])
-def test_bad_options_are_refused(arguments, capsys):
-    assert study.main(arguments) == 2
-    assert arguments[0] in capsys.readouterr().err
-
-
-def test_damaged_peers_are_refused_before_anything_is_measured(small_study, monkeypatch, capsys):
-    folder, run = small_study
-    (folder / "peers.json").write_text("{")
-    monkeypatch.setattr(study, "measure", lambda *_: pytest.fail("measured"))
-    assert run() == 2
-    assert "peers.json" in capsys.readouterr().err
-
-
-def words_of(page):
-    """The page without its generated parts."""
-    words, inside = [], False
-    for line in page.splitlines():
-        inside = inside or line.startswith(generated_parts.BEGIN[:15])
-        if not inside:
-            words.append(line)
-        inside = inside and not line.startswith("<!-- end")
-    return words

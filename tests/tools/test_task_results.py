@@ -1,38 +1,19 @@
 """The table of tasks: baselines by hand, and what the command writes and keeps."""
 
 import gzip
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", reason="a baseline is scikit-learn's")
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-import generated_parts
 import learning_runs
 import make_task_results as tasks
 import simple_baselines as baselines
+from script_support import filled, page_of, tiny_scenario
 
 from collapipe_env.ground.files import read_json
 from collapipe_env.scenario import load_scenario
-
-TINY = {
-    "workload.blocks": 2,
-    "workload.batch_size": 8,
-    "learning.proxy.width": 8,
-    "learning.proxy.feedforward": 8,
-    "learning.proxy.sequence_length": 8,
-    "learning.proxy.vocabulary": 200,
-}
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("scenario") / "tiny.yaml"
-    path.write_text(load_scenario("small").with_overrides({"name": "tiny", **TINY}).to_yaml())
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -47,42 +28,25 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(tiny, data, tmp_path_factory):
-    """Work folder and page after the command was run once."""
+def trained(data, tmp_path_factory):
+    """Work folder and page after the command was run once, on sets at sizes that train in no time."""
     folder = tmp_path_factory.mktemp("tasks")
-    page = folder / "learning.md"
-    marks = [
-        f"{generated_parts.BEGIN.format(part)}\nold\n{generated_parts.END.format(part)}"
-        for part in ("tasks", "tasks command")
-    ]
-    page.write_text("\n".join(["Words before", *marks, "Words after", ""]))
+    page, tiny = page_of(folder / "learning.md", "tasks", "tasks command"), tiny_scenario(folder)
+    sets = {name: replace(one, overrides={}, rounds=2) for name, one in tasks.SETS.items()}
+    sizes = ("--rounds", "2", "--episodes", "2", "--processes", "1")
+    given = ["--sets", "reviews", "sst2", "wnut17", "--scenario", str(tiny), *sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAPIPE_DATA", str(data))
         patch.setattr(learning_runs, "PAGE", page)
         patch.setattr(learning_runs, "PICTURES", folder / "images")
-        patch.setattr(tasks, "SETS", small_sets())
-        assert tasks.main(arguments(tiny, folder)) == 0
+        patch.setattr(tasks, "SETS", sets)
+        assert tasks.main([*given, "--work", str(folder / "work")]) == 0
     return folder
 
 
-def small_sets():
-    """The table of sets at sizes that train in no time."""
-    return {name: replace(one, overrides={}, rounds=2) for name, one in tasks.SETS.items()}
-
-
-def arguments(tiny, folder, *more):
-    sizes = ("--rounds", "2", "--episodes", "2", "--processes", "1")
-    return [
-        "--sets", "reviews", "sst2", "wnut17", "--scenario", str(tiny), *sizes,
-        "--work", str(folder / "work"), *more,
-    ]  # fmt: skip
-
-
 def test_page_table_and_figure_are_written(trained):
-    page = (trained / "learning.md").read_text()
+    page = filled(trained / "learning.md")
     table = (trained / "work" / "table.md").read_text().strip()
-    assert page.startswith("Words before\n")
-    assert page.endswith("Words after\n")
     assert table in page
     assert "python tools/make_task_results.py --sets" in page
     assert "| SST-2 | accuracy |" in table
@@ -100,25 +64,10 @@ def test_numbers_are_those_of_the_runs(trained):
     assert "| 0.500 (majority class) |" in line
 
 
-def test_finished_runs_are_not_trained_again(trained, tiny, data, monkeypatch, capsys):
-    played = {path: path.stat().st_mtime_ns for path in (trained / "work" / "runs").rglob("*.npz")}
-    assert len(played) == 4
-    monkeypatch.setenv("COLLAPIPE_DATA", str(data))
-    monkeypatch.setattr(tasks, "SETS", small_sets())
-    assert tasks.main(arguments(tiny, trained, "--no-page")) == 0
-    assert {path: path.stat().st_mtime_ns for path in played} == played
-    assert (trained / "work" / "table.md").read_text().strip() in capsys.readouterr().out
-
-
 def test_without_any_data_the_sets_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLLAPIPE_DATA", str(tmp_path))
     assert tasks.main(["--sets", "sst2", "cola", "--work", str(tmp_path / "work")]) == 2
     assert "--sets sst2 cola: none of their data was found" in capsys.readouterr().err
-
-
-def test_a_misspelt_set_is_refused_with_the_nearest(capsys):
-    assert tasks.main(["--sets", "wnut"]) == 2
-    assert "wnut17" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", list(tasks.SETS))

@@ -1,9 +1,10 @@
 """The tables of the tiers and the figures of what moves: what they say agrees with what was played."""
 
 import re
-import sys
 from pathlib import Path
 
+import make_dynamics_figures as figures
+import make_tiers_table as tables
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -11,11 +12,6 @@ from matplotlib.image import imread
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.names import TIERED
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-import make_dynamics_figures as figures  # noqa: E402
-import make_tiers_table as tables  # noqa: E402
 
 
 @pytest.fixture
@@ -79,7 +75,7 @@ def test_rows_of_sizes_that_are_not_played_stay() -> None:
 
 def test_every_tier_says_where_its_scalars_are_from() -> None:
     """Whoever changes a scalar has to say the command that found it; Mobile has none to tune."""
-    folder = ROOT / "collapipe_env/scenario/presets"
+    folder = Path(__file__).parents[2] / "collapipe_env/scenario/presets"
     for name in TIERED:
         text = (folder / f"{name}.yaml").read_text()
         scenario = load_scenario(name)

@@ -1,22 +1,14 @@
 """The table and picture of trainings under uncertainty: pooled runs, validated schedulers, the page."""
 
-import sys
-from pathlib import Path
-
+import make_uncertain_table as tool
 import numpy as np
 import pytest
+import recurrent_ppo
 
-ROOT = Path(__file__).parents[2]
-for folder in ("tools", "examples"):
-    sys.path.insert(0, str(ROOT / folder))
-
-import make_uncertain_table as tool  # noqa: E402
-import recurrent_ppo  # noqa: E402
-
-from collapipe_env import PolicyScheduler, evaluate, load_scenario  # noqa: E402
-from collapipe_env.agents.learned.validation import VALIDATION_SEED  # noqa: E402
-from collapipe_env.cli.main import main  # noqa: E402
-from collapipe_env.envs.env import CollaPipeEnv  # noqa: E402
+from collapipe_env import PolicyScheduler, evaluate, load_scenario
+from collapipe_env.agents.learned.validation import VALIDATION_SEED
+from collapipe_env.cli.main import main
+from collapipe_env.envs.env import CollaPipeEnv
 
 NAME = "small-stale"
 

@@ -1,0 +1,202 @@
+"""Every benchmark plays a tiny case, prints and stores what it found, and refuses what it cannot play."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters
+from collapipe_env.agents.learned.graph.graph_run import GraphFiles, GraphPlan
+from collapipe_env.agents.learned.graph.graph_training import GraphTraining
+from collapipe_env.scenario import load_scenario
+
+SLICES = ("--slice-seconds", "0.002", "--repeats", "2")
+TINY = """
+base: small
+workload: {blocks: 2, batch_size: 4}
+cluster: {clusters: 2}
+learning:
+  proxy: {width: 8, feedforward: 8, heads: 2, sequence_length: 6, vocabulary: 200}
+  evaluation_samples: 16
+  evaluate_every: 2
+  metric_every: 2
+"""
+
+
+def drift_forms_agree(found, printed):
+    """DSSRA uses up the budget of the worst node, also in episodes longer than the scenario's."""
+    (row,) = found["rows"]
+    assert "| `small` |" in printed
+    assert 0.9 < row["exact"]["delay_s"] / row["bound"]["delay_s"] < 1.1
+    assert 0.9 < row["exact"]["worst_energy"] < 1.2
+
+
+def gaps_of_both_forms(found, printed):
+    assert set(found["gaps"]) == {"small, exact", "small, bound"}
+    for gaps in found["gaps"].values():
+        assert len(gaps) == 16
+        assert min(gaps) >= 0.0
+        assert np.median(gaps) < 0.05
+    assert "small, bound drift, 16 states: worst gap" in printed
+
+
+def moments_are_lost(found, printed):
+    none, all_of_them = found["rows"]
+    assert none["more"] == 0.0
+    assert all_of_them["mean_loss"] != none["mean_loss"]
+    assert "| 1 |" in printed
+
+
+def passes_are_measured(found, printed):
+    assert {row["micro_batches"] for row in found["mini_batch"]} == {1, 2, 4, 8, 16, 32, 64}
+    assert found["law"]["forward"]["beta_s"] > 0.0
+    assert "alpha is" in printed
+
+
+def goals_of_the_learner(found, printed):
+    assert found["gpu"].startswith("skipped")
+    assert [figure["name"] for figure in found["figures"] if figure["goal"] is not None] == [
+        f"classification, cpu, rounds of M = {m}: learner, same micro-batches" for m in (2, 4)
+    ]
+
+
+def times_of_the_ladder(found, printed):
+    assert {figure["name"]: figure["goal"] for figure in found["figures"]} == {
+        "small, 6 devices, batch of 1": None,
+        "medium, 20 devices, batch of 1": 5.0,
+        "medium, 20 devices, batch of 3": None,
+    }
+
+
+def rates_of_steps(found, printed):
+    assert [figure["name"] for figure in found["figures"]] == [
+        "CartPole-v1", "Pendulum-v1", "small, single", "small, 4 in a vector",
+    ]  # fmt: skip
+    yardstick = found["figures"][0]
+    assert yardstick["value"] == yardstick["low"] == yardstick["high"] == 1.0
+
+
+def the_slowest_tier(found, printed):
+    *tiers, last = found["figures"]
+    assert last["name"].startswith("slowest, 2 in a vector: ")
+    assert last["value"] == max(figure["value"] for figure in tiers)
+
+
+def devices_of_torch(found, printed):
+    figures = {figure["name"]: figure for figure in found["figures"]}
+    assert figures["numpy, 3"]["value"] == 1.0
+    assert figures["torch cpu float64, 3"]["value"] > 0.0
+    if not torch.cuda.is_available():
+        assert figures["torch cuda float64, 3"]["verdict"] == "skipped"
+        assert "can use no GPU here" in figures["torch cuda float64, 3"]["note"]
+
+
+def one_real_part(found, printed):
+    assert found["figures"][0]["name"] == "step_rate: CartPole-v1"
+    assert "of 2 goals met" in printed  # the two of 256 environments are not measured
+
+
+NAME = "CollaPipeSurrogate-Small-Classification-v0"
+RUNS = {
+    "drift_forms": (["--scenarios", "small", "--rounds", "101", "--episodes", "1"], drift_forms_agree),
+    "dssra_search_gap": (["--scenarios", "small", "--states", "16", "--starts", "2"], gaps_of_both_forms),
+    "dssra_time": (["--rounds", "2", "--batch", "3"], times_of_the_ladder),
+    "step_rate": (["--ids", NAME, "--num-envs", "4", *SLICES], rates_of_steps),
+    "suite": (["--only", "step_rate", "--quick"], one_real_part),
+    "tiers": (["--sizes", "small", "--num-envs", "2", *SLICES], the_slowest_tier),
+    "torch_backend": (
+        ["--scenario", "small", "--num-envs", "3", "--dtypes", "float64", "--threads", "1", *SLICES],
+        devices_of_torch,
+    ),
+    "learner_rate": (
+        ["--scenario", "tiny.yaml", "--micro-batches", "2", "4", "--stages", "2", "--rounds", "2"],
+        goals_of_the_learner,
+    ),
+    "moment_resets": (["--rounds", "3", "--seeds", "1", "--shares", "0", "1"], moments_are_lost),
+    "pass_costs": (["--scenario", "small", "--blocks", "1", "--slices", "3"], passes_are_measured),
+}
+"""Arguments of a tiny run, and what must be in its file and on the screen."""
+LONG = {"learner_rate", "moment_resets", "pass_costs"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in RUNS]
+)
+def test_a_tiny_run_prints_and_stores_what_it_found(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    module, (arguments, check) = importlib.import_module(name), RUNS[name]
+    if name == "learner_rate":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    if name == "dssra_time":
+        monkeypatch.setattr(module, "LADDER", ("small", "medium"))
+    threads = torch.get_num_threads()
+    try:
+        assert module.main([*arguments, "--output", "new/found.json"]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    found, printed = json.loads((tmp_path / "new/found.json").read_text()), capsys.readouterr().out
+    assert "output" not in found["options"]
+    for figure in found.get("figures", ()):
+        assert figure["name"] in printed
+        assert figure["note"] in printed
+        if figure["low"] is not None:
+            assert figure["low"] <= figure["value"] <= figure["high"]
+    check(found, printed)
+
+
+@pytest.mark.slow
+def test_runs_of_the_graph_net_are_paired_with_the_reference_and_pooled(tmp_path, capsys):
+    agents = []
+    for seed in (0, 1):
+        files = GraphFiles(tmp_path / str(seed))
+        parameters = GraphParameters(
+            clusters=8, most_clusters=3, random_groups=0, scenarios=("small",), samples=2, width=8, hidden=8
+        )
+        GraphTraining(GraphPlan(load_scenario("small"), parameters, 2, seed, 2), files).run(lambda _: None)
+        agents.append(str(files.best))
+    output = tmp_path / "found.json"
+    arguments = ["--agent", *agents, "--scenarios", "small", "--rounds", "4", "--episodes", "2"]
+    assert (
+        importlib.import_module("graph_net").main([*arguments, "--batch", "2", "--output", str(output)]) == 0
+    )
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["run"] for row in rows] == [0, 1]
+    assert rows[0]["reference"] == rows[1]["reference"]
+    assert rows[0]["net"]["priced_s"] != rows[0]["own shares"]["priced_s"]
+    changes = [
+        100.0 * (a / b - 1.0)
+        for row in rows
+        for a, b in zip(row["net"]["priced_s"], row["reference"]["priced_s"], strict=True)
+    ]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| `small`")]
+    assert len(lines) == 3
+    assert f"{np.mean(changes[:2]):+.2f} %" in lines[0]
+    all_of_them = f"| all | {sum(rows[0]['reference']['priced_s']) / 2:.3f} | {np.mean(changes):+.2f} % (sd "
+    assert all_of_them in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("drift_forms", ["--rounds", "0"], "--rounds: 0 is not within 1"),
+        ("drift_forms", ["--scenarios", "smal"], "did you mean 'small'"),
+        ("dssra_time", ["--output", "."], "--output: . is a folder"),
+        ("dssra_search_gap", ["--states", "5"], "--states: 5"),
+        ("step_rate", ["--ids", "CollaPipe-Tiny-v0"], "--ids"),
+        ("step_rate", ["--num-envs", "0"], "--num-envs: 0 is not within 1"),
+        ("step_rate", ["--slice-seconds", "nan"], "--slice-seconds: nan is not within 0.001 to 60"),
+        ("suite", ["--only"], "--only"),
+        ("surrogate_ranking", ["--target", "-1"], "--target: -1"),
+        ("surrogate_ranking", ["--schedulers", "dssra", "random"], "name at least 3"),
+        ("tiers", ["--sizes", "xlarge"], "'xlarge' has no tiers: did you mean 'large'?"),
+        ("graph_net", ["--agent", "none.safetensors", "--scenarios", "small"], "does not exist"),
+        ("peers", ["--folder", __file__], "--folder"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(name, arguments, message, capsys):
+    assert importlib.import_module(name).main(arguments) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line

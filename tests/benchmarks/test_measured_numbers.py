@@ -1,0 +1,203 @@
+"""Numbers that the benchmarks make of what they measured: against closed forms and made-up clocks."""
+
+import json
+from dataclasses import replace
+
+import dssra_search_gap
+import dssra_time
+import execution_clock
+import first_decision
+import learner_rate
+import moment_resets
+import numpy as np
+import pass_costs
+import pytest
+import step_rate
+import tiers
+import torch_backend
+from side_by_side import Timing
+
+from collapipe_env.agents.dssra import DSSRA
+from collapipe_env.execution.price_comparison import ComparedCluster, ComparedPhase, ComparedRound
+from collapipe_env.ground.errors import ScenarioError
+from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator.even_split import even_split
+from collapipe_env.simulator.process_registry import active_processes
+
+SMALL = load_scenario("small")
+NAME = "CollaPipeSurrogate-Small-Classification-v0"
+TRANSLATION = "CollaPipeSurrogate-Small-Translation-v0"
+
+
+@pytest.mark.parametrize("form", ["exact", "bound"])
+def test_a_bad_decision_has_a_gap(form, monkeypatch):
+    scheduler = DSSRA(SMALL, drift=form)
+    (state,) = dssra_search_gap.states_of(SMALL, 1, 3)
+    even = even_split(scheduler.parameters, state)
+    monkeypatch.setattr(scheduler, "allocate", lambda *_: even)
+    best = DSSRA(SMALL, drift=form, tolerance=0.0).allocate(state)
+    gaps = dssra_search_gap.gaps(scheduler, state, 0, np.random.default_rng(0))
+    value = dssra_search_gap.objective(scheduler, state, even)
+    least = dssra_search_gap.objective(scheduler, state, best)
+    assert (gaps > 0.1).all()
+    assert (gaps >= value / least - 1.0 - 1e-9).all()
+
+
+def test_objective_leaves_out_what_nothing_decides():
+    (state,) = dssra_search_gap.states_of(SMALL, 1, 3)
+    state = replace(state, backlog=state.backlog + 40.0)
+    for form in ("exact", "bound"):
+        scheduler = DSSRA(SMALL, drift=form)
+        values = dssra_search_gap.objective(scheduler, state, scheduler.allocate(state))
+        # Energies are near the budgets: each of the eight nodes costs about its queue.
+        assert (values > 8 * 40 * 0.2).all()
+
+
+def test_the_time_of_a_decision_is_that_of_one_environment(monkeypatch):
+    """Every call takes 6 s by the clock and 12 s of processor time, for 3 environments."""
+    clocks = {"perf_counter": 0.0, "process_time": 0.0}
+
+    def ticking(name, step):
+        def read():
+            clocks[name] += step
+            return clocks[name]
+
+        return read
+
+    monkeypatch.setattr(dssra_time.time, "perf_counter", ticking("perf_counter", 6.0))
+    monkeypatch.setattr(dssra_time.time, "process_time", ticking("process_time", 12.0))
+    found = dssra_time.measure("small", 3, 2, 1, 0)
+    assert (found.low, found.value, found.high) == pytest.approx((2000.0, 2000.0, 2000.0))
+    assert found.note.startswith("4000.000 ms")
+
+
+def compared(number, steps, delay_s):
+    """A round that is priced at 2 s a step and 10 s in all; measured steps of its clusters."""
+    clusters = tuple(
+        ComparedCluster(
+            round=number, cluster=n, schedule="1f1b", micro_batches=4, step_priced_s=2.0,
+            step_measured_s=step,
+            delay_priced_s=9.0, delay_measured_s=9.0, late_mean_s=1e-3 * (n + 1), late_most_s=4e-3 * (n + 1),
+            begun_late_mean_s=2e-3, begun_late_most_s=7e-3, overruns=3 * n, lost=(), recovery_s=0.0,
+            phases=(),
+        )
+        for n, step in enumerate(steps)
+    )  # fmt: skip
+    return ComparedRound(number, clusters, 10.0, delay_s, None, {}, ComparedPhase("broadcast", 1.0, 1.0))
+
+
+def cell(schedule="1f1b", error=0.0):
+    rounds = [compared(1, (2.0, 2.0 * (1.0 + error)), 10.0), compared(2, (2.0, 2.0), 10.5)]
+    return execution_clock.cell_of(rounds, schedule, 4, 1.5, 0.7)
+
+
+def test_a_cell_of_the_wall_clock_has_means_and_the_largest_errors_with_their_signs():
+    found = cell(error=-0.04)
+    assert found.step_s == 2.0
+    assert found.step_error == pytest.approx(-0.01)
+    assert found.step_error_most == pytest.approx(-0.04)
+    assert found.round_error == pytest.approx(0.025)
+    assert found.round_error_most == pytest.approx(0.05)
+    assert found.late_ms == pytest.approx(1.5)
+    assert found.late_most_ms == pytest.approx(8.0)
+    assert found.begun_late_most_ms == pytest.approx(7.0)
+    assert found.overruns == pytest.approx(1.5)
+
+
+def test_cells_that_cannot_be_planned_are_left_out_and_the_goal_is_counted(tmp_path, monkeypatch, capsys):
+    def measured(options, schedule, micro_batches):
+        if schedule == "interleaved":
+            raise ScenarioError("no such plan")
+        return cell(schedule, 0.03 if schedule == "zb-h1" else 0.01)
+
+    monkeypatch.setattr(execution_clock, "measured", measured)
+    path = tmp_path / "clock.json"
+    assert execution_clock.main(["--micro-batches", "4", "--output", str(path)]) == 0
+    assert "largest error of T_step at most 2 %: 2 of 3 cells" in capsys.readouterr().out
+    content = json.loads(path.read_text())
+    assert [one["schedule"] for one in content["cells"]] == ["gpipe", "1f1b", "zb-h1"]
+    assert content["left_out"] == ["interleaved, M = 4: no such plan"]
+    figures = execution_clock.figures(("gpipe", "zb-h1"), (4,))
+    assert [one.verdict for one in figures] == ["met", "missed by 1.50 x"]
+
+
+def test_first_decisions_take_turns_cold_and_warm_and_medians_are_stored(monkeypatch, tmp_path):
+    folders = []
+
+    def measure(folder):
+        folders.append(folder)
+        return {"first step": float(len(folders)), "first decision": 10.0 * len(folders)}
+
+    monkeypatch.setattr(first_decision, "_first_decision", measure)
+    path = tmp_path / "first.json"
+    assert first_decision.main(["--processes", "3", "--output", str(path)]) == 0
+    # A warm process has the folder of the cold one before it.
+    assert folders[0] == folders[1] != folders[2] == folders[3]
+    found = {f["name"]: f for f in json.loads(path.read_text())["figures"]}
+    assert found["cold, first decision"]["value"] == 30.0
+    assert found["cold, first decision"]["verdict"] == "missed by 3.00 x"
+    assert found["warm, first step"]["value"] == 4.0
+
+
+def test_ratios_are_taken_turn_by_turn():
+    times = {"a": np.array([1.0, 2.0, 4.0, 8.0, 16.0]), "b": np.array([2.0, 2.0, 2.0, 16.0, 4.0])}
+    _, figure = learner_rate.figures_of("group", times, "a", {"b": 1.0}, rounds=2)
+    assert (figure.name, figure.unit, figure.note) == ("group: b", "x a", "1000.00 ms")
+    assert (figure.value, figure.low, figure.high, figure.verdict) == (1.0, 0.5, 2.0, "met")
+
+
+def test_a_slower_course_is_found_to_be_as_much_slower():
+    rounds = np.arange(1, 101)
+
+    def course(t):
+        return 0.3 + 0.4 * np.exp(-t / 60)
+
+    assert moment_resets.slowdown(course(rounds), course(0.6 * rounds)) == pytest.approx(0.4, abs=0.011)
+    assert moment_resets.slowdown(course(rounds), course(rounds)) == pytest.approx(0.0, abs=0.005)
+
+
+def test_the_law_of_a_pass_is_found_again():
+    sizes = [1, 2, 4, 8, 16]
+    alpha, beta = pass_costs.fitted(sizes, 0.003 + 0.0005 * np.array(sizes))
+    assert (alpha, beta) == pytest.approx((0.003, 0.0005), rel=1e-9)
+
+
+def test_rates_of_steps_carry_the_goals_of_the_ladder_and_others_keep_their_names(monkeypatch):
+    """Every contestant is there, but its seconds are made up: 1 us for each letter of its row."""
+
+    def take_turns(contestants, seconds, repeats):
+        return {c.name: Timing(c.name, c.units, (1e-6 * len(c.name),) * repeats) for c in contestants}
+
+    monkeypatch.setattr(step_rate, "take_turns", take_turns)
+    found = {(f.name, f.unit): f for f in step_rate.figures(num_envs=(2, 256))}
+    cartpole = f"x {step_rate.YARDSTICK}"
+    goals = {key: f.goal for key, f in found.items() if f.goal is not None}
+    assert goals == {
+        ("small, single", cartpole): 20.0,
+        ("medium, single", cartpole): 30.0,
+        ("medium, 256 in a vector", cartpole): 0.5,
+        ("xlarge over medium, 256 in a vector", "x medium, 256 in a vector"): 60.0,
+    }
+    assert ("xlarge over medium, 2 in a vector", "x medium, 2 in a vector") in found
+    for (name, unit), figure in found.items():
+        row = name.replace(" over medium", "")
+        assert figure.value == pytest.approx(len(row) / len(unit.removeprefix("x ")))
+    others = {f.name: f.goal for f in step_rate.figures([TRANSLATION], num_envs=())}
+    assert others == dict.fromkeys(("CartPole-v1", "Pendulum-v1", f"{TRANSLATION}, single"))
+
+
+def test_a_call_counts_every_environment():
+    assert step_rate.single("row", NAME).units == 1
+    assert step_rate.vector("row", NAME, 5).units == 5
+    assert torch_backend.numpy_contestant("small", 5).units == 5
+    assert torch_backend.torch_contestant("small", 4, "cpu", "float32").units == 4
+
+
+@pytest.mark.parametrize("tier", tiers.TIERS)
+def test_the_twin_of_a_tier_differs_in_what_moves_alone(tier):
+    scenario = load_scenario(f"small-{tier}")
+    twin = tiers.static_twin(scenario)
+    assert {p.name for p in active_processes(twin)} <= {"shadowing", "fading"}
+    assert {p.name for p in active_processes(scenario)} > {p.name for p in active_processes(twin)}
+    for section in ("workload", "cluster", "radio", "budgets", "devices", "overheads"):
+        assert getattr(twin, section) == getattr(scenario, section)
