@@ -71,9 +71,12 @@ def start(scenario, rows, seed=0):
     return simulator
 
 
-def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0):
-    """The state of a first round with random backlogs; a part ``silent`` of them is zero."""
-    state = start(scenario, rows, seed).state
+def loaded_state(scenario, rows, seed=0, mean=3.0, silent=0.0, rounds=0):
+    """The state after rounds of random plans, with random backlogs; a part ``silent`` of them is zero."""
+    world = start(scenario, rows, seed)
+    for played in range(rounds):
+        world.step(random_plan(scenario, world.state, seed + played))
+    state = world.state
     rng = np.random.default_rng([seed, 99])
     backlog = rng.exponential(mean, state.backlog.shape) * (rng.random(state.backlog.shape) >= silent)
     backlog[..., 1:] *= state.present
@@ -84,7 +87,7 @@ def random_plan(scenario, state, seed):
     """Any plan (E, ...): those of random actions, with other parts in every cluster."""
     codec = action_codec(scenario)
     actions = np.random.default_rng(seed).uniform(-1.0, 1.0, (len(state.present), codec.action_size))
-    return codec.decode(actions, state.memory_cap)
+    return codec.decode(actions, state.memory_cap, state.memory_bytes)
 
 
 def decide(scheduler, state):

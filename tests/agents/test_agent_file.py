@@ -113,15 +113,6 @@ def test_every_bit_of_the_weights_counts(file: Path) -> None:
     assert "damaged: its content does not have the SHA-256 that it names" in refusal(file)
 
 
-def test_an_edited_record_is_refused(file: Path) -> None:
-    content = (
-        file.read_bytes().replace(b'steps\\":48', b'steps\\":49').replace(b'steps\\": 48', b'steps\\": 49')
-    )
-    assert content != file.read_bytes()
-    file.write_bytes(content)
-    assert "damaged" in refusal(file)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -221,9 +212,6 @@ def test_headers_beyond_the_limits_are_refused_unread(
     [
         {"shape": [2**40, 2**40], "data_offsets": [0, 8]},
         {"shape": [1], "data_offsets": [0, 4]},
-        {"shape": [2], "data_offsets": [4, 12]},
-        {"shape": [-2], "data_offsets": [0, 8]},
-        {"shape": "2", "data_offsets": [0, 8]},
         {"shape": [2]},
     ],
 )

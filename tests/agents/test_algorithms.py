@@ -105,11 +105,3 @@ def test_an_algorithm_that_is_not_known_is_named(checkpoint: Path, tmp_path: Pat
         with pytest.raises(CheckpointError, match=r"odd\.zip: algorithm 'levl' is not known: did you mean"):
             act()
     assert agent_history(odd) == HISTORY
-
-
-def test_every_shipped_algorithm_can_be_imported() -> None:
-    assert {"ppo", "sac"} <= set(ALGORITHMS.shipped())
-    for name in ALGORITHMS.shipped():
-        entry = ALGORITHMS.get(name)
-        for method in ("playing_part", "from_checkpoint", "from_agent_file"):
-            assert callable(getattr(entry, method))

@@ -1,20 +1,18 @@
-"""The scalar formulas against ``round_costs``, and the shares against a general-purpose optimiser."""
+"""Slopes of delays and costs against differences, and the shares against a general-purpose optimiser."""
 
 import numpy as np
 import pytest
 import scheduler_support as support
-from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.optimize import minimize
 
 from collapipe_env.agents.dssra import bandwidth, cluster_costs, round_plan, share_curves
 from collapipe_env.agents.dssra.cluster_costs import DELAY_PRICE, SUMMARY, UPLINK_SNR
 from collapipe_env.agents.dssra.round_input import RoundInput, round_input
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.costs import round_costs
 
 evaluate_shares = called_from_python(bandwidth.evaluate_shares)
 share_band = called_from_python(bandwidth.share_band)
-spend_band = called_from_python(bandwidth.spend_band)
 weigh_delays = called_from_python(bandwidth.weigh_delays)
 delay_and_slopes = called_from_python(share_curves.delay_and_slopes)
 delay_and_cost = called_from_python(cluster_costs.delay_and_cost)
@@ -31,13 +29,12 @@ SCENARIOS = {
 }
 
 
-def random_case(scenario, seed, mean=3.0, weight=0.0):
+def random_case(scenario, seed, mean=3.0):
     """Parameters, state, a random allocation, and what the search sees of them."""
     parameters = system_parameters(scenario)
     state = support.loaded_state(scenario, 1, seed, mean, silent=0.3)
     allocation = support.random_plan(scenario, state, seed)
-    every = round_input(parameters, state, allocation.micro_batches, weight)
-    inputs = RoundInput(*(a[0] for a in every))
+    inputs = RoundInput(*(a[0] for a in round_input(parameters, state, allocation.micro_batches)))
     return parameters, state, allocation, inputs
 
 
@@ -49,21 +46,6 @@ def summaries(allocation, inputs, constants):
         M = inputs.option[n]
         summarise_cluster(n, segments[n], power[n], M, noise[n], inputs, constants, summary[n])
     return segments, power, summary
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scalar_formulas_are_the_simulators(name):
-    for seed in range(15):
-        weight = 0.7 if name == "medium" else 0.0
-        parameters, state, allocation, inputs = random_case(SCENARIOS[name], seed, weight=weight)
-        constants = parameters.numbers._replace(tradeoff_v=1.0)
-        _, _, summary = summaries(allocation, inputs, constants)
-        costs = round_costs(parameters, state, allocation)
-        expected = (state.backlog * costs.energy_ratio).sum(axis=-1) - weight * np.log(costs.survival)
-        for n in range(state.uplink_gain.shape[-1]):
-            delay, cost = delay_and_cost(allocation.bandwidth[0, n], summary[n], constants)
-            assert delay == pytest.approx(costs.cluster_delay[0, n], rel=1e-11)
-            assert cost == pytest.approx(expected[0, n], rel=1e-11)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -135,91 +117,6 @@ def test_a_deep_fade_with_repeats_gets_no_more_band_than_helps_it(most, wide):
         for b in np.linspace(0.01, 0.99, 2000)
     ]
     assert value <= min(tried) * (1.0 + 1e-4)
-
-
-def many_clusters(seed, mean, clusters=12):
-    """Summaries of as many clusters as there would be in several rounds, with a floor that leaves room."""
-    parameters, _, allocation, _ = random_case(support.MEDIUM, seed, mean)
-    constants = parameters.numbers._replace(tradeoff_v=1.4, bandwidth_floor=0.004)
-    several = [
-        summaries(allocation, random_case(support.MEDIUM, seed + more, mean)[3], constants)[2]
-        for more in range(3)
-    ]
-    return np.ascontiguousarray(np.concatenate(several)[:clusters]), constants
-
-
-def saving(share, summary, constants):
-    """What more band saves of a cluster's energy cost, by a difference of its costs."""
-    step = 1e-5 * share
-    less, more = (delay_and_cost(share + h, summary, constants)[1] for h in (-step, step))
-    return (less - more) / (2.0 * step)
-
-
-def spent(least, summary, constants):
-    """Shares, at least these, at one price of the band that lets them add up to 1."""
-
-    def at_price(price, low, one):
-        if saving(low, one, constants) <= price:
-            return low
-        if saving(1.0, one, constants) >= price:
-            return 1.0
-        return brentq(lambda b: saving(b, one, constants) - price, low, 1.0, xtol=1e-12)
-
-    def at(log_price):
-        return [at_price(np.exp(log_price), *each) for each in zip(least, summary, strict=True)]
-
-    most = max(saving(low, s, constants) for low, s in zip(least, summary, strict=True))
-    return np.array(at(brentq(lambda x: sum(at(x)) - 1.0, np.log(1e-6 * most), np.log(most), xtol=1e-12)))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_band_that_is_left_over_is_spent_where_it_saves_most(seed):
-    summary, constants = many_clusters(seed, 20.0)
-    least = np.random.default_rng(seed).uniform(0.004, 0.1, len(summary))
-    least *= 0.6 / least.sum()
-    share = np.full(len(summary), 1.0 / len(summary))
-    price = spend_band(0.0, least, summary, constants, share)
-    expected = spent(least, summary, constants)
-    np.testing.assert_allclose(share, expected, rtol=1e-4)
-    free = share > 1.001 * least
-    assert 0 < free.sum() < len(summary)
-    found = [saving(b, s, constants) for b, s in zip(share[free], summary[free], strict=True)]
-    np.testing.assert_allclose(found, price, rtol=1e-3)
-
-
-@pytest.mark.parametrize(("seed", "mean", "tradeoff_v"), [(0, 20.0, 0.5), (1, 20.0, 0.1)])
-def test_a_deadline_is_put_off_until_delay_and_energy_are_worth_the_same(seed, mean, tradeoff_v):
-    """Shares, and which clusters' delays count, against the best of the deadlines one by one."""
-    summary, constants = many_clusters(seed, mean)
-    constants = constants._replace(tradeoff_v=tradeoff_v)
-    summary[:, DELAY_PRICE] = tradeoff_v
-    clusters, floor = len(summary), constants.bandwidth_floor
-    share, weight, delay = np.full(clusters, 1.0 / clusters), np.empty(clusters), np.empty(clusters)
-    value = share_band(summary, constants, share, weight, delay)
-
-    def late(share, summary, deadline):
-        return delay_and_cost(share, summary, constants)[0] - deadline
-
-    def shares(log_deadline):
-        deadline = np.exp(log_deadline)
-        least = [
-            floor if late(floor, s, deadline) <= 0.0 else brentq(late, floor, 1.0, (s, deadline), xtol=1e-13)
-            for s in summary
-        ]
-        return None if sum(least) >= 1.0 else spent(least, summary, constants)
-
-    def objective(log_deadline):
-        found = shares(log_deadline)
-        if found is None:
-            return np.inf
-        return tradeoff_v * np.exp(log_deadline) + sum(
-            delay_and_cost(b, s, constants)[1] for b, s in zip(found, summary, strict=True)
-        )
-
-    x = np.log(delay.max())
-    best = minimize_scalar(objective, bounds=(x - 0.5, x + 0.5), method="bounded", options={"xatol": 1e-7})
-    assert value == pytest.approx(best.fun, rel=1e-6)
-    np.testing.assert_allclose(share, shares(best.x), rtol=1e-4)
 
 
 def test_a_cluster_whose_delay_no_band_changes_is_given_what_the_others_leave_of_the_deadline():

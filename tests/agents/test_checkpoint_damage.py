@@ -136,9 +136,6 @@ def odd_weights(policy: dict[str, torch.Tensor]) -> dict[str, dict[Any, Any]]:
         "an integer key": {**policy, 3: value},
         "no tensor": {**policy, name: [1.0]},
         "integers": {**policy, name: value.long()},
-        "double": {**policy, name: value.double()},
-        "complex": {**policy, name: value.to(torch.complex64)},
-        "small": {**policy, name: value.to(torch.float8_e4m3fn)},
         "sparse": {**policy, name: value.to_sparse()},
         "meta": {**policy, name: value.to("meta")},
         "a view of one number": {**policy, name: torch.zeros(1).expand(2**20, 2**20)},
@@ -153,7 +150,9 @@ def test_what_is_no_weight_is_refused_unread(agent: tuple[str, Path], tmp_path: 
     assert "where weights of torch.float32 by their names are expected" in refusal(odd)
 
 
-def test_optimiser_states_are_checked_and_have_no_say(agent: tuple[str, Path], tmp_path: Path) -> None:
+def test_optimiser_states_are_checked_and_restored_without_their_options(
+    agent: tuple[str, Path], tmp_path: Path
+) -> None:
     algorithm, file = agent
     whole = members(file)
     states = loaded(whole["training.pt"])
@@ -168,7 +167,13 @@ def test_optimiser_states_are_checked_and_have_no_say(agent: tuple[str, Path], t
     states[name]["param_groups"][0]["betas"] = ("never", "read")
     odd = packed(tmp_path / "odd.zip", {**whole, "training.pt": saved(states)})
     restore_model(model, read_checkpoint(odd), SCENARIO, "odd")
-    assert model.get_parameters()[name]["param_groups"][0]["betas"] == (0.9, 0.999)
+    found, policy = model.get_parameters(), loaded(whole["policy.pt"])
+    assert found[name]["param_groups"][0]["betas"] == (0.9, 0.999)
+    # All else is as it was saved.
+    assert model.num_timesteps == 16
+    assert all(torch.equal(found["policy"][n], value) for n, value in policy.items())
+    for index, value in states[name]["state"].items():
+        assert torch.equal(found[name]["state"][index]["exp_avg"], value["exp_avg"])
 
 
 def test_deep_and_huge_metadata(agent: tuple[str, Path], tmp_path: Path) -> None:
@@ -176,7 +181,6 @@ def test_deep_and_huge_metadata(agent: tuple[str, Path], tmp_path: Path) -> None
     plain = json.loads(whole["metadata.json"])
     for text, reason in (
         ("[" * 100_000, "nested deeper than 64 levels"),
-        ('{"a": ' * 500 + "1" + "}" * 500, "nested deeper than 64 levels"),
         (json.dumps({**plain, "steps": 10**400}), "an integer of 1,329 bits"),
         ('{"steps": ' + "9" * 5000 + "}", "Exceeds the limit"),
     ):

@@ -9,14 +9,12 @@ import scheduler_support as support
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.agents.dssra import DSSRA, price_plan
+from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.clock_search import caps_of_clocks, clock_problem, longer_computing
 from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE, OPENED
-from collapipe_env.schedulers import SCHEDULERS
-from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 
@@ -135,11 +133,6 @@ def test_the_objective_is_never_worse_than_with_free_clocks(scenario, seed, drif
     assert (again <= one).all()
 
 
-def test_a_row_is_decided_as_it_is_alone():
-    together = support.assert_rows_alone(DSSRA(MEDIUM, threads=1), support.loaded_state(MEDIUM, 4, 1))
-    assert (together.clock_cap < 1.0).any()
-
-
 @pytest.mark.parametrize("scheduler", [DSSRA, DSSRAPlus])
 def test_energy_without_a_price_leaves_clocks_free(scheduler):
     """Empty queues under the bound, and budgets that no round uses up under the exact drift."""
@@ -173,32 +166,3 @@ def test_a_price_of_heat_caps_the_clocks_of_hot_devices_only():
     used = plan.blocks[0, 0] > 0
     assert used.any()
     assert (plan.clock_cap[0, 0, used] < 1.0).all()
-
-
-def test_plans_with_caps_are_priced_with_them():
-    state = support.loaded_state(TINY, 2, 5)
-    plan = DSSRA(TINY, threads=1).allocate(state)
-    assert (plan.clock_cap < 1.0).any()
-    priced = price_plan(TINY, state, plan)
-    own = DSSRA(TINY).objective(state, plan)
-    assert (priced.objective <= own + 1e-5 * np.abs(own)).all()
-    shares = priced.costs.allocation
-    np.testing.assert_array_equal(shares.clock_cap, plan.clock_cap)
-    grid = np.linspace(0.05, 0.95, 181)
-    for row in range(2):
-        many = plan[np.full(len(grid), row)]
-        rows = state[np.full(len(grid), row)]
-        values = DSSRA(TINY).objective(rows, replace(many, bandwidth=np.stack([grid, 1.0 - grid], axis=-1)))
-        assert priced.objective[row] <= values.min() + 1e-5 * abs(values.min())
-
-
-@pytest.mark.parametrize("name", ["dssra", "dssra-bound", "dssra-plus", "dssra-target"])
-def test_every_member_of_the_family_plays_rounds(name):
-    env = CollaPipeVectorEnv(2, EVERYTHING, learner="surrogate")
-    env.reset(seed=1)
-    scheduler = SCHEDULERS.get(name)(EVERYTHING)
-    for _ in range(3):
-        plan = scheduler.allocate(env.state)
-        check_allocation(system_parameters(EVERYTHING), env.state, plan)
-        env.step(env.codec.encode(plan))
-        np.testing.assert_allclose(env.last_round.allocation.clock_cap, plan.clock_cap, rtol=1e-6)

@@ -8,7 +8,6 @@ import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra.open_rounds import allocation_of, open_plan
-from collapipe_env.agents.dssra.options import options_of
 from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import environment_row, round_input
 from collapipe_env.agents.dssra.round_plan import evaluate
@@ -246,12 +245,3 @@ def test_a_plan_to_begin_with_is_never_left_for_a_worse_one(name):
     found = scheduler.allocate(state, plan)
     assert within.any()
     assert (scheduler.objective(state, found) <= scheduler.objective(state, plan) + 1e-9)[within].all()
-
-
-def test_options_keep_what_plans_decide():
-    plan = random_plan(ALL, support.loaded_state(ALL, 3, 2), 5)
-    found = open_plan(plan, openings(ALL))
-    np.testing.assert_array_equal(found.option, options_of(plan, recompute=False))
-    again = allocation_of(found, openings(ALL))
-    for name in ("blocks", "micro_batches", "server_blocks", "server_mode", "recompute", "schedule"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(plan, name))

@@ -11,18 +11,13 @@ import scheduler_support as support
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.agents.dssra import round_plan as round_plans
 from collapipe_env.agents.dssra.gain_memory import ShrunkGains
-from collapipe_env.agents.dssra.plus import DSSRAPlus, heat_ramp
-from collapipe_env.agents.dssra.round_input import RoundInput, round_input
+from collapipe_env.agents.dssra.plus import DSSRAPlus
 from collapipe_env.agents.link_filter import fading_deviation_db, usual_drifts_db
-from collapipe_env.cli.compare import Options
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.queues import idle_drift
 from collapipe_env.scenario import load_scenario
-from collapipe_env.schedulers import also_playing
-from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
 
 evaluate, reprice = called_from_python(round_plans.evaluate), called_from_python(round_plans.reprice)
@@ -98,26 +93,6 @@ def test_with_neutral_scalars_or_such_without_a_meaning_it_is_dssra_bit_for_bit(
         env.step_allocation(plan)
 
 
-def moves_and_delay(weight: float, seed: int) -> tuple[int, float]:
-    env = playing(SLOW, 6, seed)
-    plus, moved, delay = DSSRAPlus(SLOW, migration_weight=weight), 0, 0.0
-    for _ in range(100):
-        env.step_allocation(plus.allocate(env.state))
-        moved += int((env.last_round.costs.migration > 0.0).sum())
-        delay += float(env.last_round.costs.delay.mean()) / 100
-    return moved, delay
-
-
-def test_the_weight_gets_a_plan_unstuck_that_pays_off_over_rounds() -> None:
-    """One-step DSSRA hardly ever moves a block here; spread over the rounds to come, moves pay off."""
-    stuck, slow = moves_and_delay(1.0, 5)
-    free, fast = moves_and_delay(0.3, 5)
-    blind, _ = moves_and_delay(0.0, 5)
-    assert stuck < free <= blind
-    assert free >= 2 * stuck
-    assert fast < 0.995 * slow
-
-
 def test_weight_0_does_not_see_moves_and_is_charged_for_them() -> None:
     off = SLOW.with_overrides({"dynamics.processes.migration": False})
     env, charged = playing(SLOW), 0.0
@@ -156,11 +131,6 @@ def warm_state(scenario, rows=3, seed=0, headroom=None):
     return replace(state, processes={**state.processes, "heat": heat})
 
 
-def test_the_ramp_of_heat() -> None:
-    found = heat_ramp(np.array([0.0, 0.5, 0.75, 1.0, 1.5]), 0.5)
-    np.testing.assert_allclose(found, [0.0, 0.0, 0.5, 1.0, 2.0], atol=1e-15)
-
-
 @pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
 def test_the_price_of_heat_is_paid_per_joule(scenario) -> None:
     state = warm_state(scenario)
@@ -195,50 +165,6 @@ def test_its_plans_are_the_best_of_all_segments(scenario, drift) -> None:
     plain = DSSRA(scenario, drift=drift).allocate(state)
     assert (found <= plus.objective(state, plain) * (1.0 + 1e-3)).all()
     assert (plain.blocks != plan.blocks).any()
-
-
-@pytest.mark.parametrize("scenario", [WARM, PER_SECOND], ids=lambda s: s.name)
-def test_the_search_prices_energy_by_queue_and_heat(scenario) -> None:
-    """After a plan is evaluated: its objective, every node's price, and the queues' relief by a second."""
-    plus, p = DSSRAPlus(scenario, heat_price=0.4, heat_start=0.3), system_parameters(scenario)
-    for seed in range(5):
-        state = warm_state(scenario, 1, seed)
-        plan = support.random_plan(scenario, state, seed)
-        extra = plus.extra_price(state)
-        every = round_input(p, state, plan.micro_batches, exact_drift=True, extra_price=extra)
-        inputs = RoundInput(*(a[0] for a in every))
-        given = (
-            plan.blocks[0],
-            np.ascontiguousarray(plan.node_power[0]),
-            plan.micro_batches[0].astype(float),
-        )
-        found, shared = evaluate(*given, plan.bandwidth[0], inputs, p.numbers)
-        reprice(shared, inputs, p.numbers)
-        plan = replace(plan, bandwidth=np.asarray(shared.share)[None])
-        costs = round_costs(p, state, plan)
-        after = np.maximum(state.backlog + costs.energy_ratio - costs.allowance[:, None, None], 0.0)
-        np.testing.assert_allclose(inputs.price, (after / state.budget + extra)[0], rtol=1e-6)
-        assert (extra > 0.0).any()
-        left = p.tradeoff_v * costs.broadcast + idle_drift(state.backlog)
-        assert plus.objective(state, plan)[0] == pytest.approx(found + left[0], rel=1e-7)
-        if p.budget_period_s is not None:
-            assert inputs.relief[0] == pytest.approx(after.sum() / p.budget_period_s, rel=1e-6)
-
-
-def test_blocks_leave_a_hot_device_the_more_the_dearer_heat_is() -> None:
-    base = support.loaded_state(WARM, 4, 1, 0.0)
-    fastest = DSSRA(WARM).allocate(base).blocks.argmax(axis=-1)
-    headroom = np.where(np.arange(WARM.max_devices) == fastest[..., None], 1.2, 0.1)
-    state = warm_state(WARM, 4, 1, headroom)
-    state = replace(state, backlog=np.zeros_like(state.backlog))
-    held = [
-        np.take_along_axis(
-            DSSRAPlus(WARM, heat_price=price).allocate(state).blocks, fastest[..., None], -1
-        ).sum()
-        for price in (0.0, 0.1, 1.0, 10.0)
-    ]
-    assert held == sorted(held, reverse=True)
-    assert held[-1] < held[0]
 
 
 def reference_gains(history: list[float], weight: float) -> float:
@@ -289,30 +215,6 @@ def test_a_row_is_decided_alike_in_any_batch_and_after_a_reset() -> None:
             support.assert_same(alone.allocate(state[row : row + 1]), plan[row : row + 1])
     changed = DSSRA(support.SMALL).allocate(states[-1])
     assert (changed.bandwidth != plans[-1].bandwidth).any()
-
-
-def test_the_weight_of_theory_is_nearest_to_the_truth() -> None:
-    """Fresh fading and errors of known deviations: ``s_f^2 / (s_f^2 + s_e^2)`` has the least error in dB."""
-    noise, diversity = 3.0, 4
-    fading = 10.0 / np.log(10.0) * np.sqrt(np.pi**2 / 6.0 - sum(1.0 / k**2 for k in range(1, diversity)))
-    best = fading**2 / (fading**2 + noise**2)
-    knowledge = {"channel_knowledge": {"modes": ["noisy"], "noise_db": noise}}
-    scenario = load_scenario({"base": "small", "dynamics": {"processes": knowledge}})
-    assert scenario.radio.diversity == diversity
-    env, errors = playing(scenario, 8), {}
-    memories = {weight: ShrunkGains(weight) for weight in (1.0, best + 0.25, best, best - 0.25, 0.0)}
-    for step in range(60):
-        for weight, memory in memories.items():
-            seen = memory.update(env.state)
-            if step >= 20:  # the means are known by then
-                error = 10.0 * np.log10(seen.uplink_gain / env.truth.uplink_gain)
-                errors.setdefault(weight, []).append(np.square(error).mean())
-        env.step_allocation(DSSRA(scenario).allocate(env.state))
-    found = {weight: np.sqrt(np.mean(values)) for weight, values in errors.items()}
-    assert min(found, key=found.get) == best
-    assert found[1.0] == pytest.approx(noise, rel=0.05)
-    # A mean over some 40 rounds is not exact, hence a little more than the error of theory.
-    assert found[best] == pytest.approx(np.sqrt(best) * noise, rel=0.07)
 
 
 class Lowered(ShrunkGains):
@@ -383,15 +285,6 @@ def test_scalars_come_from_the_scenario_and_arguments_override_them() -> None:
     assert load_scenario(scenario.to_dict()) == scenario
     said = scenario.to_dict()["dssra_plus"]
     assert (said["migration_weight"], said["heat_price"], said["heat_start"]) == (0.25, 2.0, 0.5)
-
-
-def test_it_plays_without_being_named_only_where_it_is_tuned() -> None:
-    plain = load_scenario("small")
-    tuned = plain.with_overrides({"dssra_plus.migration_weight": 0.5})
-    assert (also_playing(plain), also_playing(tuned)) == ((), ("dssra-plus",))
-    options = Options()
-    assert "dssra-plus" not in options.names_for(plain)
-    assert options.names_for(tuned) == (*options.names_for(plain), "dssra-plus")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 import scheduler_support as support
 
 from collapipe_env.agents.dssra import DSSRA
-from collapipe_env.agents.dssra.pricing import price_plan
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -65,16 +64,6 @@ def test_no_mixture_of_plans_for_fixed_settings_is_better(drift):
     assert 0.05 < np.mean(shares) < 0.95, shares
 
 
-def test_where_memory_is_plenty_the_choice_changes_nothing():
-    rich = support.DECIDED.with_overrides({"devices.profiles.0.memory_bytes": (1e12,)})
-    state = support.loaded_state(rich, 3, seed=1, mean=0.3)
-    plan, stored = DSSRA(rich).allocate(state), DSSRA(fixed(rich, False)).allocate(state)
-    assert (plan.recompute == 0).all()
-    np.testing.assert_allclose(
-        DSSRA(rich).objective(state, plan), DSSRA(rich).objective(state, stored), rtol=1e-3
-    )
-
-
 def test_where_nothing_fits_otherwise_every_cluster_recomputes():
     """With memory for the inputs of blocks only."""
     scarce = TIGHT.with_overrides({"workload.recompute": True, "devices.profiles.0.memory_bytes": (0.3e9,)})
@@ -82,17 +71,3 @@ def test_where_nothing_fits_otherwise_every_cluster_recomputes():
     plan = DSSRA(scarce).allocate(state)
     check_allocation(system_parameters(scarce), state, plan)
     assert (plan.recompute == 1).all()
-
-
-def test_shares_are_priced_under_the_plans_own_setting():
-    state = support.loaded_state(TIGHT, 2, seed=0, mean=0.3)
-    scheduler = DSSRA(TIGHT)
-    plan = scheduler.allocate(state)
-    assert len(np.unique(plan.recompute)) == 2
-    own = replace(plan, bandwidth=price_plan(TIGHT, state, plan).shares)
-    # Shares priced as if all clusters recomputed suit the plan less.
-    all_again = replace(plan, recompute=np.ones_like(plan.recompute))
-    other = replace(plan, bandwidth=price_plan(TIGHT, state, all_again).shares)
-    best = scheduler.objective(state, own)
-    assert (best <= scheduler.objective(state, plan) * (1.0 + 1e-5)).all()
-    assert (best < scheduler.objective(state, other)).all()

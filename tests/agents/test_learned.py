@@ -105,29 +105,6 @@ def test_training_saves_an_agent_that_plays(tmp_path: Path, agent: str) -> None:
     assert np.array_equal(first, actions(files.best))
 
 
-MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0}]
-
-
-@pytest.mark.parametrize(
-    ("added", "changes"),
-    [
-        ("migration_blocks", {"dynamics": {"rounds": 5, "processes": {"migration": {}}}}),
-        ("device_clock", {"dynamics": {"rounds": 5}, "devices": {"profiles": MIXED}}),
-    ],
-)
-@pytest.mark.parametrize("agent", AGENTS)
-def test_an_agent_sees_what_its_scenario_adds(tmp_path: Path, agent: str, added: str, changes) -> None:
-    scenario = load_scenario({"base": "small", **changes})
-    files = TrainingFiles(tmp_path)
-    train(plan(agent, scenario=scenario), files, say=lambda _: None)
-    env = CollaPipeVectorEnv(2, scenario, "surrogate")
-    observation, _ = env.reset(seed=0)
-    assert added in env.observation_layout
-    assert LearnedScheduler.load(files.best, scenario).act(observation, env.state).shape == (2, 18)
-    with pytest.raises(CheckpointError, match=f"observations of {observation.shape[1]} numbers"):
-        LearnedScheduler.load(files.best, SCENARIO)
-
-
 def test_validation_of_the_saved_agent_is_the_recorded_one(trained: TrainingFiles) -> None:
     state = training_state(trained)
     saved = read_checkpoint(trained.best)
@@ -173,27 +150,6 @@ def test_interrupted_training_is_saved_and_goes_on(tmp_path: Path, agent: str) -
     assert files.latest.read_bytes() == before
 
 
-def test_resume_restores_weights_and_optimiser(trained: TrainingFiles) -> None:
-    from collapipe_env.agents.learned.sb3_models import build_model, restore_model
-    from collapipe_env.envs.sb3 import CollaPipeVecEnv
-
-    env = CollaPipeVecEnv(
-        CollaPipeVectorEnv(num_envs=4, scenario=SCENARIO, learner="surrogate", autoreset_mode="SameStep")
-    )
-    saved = read_checkpoint(trained.latest)
-    model = build_model(TINY["ppo"], env, seed=99)
-    restore_model(model, saved, SCENARIO, "latest")
-    assert model.num_timesteps == saved.steps == 48
-    states = model.get_parameters()
-    assert all(torch.equal(states["policy"][name], value) for name, value in saved.policy.items())
-    moments = states["policy.optimizer"]["state"]
-    assert moments
-    assert all(
-        torch.equal(moments[index]["exp_avg"], value["exp_avg"])
-        for index, value in saved.optimisers["policy.optimizer"]["state"].items()
-    )
-
-
 def test_missing_files(trained: TrainingFiles, tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"none\.zip does not exist: .* an agent that collapipe train saved"
@@ -205,9 +161,7 @@ def test_missing_files(trained: TrainingFiles, tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "odd", [{"steps": math.inf}, {"steps": None}, {"lengthened_from": 3}, {"lengthened_from": ["x"]}]
-)
+@pytest.mark.parametrize("odd", [{"steps": math.inf}, {"steps": None}, {"lengthened_from": ["x"]}])
 def test_a_damaged_record_of_the_training_is_named(trained: TrainingFiles, tmp_path: Path, odd: dict) -> None:
     described = metadata(trained.latest)
     described["training"] |= odd
@@ -251,13 +205,11 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     [
         ({"format": "x"}, "foreign"),
         ({"format_version": 99}, "format version 99"),
-        ({"algorithm": "pp0"}, "'pp0' is not known: did you mean 'ppo'"),
         ({"algorithm": 3}, "algorithm is missing"),
         ({"history": [1]}, "history"),
         ({"hyperparameters": {}}, "are missing or not known"),
         ({"policy": 3}, "hyper-parameter policy = 3 has the wrong type"),
         ({"policy": "mlp"}, r"odd\.zip: its weights do not fit"),
-        ({"hidden_units": [9]}, r"odd\.zip: its weights do not fit"),
     ],
 )
 def test_wrong_descriptions_are_named(

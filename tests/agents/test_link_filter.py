@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from collapipe_env.agents.dssra.plus import DSSRAPlus
-from collapipe_env.agents.dssra.policy import DSSRA
 from collapipe_env.agents.link_filter import LinkFilter, fading_deviation_db, fading_mean_db
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import SchedulerError
@@ -45,15 +43,6 @@ def errors(scenario, rounds=ROUNDS, rows=ROWS, **options):
 
 def rms(values):
     return math.sqrt(np.mean(values**2))
-
-
-@pytest.mark.parametrize("sigma", [1.0, 3.0, 6.0])
-@pytest.mark.parametrize("processes", [{}, {"mobility": {}}], ids=["standing", "walking"])
-def test_it_beats_what_is_known(sigma, processes):
-    raw, better = errors(scenario_of({"modes": ["noisy"], "noise_db": sigma}, **processes))
-    assert rms(raw) == pytest.approx(sigma, rel=0.02)
-    for links in (slice(4), slice(4, None)):  # uplinks and hops
-        assert rms(better[..., links]) < (0.97 if not processes else 1.0) * rms(raw[..., links])
 
 
 @pytest.mark.parametrize("sigma", [1.0, 3.0, 6.0])
@@ -125,21 +114,6 @@ def test_old_measurements_without_memory_of_fading_give_the_mean(delay):
     assert raw[:delay].mean() == pytest.approx(-fading_mean_db(4), abs=0.1)
 
 
-def test_memory_of_fading_is_used():
-    slow = {"fading_correlation": 0.95}
-    spec = {"modes": ["delayed", "noisy"], "noise_db": 2.0}
-    raw, better = errors(scenario_of(spec, slow))
-    forgetful, _ = errors(scenario_of(spec))
-    assert rms(better[5:]) < 0.9 * rms(raw[5:])
-    assert rms(better[5:]) < fading_deviation_db(4) < rms(forgetful[5:])
-
-
-def test_errors_that_stay_are_told_from_fading():
-    spec = {"modes": ["noisy"], "noise_db": 4.0, "noise_correlation": 0.9}
-    raw, better = errors(scenario_of(spec))
-    assert rms(better) < rms(raw)
-
-
 def test_it_is_a_kalman_filter():
     """One link, with matrices written out."""
     scenario = scenario_of(
@@ -197,18 +171,3 @@ def test_links_of_matrices_are_those_of_vectors():
 def test_bad_deviations_are_refused(options):
     with pytest.raises(SchedulerError, match="give a finite number of at least 0"):
         LinkFilter(load_scenario("medium"), **options)
-
-
-def test_schedulers_gain_by_it():
-    scenario = scenario_of({"modes": ["noisy"], "noise_db": 6.0})
-    delays = []
-    for fltr in (None, LinkFilter(scenario)):
-        scheduler = DSSRA(scenario) if fltr is None else DSSRAPlus(scenario, gain_filter=fltr)
-        env = CollaPipeVectorEnv(4, scenario, "surrogate")
-        observation, _ = env.reset(seed=0)
-        scheduler.reset(0)
-        for _ in range(15):
-            env.step_allocation(scheduler.act(observation, env.state))
-            delays.append(env.last_round.costs.delay.mean())
-    # Their costs in the first rounds are alike: nothing has been learned yet.
-    assert np.mean(delays[20:]) < 0.97 * np.mean(delays[5:15])

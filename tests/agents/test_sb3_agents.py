@@ -81,13 +81,6 @@ def test_the_file_holds_what_plays_and_no_more(checkpoint: Path, file: Path) -> 
     assert record.decisions["segments"] == [2, 3]
 
 
-def test_the_fingerprint_does_not_depend_on_what_only_training_needs(file: Path) -> None:
-    first, again = (load_agent(file, SCENARIO) for _ in range(2))
-    assert isinstance(first, LearnedScheduler)
-    assert isinstance(again, LearnedScheduler)
-    assert first.fingerprint() == again.fingerprint()
-
-
 MIXED = [{"switched_capacitance": 1e-27}, {"name": "board", "flops_per_cycle": 32, "active_power_w": 6.0}]
 ADDING_CLOCKS = load_scenario({"base": "small", "name": "clocks", "devices": {"profiles": MIXED}})
 ADDING_MOVES = load_scenario({"base": "small", "name": "moves", "dynamics": {"processes": {"migration": {}}}})

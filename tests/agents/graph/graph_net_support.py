@@ -1,11 +1,13 @@
 """Shared parts of the graph net's tests: systems, their states, and nets of random weights."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.learned.graph.cluster_needs import (
     NEEDS,
     system_times,
@@ -23,6 +25,7 @@ from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import action_codec, system_parameters
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.world import World
 
 need, share_out = called_from_python(write_needs), called_from_python(write_own_shares)
@@ -142,3 +145,34 @@ def own_shares(scenario, state, plan):
         need(plan.blocks[e], plan.node_power[e], M[e], *features, times, needs)
         share_out(needs, floor, times.edge_message_s, row)
     return share
+
+
+def group_of(scenario, known, truths=None):
+    """Parts of a group that a step sees: known states, which stay, and possible truths, if not the same."""
+    p, played, truths = system_parameters(scenario), [], known if truths is None else truths
+    record: Any = as_record(p.numbers)
+    return SimpleNamespace(
+        known=known,
+        truth=known,
+        whole=np.ones(len(known.present), np.bool_),
+        possible_truths=lambda *_: truths,
+        possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
+        play=played.append,
+        exact=False,
+        parameters=p,
+        observer=GraphObserver(p),
+        moves="migration" in known.processes,
+        record=record,
+        choices=np.asarray(p.micro_batch_choices, float),
+        played=played,
+    )
+
+
+def sizes(scenario, truths, plan, draws=1):
+    """Numbers that the rows' objectives are divided by (E,): means over as many truths of each row."""
+    many = plan[np.repeat(np.arange(len(plan.blocks)), draws)]
+    costs, z = round_costs(system_parameters(scenario), truths, many), truths.backlog
+    after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
+    energy = (z * costs.energy_ratio + 0.5 * after**2).sum(axis=(-2, -1))
+    size = (scenario.budgets.tradeoff_v * costs.delay + energy) / scenario.clusters
+    return size.reshape(-1, draws).mean(axis=1)

@@ -128,22 +128,6 @@ def test_delays_are_the_simulators_where_clusters_disturb_each_other(name):
     assert np.max(compared) > 1e-2  # interference does count
 
 
-@pytest.mark.parametrize("name", ["medium", "boards", "slow uplink", "slow downlink"])
-def test_parts_of_a_delay_have_its_slope(name):
-    scenario = EXACT[name]
-    state = support.played_state(scenario, 2, 1)
-    for plan in plans_of(scenario, state):
-        needs, message = needs_of(scenario, state, plan)
-        N = plan.bandwidth.shape[1]
-        for e, n in np.ndindex(*plan.bandwidth.shape):
-            for share in (0.2, 1.0, 3.0):
-                _, inverse = parts(needs[e, n], share, message)
-                near = [sum(np.array(parts(needs[e, n], x, message)) * [1.0, 1.0 / x]) for x in
-                        (1.0 / (1.0 / share + 1e-5), 1.0 / (1.0 / share - 1e-5))]  # fmt: skip
-                assert inverse == pytest.approx((near[0] - near[1]) / 2e-5, rel=1e-4)
-        assert N > 1
-
-
 def test_repeated_packets_are_left_out():
     """They make rounds longer alone, and the less the more power there is."""
     scenario = MEDIUM.with_overrides({"radio.link_errors": "arq"})

@@ -1,7 +1,6 @@
 """Training for surprises: plans depend on what is known alone, and pay the cost over what may be true."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import graph_net_support as support
@@ -21,7 +20,6 @@ from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights
 from collapipe_env.agents.learned.graph.shares import depart
 from collapipe_env.agents.learned.graph.training_groups import Group
-from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
@@ -46,26 +44,6 @@ def sampled(state, draws, seed):
     )
 
 
-def group_of(scenario, known, truths):
-    """Parts of a group that a step sees, whose known state and possible truths are given."""
-    p, played = system_parameters(scenario), []
-    record: Any = as_record(p.numbers)
-    return SimpleNamespace(
-        known=known,
-        whole=np.ones(len(known.present), np.bool_),
-        possible_truths=lambda *_: truths,
-        possible_failures=lambda *_: np.zeros((len(truths.present), *known.present.shape[1:])),
-        play=played.append,
-        exact=False,
-        parameters=p,
-        observer=GraphObserver(p),
-        moves="migration" in known.processes,
-        record=record,
-        choices=np.asarray(p.micro_batch_choices, float),
-        played=played,
-    )
-
-
 NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
 
@@ -75,8 +53,7 @@ def learn(net, group, samples=2, weights=NOTHING):
 
 def value_of(scenario, truths, plan, draws):
     """Delays of the clusters (E D, N), and their drifts (E D, N), through the simulator."""
-    rows = np.repeat(np.arange(len(plan.blocks)), draws)
-    many = type(plan)(**{k: v[rows] for k, v in vars(plan).items() if v is not None})
+    many = plan[np.repeat(np.arange(len(plan.blocks)), draws)]
     costs = round_costs(system_parameters(scenario), truths, many)
     after = np.maximum(truths.backlog + costs.energy_ratio - 1.0, 0.0)
     return costs.cluster_delay, 0.5 * (after**2).sum(axis=-1)
@@ -126,7 +103,7 @@ def test_costs_of_other_plans_are_those_of_the_simulator_with_the_others_held(sc
     expected_costs(known, inputs, record, power, share, part, segments, option, each, exact, cost)
 
     rows = np.repeat(np.arange(3), draws)
-    many = type(plan)(**{k: v[rows] for k, v in vars(plan).items() if v is not None})
+    many = plan[rows]
     held, seen = round_costs(p, truths, many), round_costs(p, state[rows], many)
     own = held.cluster_delay[:, None] * (1.0 + np.where(many.blocks[:, None] > 0, longer, 0.0).max(axis=-1))
     quicker = round_costs(p, state[rows], more_band(many), interference_w=seen.interference).cluster_delay
@@ -186,18 +163,18 @@ def test_gradient_is_that_of_the_expected_objective_of_the_plan_that_is_played(
     shares = float(scenario is not support.SMALL)
     state = support.played_state(scenario, 2, 1)
     truths = sampled(state, draws, 2) if shares else state
-    net, group = support.random_net(2, spread=0.2, shares=shares), group_of(scenario, state, truths)
+    net, group = support.random_net(2, spread=0.2, shares=shares), support.group_of(scenario, state, truths)
     learn(net, group).total.backward()
     head = getattr(net, part)
     way = torch.from_numpy(np.random.default_rng(3).standard_normal(head.weight.shape[1])).float()
     way = 0.3 * way / way.norm()
     found = float((way * head.weight.grad[0]).sum())
-    values, scale = [], sizes(scenario, truths, group.played[0], draws)
+    values, scale = [], support.sizes(scenario, truths, group.played[0], draws)
     for side in (-step, step):
         moved = support.random_net(2, spread=0.2, shares=shares)
         with torch.no_grad():
             getattr(moved, part).weight[0] += side * way
-        other = group_of(scenario, state, truths)
+        other = support.group_of(scenario, state, truths)
         learn(moved, other)
         (plan,) = other.played
         np.testing.assert_array_equal(plan.blocks, group.played[0].blocks)
@@ -213,17 +190,6 @@ def test_gradient_is_that_of_the_expected_objective_of_the_plan_that_is_played(
 ALONE = support.ALONE.with_overrides(LATE)
 
 
-def sizes(scenario, truths, plan, draws):
-    """Numbers that the rows' objectives are divided by (E,)."""
-    rows = np.repeat(np.arange(len(plan.blocks)), draws)
-    many = type(plan)(**{k: v[rows] for k, v in vars(plan).items() if v is not None})
-    costs, z = round_costs(system_parameters(scenario), truths, many), truths.backlog
-    after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
-    energy = (z * costs.energy_ratio + 0.5 * after**2).sum(axis=(-2, -1))
-    size = (scenario.budgets.tradeoff_v * costs.delay + energy) / scenario.clusters
-    return size.reshape(-1, draws).mean(axis=1)
-
-
 @pytest.mark.parametrize("scenario", [CHANNEL, MOVING, WILD], ids=lambda s: s.name)
 def test_plans_follow_from_what_is_known_and_are_those_of_the_compiled_net(scenario):
     """The truths of other environments change what is learned, and not what is played."""
@@ -234,7 +200,7 @@ def test_plans_follow_from_what_is_known_and_are_those_of_the_compiled_net(scena
         truths = sampled(group.truth, 2, seed)
         gains = group.truth[np.repeat(order, 2)]
         truths = replace(truths, uplink_gain=gains.uplink_gain, d2d_gain=gains.d2d_gain)
-        own = group_of(scenario, known, truths)
+        own = support.group_of(scenario, known, truths)
         losses.append(float(learn(net, own, weights=Weights()).total.detach()))
         played += own.played
     assert losses[0] != losses[1]

@@ -70,34 +70,23 @@ def test_draws_at_the_ends_give_possible_counts(draw):
         assert np.isfinite(chance).all()
 
 
-def test_caps_that_leave_no_choice_are_met_whatever_the_logits():
-    cap, blocks = [2, 0, 3, 1], 6
-    for level in (1.0, -1e3, -1e8):
-        logits = np.zeros((4, 7))
-        logits[np.arange(4), cap] = level  # the only counts that are possible are the least liked
-        top, samples, chance = drawn(logits, cap, blocks, np.full((2, 4), 0.5))
-        np.testing.assert_array_equal(top, cap)
-        np.testing.assert_array_equal(samples, [cap, cap])
-        np.testing.assert_allclose(chance, 0.0, atol=1e-9)
-
-
-@pytest.mark.parametrize("devices", [16, 24, 60])
-def test_many_devices_that_all_must_take_what_they_dislike_most(devices):
-    logits = np.zeros((devices, devices + 1))
-    logits[:, 1] = -500.0
-    cap = np.ones(devices, int)
-    top, samples, chance = drawn(logits, cap, devices, np.random.default_rng(0).random((3, devices)))
-    np.testing.assert_array_equal(top, cap)
-    np.testing.assert_array_equal(samples, np.ones((3, devices)))
-    np.testing.assert_allclose(chance, 0.0, atol=1e-9)
-
-
-def test_very_unlikely_counts_are_not_drawn_and_not_most_likely():
-    logits = np.full((3, 5), -1e4)
-    logits[0, 1] = logits[1, 3] = logits[2, 0] = 0.0
-    top, samples, chance = drawn(logits, [4, 4, 4], 4, np.random.default_rng(1).random((200, 3)))
-    np.testing.assert_array_equal(top, [1, 3, 0])
-    np.testing.assert_array_equal(samples, np.broadcast_to([1, 3, 0], (200, 3)))
+@pytest.mark.parametrize(
+    ("wanted", "cap", "level", "rest"),
+    [
+        *(([2, 0, 3, 1], [2, 0, 3, 1], level, 0.0) for level in (1.0, -1e3, -1e8)),
+        *(([1] * devices, [1] * devices, -500.0, 0.0) for devices in (16, 24, 60)),
+        ([1, 3, 0], [4, 4, 4], 0.0, -1e4),
+    ],
+)
+def test_the_only_possible_counts_are_met_however_disliked_and_very_unlikely_ones_are_not(
+    wanted, cap, level, rest
+):
+    blocks, devices = sum(wanted), len(cap)
+    logits = np.full((devices, blocks + 1), rest)
+    logits[np.arange(devices), wanted] = level
+    top, samples, chance = drawn(logits, cap, blocks, np.random.default_rng(1).random((200, devices)))
+    np.testing.assert_array_equal(top, wanted)
+    np.testing.assert_array_equal(samples, np.broadcast_to(wanted, samples.shape))
     np.testing.assert_allclose(chance, 0.0, atol=1e-9)
 
 

@@ -85,23 +85,6 @@ def test_devices_that_are_not_there_change_nothing():
     torch.testing.assert_close(third.logits[:, :, :5], first.logits, rtol=1e-9, atol=1e-9)
 
 
-def test_a_row_of_a_batch_is_answered_as_if_it_were_alone():
-    net, inputs = support.random_net(5), inputs_for("boards", rows=4)
-    blocks = support.BOARDS.workload.blocks
-    together = answered(net, inputs, blocks)
-    for row in range(4):
-        alone = answered(net, NetInputs(*(array[row] for array in inputs)), blocks)
-        assert_close(type(together)(*(array[row] for array in together)), alone)
-
-
-def test_clusters_hear_of_each_other():
-    net, inputs = support.random_net(6), inputs_for("medium")
-    device = inputs.device.clone()
-    device[:, 0] += 0.5
-    first, second = answered(net, inputs, 12), answered(net, inputs._replace(device=device), 12)
-    assert (first.logits[:, 1:] - second.logits[:, 1:]).abs().max() > 1e-5
-
-
 @pytest.mark.parametrize("name", support.SCENARIOS)
 def test_one_set_of_weights_answers_every_size_with_finite_gradients(name):
     scenario = support.SCENARIOS[name]

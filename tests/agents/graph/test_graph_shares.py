@@ -38,10 +38,6 @@ def test_shares_are_those_of_the_deadline_that_bisection_finds(number, floor, se
         assert not above.all()
 
 
-def test_one_cluster_has_the_whole_band():
-    np.testing.assert_allclose(shares(np.array([1.3]), np.array([0.1]), 0.05), [1.0], rtol=1e-15)
-
-
 @pytest.mark.parametrize(
     ("stays", "inverse"),
     [

@@ -2,8 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import graph_net_support as support
 import numpy as np
@@ -11,13 +9,11 @@ import pytest
 import torch
 
 from collapipe_env.agents.dssra import DSSRA, price_plan
-from collapipe_env.agents.dssra.parallel_rounds import as_record
 from collapipe_env.agents.dssra.round_input import round_input
 from collapipe_env.agents.learned.graph.cluster_comparison import compare_counts
 from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler
 from collapipe_env.agents.learned.graph.graph_step import Weights, learn_and_play
 from collapipe_env.agents.learned.graph.training_groups import Group
-from collapipe_env.envs.graph_observation import GraphObserver
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import round_costs
@@ -25,38 +21,8 @@ from collapipe_env.simulator.costs import round_costs
 NOTHING = Weights(counts=0.0, micro_batches=0.0)
 
 
-def group_of(scenario, state, rows=None):
-    """Parts of a group that a step sees, whose state is given and stays; ``rows`` copies of its first row."""
-    p, played = system_parameters(scenario), []
-    if rows is not None:
-        state = state[np.zeros(rows, int)]
-    record: Any = as_record(p.numbers)
-    observer = GraphObserver(p)
-    return SimpleNamespace(
-        env=SimpleNamespace(state=state),
-        known=state,
-        truth=state,
-        whole=np.ones(len(state.present), np.bool_),
-        play=played.append,
-        parameters=p,
-        observer=observer,
-        moves="migration" in state.processes,
-        record=record,
-        choices=np.asarray(p.micro_batch_choices, float),
-        played=played,
-    )
-
-
 def learn(net, group, samples=2, entropy=0.0, weights=NOTHING, seed=0):
     return learn_and_play(net, group, samples, entropy, weights, np.random.default_rng(seed))
-
-
-def sizes(scenario, state, plan):
-    """Numbers that the rows' objectives are divided by (E,)."""
-    costs, z = round_costs(system_parameters(scenario), state, plan), state.backlog
-    after = np.maximum(z + costs.energy_ratio - 1.0, 0.0)
-    energy = (z * costs.energy_ratio + 0.5 * after**2).sum(axis=(-2, -1))
-    return (scenario.budgets.tradeoff_v * costs.delay + energy) / scenario.clusters
 
 
 @pytest.mark.parametrize("name", ["small", "medium", "unequal"])
@@ -72,7 +38,7 @@ def test_gradient_of_the_powers_is_that_of_the_objective_with_its_best_shares(na
     state = support.played_state(scenario, 2, 1, mean=2.0)
     state.backlog[..., 0] = 0.0
     net = support.random_net(2, spread=0.2)
-    group = group_of(scenario, state)
+    group = support.group_of(scenario, state)
     learn(net, group).total.backward()
     row = 0  # of the heads: the power
     head = net.chain_head if part == "cu" else net.node_head
@@ -80,7 +46,7 @@ def test_gradient_of_the_powers_is_that_of_the_objective_with_its_best_shares(na
     way = 0.3 * way / way.norm()
     found = float(head.bias.grad[row] + (way * head.weight.grad[row]).sum())
     objective, values, step = DSSRA(scenario).objective, [], 0.02
-    scale = sizes(scenario, state, group.played[0])
+    scale = support.sizes(scenario, state, group.played[0])
     for side in (-step, step):
         moved = support.random_net(2, spread=0.2)
         other = moved.chain_head if part == "cu" else moved.node_head
@@ -103,7 +69,7 @@ def every_plan(cap, blocks):
 def costs_of_counts(group, net, plans):
     """Relative costs of all counts of one cluster, by a comparison of all of them (P,)."""
     scenario_plan = group.played[0]
-    state, p = group.env.state[:1], group.parameters
+    state, p = group.known[:1], group.parameters
     share, worth = np.ones((1, 1)), np.empty((1, 1))
     power = scenario_plan.node_power[:1]
     M = scenario_plan.micro_batches[:1].astype(float)
@@ -122,16 +88,15 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     scenario, rows = support.ALONE, 3000
     state = support.played_state(scenario, 1, 3, mean=1.0)
     net = support.random_net(1, spread=0.1)
-    group = group_of(scenario, state, rows)
+    group = support.group_of(scenario, state[np.zeros(rows, int)])
     learn(net, group, samples, entropy, Weights(counts=1.0, micro_batches=0.0)).total.backward()
     found = net.count_head.bias.grad.double().numpy()
 
-    state = group.env.state[:1]
+    state = group.known[:1]
     cap = np.where(state.present, state.memory_cap, 0)[0, 0]
     plans = every_plan(cap, scenario.workload.blocks)
     cost, _ = costs_of_counts(group, net, plans)
-    played = type(group.played[0])(**{k: v[:1] for k, v in vars(group.played[0]).items() if v is not None})
-    relative = (cost - cost.min()) / sizes(scenario, state, played)
+    relative = (cost - cost.min()) / support.sizes(scenario, state, group.played[0][:1])
     assert relative.max() < 2.0  # none is cut off
     twin = support.random_net(1, spread=0.1).double()
     answer = support.answer(twin, scenario, state)
@@ -156,28 +121,18 @@ def test_samples_give_the_exact_gradient_of_the_expected_cost_in_the_mean(sample
     assert (np.abs(found - exact) <= 5.0 * 1.5 * spread / np.sqrt(rows * samples) + 1e-6).all()
 
 
-def test_advantages_sum_to_zero():
-    """So one more for the logits of all counts, which all have offsets on `small`, changes nothing."""
-    group = group_of(support.SMALL, support.played_state(support.SMALL, 4, 2))
-    net = support.random_net(3, spread=0.1)
-    learn(net, group, 8, 0.01, Weights(counts=5.0, micro_batches=0.0)).total.backward()
-    offsets = net.count_head.bias.grad[2 : 2 + support.SMALL.workload.blocks + 1]
-    assert offsets.abs().max() > 1e-3
-    assert abs(float(offsets.sum())) < 1e-5 * float(offsets.abs().max()) * len(offsets) + 1e-6
-
-
 def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
     scenario = support.ALONE
-    group = group_of(scenario, support.played_state(scenario, 1, 4, mean=1.0))
+    group = support.group_of(scenario, support.played_state(scenario, 1, 4, mean=1.0))
     net = support.random_net(5, spread=0.1)
     losses = learn(net, group, weights=Weights(counts=0.0, micro_batches=1.0))
     losses.total.backward()
     plans = every_plan([6, 6, 6], 6)[:1]
     _, cost = costs_of_counts(group, net, plans)
-    size = sizes(scenario, group.env.state, group.played[0])
+    size = support.sizes(scenario, group.known, group.played[0])
     regret = np.minimum((cost - cost.min()) / size, 3.0)
     twin = support.random_net(5, spread=0.1).double()
-    answer = support.answer(twin, scenario, group.env.state)
+    answer = support.answer(twin, scenario, group.known)
     apart = torch.from_numpy(np.log2(group.choices)) - answer.log2_micro_batches[..., None]
     logits = -answer.sharpness[..., None] * apart**2
     expected = (logits.softmax(dim=-1) * torch.from_numpy(regret)).sum()
@@ -193,7 +148,7 @@ def test_micro_batches_learn_from_the_expected_regret_of_all_numbers():
 def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     scenario = support.SCENARIOS[name]
     state, net = support.played_state(scenario, 3, 6), support.random_net(6)
-    group = group_of(scenario, state)
+    group = support.group_of(scenario, state)
     losses = learn(net, group, samples=3, entropy=0.01, weights=Weights())
     (played,) = group.played
     # Without exact shares no cluster asks whether it should keep its blocks.
@@ -212,17 +167,18 @@ def test_the_most_likely_plan_is_played_with_its_best_shares(name):
     after = np.maximum(state.backlog + costs.energy_ratio - 1.0, 0.0)
     slowest = costs.cluster_delay.max(axis=-1)
     value = scenario.budgets.tradeoff_v * slowest + 0.5 * (after**2).sum(axis=(-2, -1))
-    value = (value / sizes(scenario, state, played)).mean() / scenario.clusters
+    value = (value / support.sizes(scenario, state, played)).mean() / scenario.clusters
     assert losses.objective == pytest.approx(value, rel=1e-2)
     assert torch.isfinite(losses.total)
 
 
 def test_entropy_is_that_of_the_counts():
     scenario = support.ALONE
-    group = group_of(scenario, support.played_state(scenario, 1, 3), rows=500)
+    state = support.played_state(scenario, 1, 3)
+    group = support.group_of(scenario, state[np.zeros(500, int)])
     net = support.random_net(1, spread=0.1)
     found = learn(net, group, samples=20).entropy
-    state = group.env.state[:1]
+    state = group.known[:1]
     plans = every_plan(np.where(state.present, state.memory_cap, 0)[0, 0], 6)
     with torch.no_grad():
         logits = support.answer(net, scenario, state).logits[0, 0].numpy()
@@ -236,7 +192,7 @@ def test_clusters_that_cannot_hold_the_encoder_sit_out_and_their_environments_te
     group = Group(scenario, 24, life=10, seed=0)
     whole = group.whole
     assert 0 < whole.sum() < len(whole)
-    able, alone = group.able, group_of(scenario, group.truth[np.flatnonzero(whole)])
+    able, alone = group.able, support.group_of(scenario, group.truth[np.flatnonzero(whole)])
     losses, wanted = learn(net, group), learn(net, alone)
     assert group.age == 1
     np.testing.assert_array_equal(group.env.last_round.allocation.participates != 0, able)

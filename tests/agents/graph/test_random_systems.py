@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.agents.learned.graph import random_systems
-from collapipe_env.agents.learned.graph.graph_parameters import (
-    LONGEST_BACKLOG,
-    GraphParameters,
-    require_scenarios,
-)
+from collapipe_env.agents.learned.graph.graph_parameters import GraphParameters, require_scenarios
 from collapipe_env.agents.learned.graph.graph_validation import wild_scenarios
 from collapipe_env.agents.learned.graph.random_systems import random_system
 from collapipe_env.agents.learned.graph.training_groups import Curriculum, Group
@@ -77,12 +73,6 @@ def test_systems_like_the_tier_wild_differ_from_it_in_size_density_and_budgets()
     assert [s.clusters for s in wild_scenarios()] == [16, 48]
 
 
-def test_the_seed_decides_the_system():
-    first, second, other = (random_system(np.random.default_rng(seed), 16) for seed in (4, 4, 5))
-    assert first == second
-    assert first != other
-
-
 def test_no_valid_draw_is_an_error(monkeypatch):
     def refuse(_, __):
         raise ScenarioError("too little memory")
@@ -94,13 +84,15 @@ def test_no_valid_draw_is_an_error(monkeypatch):
 
 
 def test_places_of_the_curriculum_hold_scenarios_and_random_systems():
-    curriculum = Curriculum(("small", "boards"), random=2, most_clusters=4, clusters=8, longest_life=90)
+    sizes = {"most_clusters": 4, "clusters": 8, "longest_backlog": 40.0, "longest_life": 90}
+    curriculum = Curriculum(("small", "boards"), random=2, **sizes)
     assert len(curriculum) == 6
     for place in range(6):
         group = curriculum.group(place, np.random.default_rng([1, place]))
         again = curriculum.group(place, np.random.default_rng([1, place]))
         np.testing.assert_array_equal(group.env.state.d2d_gain, again.env.state.d2d_gain)
         assert group.life == again.life
+        assert group.longest_backlog == 40.0
         assert 60 <= group.life < (90 if place < 2 else 160)
         assert group.env.num_envs == max(1, 8 // group.scenario.clusters)
         assert group.scenario.cluster.layout == ("fixed" if place < 2 else "per_episode")
@@ -136,22 +128,15 @@ def test_a_scenario_that_new_layouts_do_not_suit_is_an_error(tmp_path):
         curriculum.group(1, np.random.default_rng(0))
 
 
-def test_a_scenario_named_twice_has_twice_as_many_groups():
-    named = ("small", "medium", "medium")
-    curriculum = Curriculum(named, random=1, most_clusters=2, clusters=4)
-    groups = [curriculum.group(place, np.random.default_rng(place)) for place in range(6)]
-    assert len(curriculum) == 7
-    assert [group.scenario.name for group in groups] == [*named, *named]
-    assert [group.scenario.cluster.layout for group in groups] == ["fixed"] * 3 + ["per_episode"] * 3
-
-
-def test_random_systems_alone_are_a_curriculum():
-    curriculum = Curriculum((), random=3, most_clusters=3, clusters=6)
-    assert len(curriculum) == 3
-    for place in range(3):
-        group = curriculum.group(place, np.random.default_rng(place))
-        assert group.scenario.name.startswith("random-")
-        assert group.scenario.clusters <= 3
+@pytest.mark.parametrize(("named", "random"), [(("small", "medium", "medium"), 1), ((), 3)])
+def test_a_scenario_named_twice_has_twice_as_many_groups_and_random_systems_do_alone(named, random):
+    curriculum = Curriculum(named, random, most_clusters=2, clusters=4)
+    groups = [curriculum.group(place, np.random.default_rng(place)) for place in range(len(curriculum))]
+    names = [group.scenario.name for group in groups]
+    layouts = [group.scenario.cluster.layout for group in groups]
+    assert names[: 2 * len(named)] == [*named, *named]
+    assert layouts == ["fixed"] * len(named) + ["per_episode"] * (len(named) + random)
+    assert all(name.startswith("random-") for name in names[2 * len(named) :])
 
 
 @pytest.mark.parametrize(
@@ -159,23 +144,14 @@ def test_random_systems_alone_are_a_curriculum():
     [
         (2, [0.0, 0.0], False),
         (3, [0.0, 0.0], True),
-        (0, [4.0 * LONGEST_BACKLOG, 0.0, 0.0, 0.0], False),
-        (0, [4.0 * LONGEST_BACKLOG, 0.1, 0.0, 0.0], True),
+        (0, [160.0, 0.0, 0.0, 0.0], False),
+        (0, [160.0, 0.1, 0.0, 0.0], True),
     ],
 )
 def test_a_group_ends_with_its_life_or_when_the_mean_of_its_longest_queues_runs_away(age, queues, ended):
-    group = Group(load_scenario("small"), 2, 3, seed=0)
+    group = Group(load_scenario("small"), 2, 3, seed=0, longest_backlog=40.0)
     assert not group.ended
     backlog = np.zeros((len(queues), 2, 4))
     backlog[:, 1, 2] = queues  # of each environment
     group.age, group.env = age, SimpleNamespace(state=SimpleNamespace(backlog=backlog))
     assert group.ended == ended
-
-
-def test_the_longest_queue_of_a_group_can_be_chosen():
-    curriculum = Curriculum(("small",), 1, 3, longest_backlog=40.0)
-    for place in range(len(curriculum)):
-        group = curriculum.group(place, np.random.default_rng(1))
-        for longest, ended in ((39.9, False), (40.1, True)):
-            group.env = SimpleNamespace(state=SimpleNamespace(backlog=np.full((2, 2, 4), longest)))
-            assert group.ended == ended
