@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.ground.errors import StateError
 from collapipe_env.rendering.round_view import cluster_round_timeline
 
 SCENARIO = {"base": "small", "dynamics": {"rounds": 8, "processes": {"migration": {}}}}
@@ -37,3 +38,8 @@ def test_a_change_of_plan_lengthens_the_picture_and_a_saved_state_knows_of_it():
     np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
     env.reset(seed=1)
     assert not env.state.processes["migration"]["blocks"].any()
+    carried = (saved := env.get_state())["mdp"]["simulator"]["processes"]["migration"]
+    carried["holders"] = carried["holders"].copy()
+    carried["holders"][0, 0, 0, 0] = True
+    with pytest.raises(StateError, match="without a holder"):
+        env.set_state(saved)

@@ -62,11 +62,8 @@ def test_shipped_processes_by_clock():
     processes = {name: {} for name in names}
     scenario = load_scenario({**SMALL, "dynamics": {**SMALL["dynamics"], "processes": processes}})
     found = {process.name: process.endogenous for process in active_processes(scenario)}
-    assert found == {
-        **dict.fromkeys((*names, "shadowing", "fading", "load"), False),
-        "migration": True,
-        "heat": True,
-    }
+    others = dict.fromkeys((*names, "shadowing", "fading", "load"), False)
+    assert found == {**others, "migration": True, "heat": True}
 
 
 @pytest.mark.parametrize("base", ["real", "reference"])
