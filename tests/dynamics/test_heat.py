@@ -1,4 +1,4 @@
-"""The process `heat`: episodes replayed in scalar Python, all environments, saved states, refusals."""
+"""The process `heat`: episodes replayed in scalar Python, and who cools."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Mobility: gains of links between devices that move, shadowing that walks with them, and environments."""
+"""Mobility: gains of links between devices that move, and shadowing that walks with them."""
 
 import math
 
@@ -9,13 +9,6 @@ from collapipe_env.ground.backends import NUMPY
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.system import laid_out, split_links
-
-
-def make_actions(env, count, lead=()):
-    """Random actions (count, *lead, A)."""
-    space = getattr(env, "single_action_space", env.action_space)
-    actions = np.random.default_rng(0).uniform(-1.0, 1.0, (count, *lead, *space.shape))
-    return actions.astype(np.float32)
 
 
 def walking(fields=None, **sections):

@@ -1,4 +1,4 @@
-"""Open areas: who is away and when it is seen coming, who has to stay, and what absence changes."""
+"""Open areas: who is away, who has to stay, and what absence changes."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Bank of traces: windows against sums by hand, reflection without jumps, any array library."""
+"""Bank of traces: windows against sums by hand and means of many points."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Traces as a process: gains by hand, what schedulers know of them, batches, states, and other processes."""
+"""Traces as a process: gains by hand, what schedulers know of them, and other processes."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Overheads and latencies: paper numbers, the best number of micro-batches, and what they leave alone."""
+"""Overheads and latencies: what they make longer and dearer, and what they leave alone."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Radio formulas one by one, in decibels and logarithms as one would write them on paper."""
+"""Repeats on links, path loss and compute power, as one would write them on paper."""
 
 import math
 from decimal import Decimal, localcontext

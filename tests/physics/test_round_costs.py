@@ -1,4 +1,4 @@
-"""The round as a whole: against scalar Python, over batches, array libraries, and by its invariants."""
+"""The round as a whole: against scalar Python, over batches, and on every array library."""
 
 import dataclasses
 

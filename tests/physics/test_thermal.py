@@ -26,7 +26,6 @@ from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.costs import general_round_costs
 
 R, C, ROOM = 6.0, 60.0, 25.0
-celsius, watts, seconds = st.floats(-20.0, 90.0), st.floats(0.0, 20.0), st.floats(0.0, 1e4)
 
 
 def one(value):
