@@ -42,7 +42,7 @@ decode.py: test_codec.py test_apportionment.py
     remainder[k] > best => remainder[k] >= best
 decode.py: envs/test_single_env.py -k bad_actions
     not math.isfinite(actions[e, n, i]) => math.isnan(actions[e, n, i])
-costs.py: physics/test_round_costs.py physics/test_scheduled_rounds.py
+costs.py: physics/test_reference_cases.py physics/test_round_costs.py physics/test_scheduled_rounds.py
     local_step = local_step + update => local_step = local_step - update
     cu_airtime + relay, hops + relay => cu_airtime, hops + relay
     links.rates[..., 1:, 0], payload => links.rates[..., 0, 1:], payload

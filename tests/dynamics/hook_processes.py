@@ -44,7 +44,7 @@ class Absence(Idle):
     def limits(self, carried):
         xp = namespace(carried["count"])
         K = self.scenario.max_devices
-        rows = len(carried["count"])
+        rows = carried["count"].shape[0]
         shape = (rows, self.scenario.clusters, K)
         away = xp.broadcast_to(xp.arange(K, device=carried["count"].device) > 0, shape)
         most = xp.full(shape, self.spec.size, dtype=carried["count"].dtype, device=carried["count"].device)

@@ -5,13 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from state_ways_support import assert_same
 
-from collapipe_env.dynamics.channel_knowledge import ChannelKnowledge, ChannelKnowledgeSpec
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.physics.radio import path_gain_d2e, uplink_rate
 from collapipe_env.rendering import draw_round
 from collapipe_env.rendering.round_view import round_view
 from collapipe_env.scenario import load_scenario
@@ -221,39 +217,6 @@ def test_errors_are_the_same_numbers_whatever_else_is_on():
     np.testing.assert_allclose(errors[0], errors[1], atol=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    modes=st.sampled_from([("delayed",), ("noisy",), ("mean",), ("mean", "noisy"), ("delayed", "noisy")]),
-    noise=st.floats(0.0, 30.0),
-    delay=st.integers(0, 16),
-    seed=st.integers(0, 1000),
-)
-def test_known_gains_are_positive_symmetric_and_repeatable(modes, noise, delay, seed):
-    spec = {"modes": list(modes)}
-    spec |= {"noise_db": noise} if "noisy" in modes else {}
-    spec |= {"delay_rounds": delay} if "delayed" in modes else {}
-    scenario = knowing(spec)
-    envs = [CollaPipeVectorEnv(2, scenario, "surrogate") for _ in range(2)]
-    for env in envs:
-        env.reset(seed=seed)
-        env.step(np.zeros((2, *env.single_action_space.shape), np.float32))
-    first, second = (env.state for env in envs)
-    assert_same(vars(first), vars(second))
-    assert (first.uplink_gain > 0.0).all()
-    d2d = first.d2d_gain
-    np.testing.assert_array_equal(d2d, np.swapaxes(d2d, -1, -2))
-    assert (d2d[..., *np.diag_indices(d2d.shape[-1])] == 0.0).all()
-    assert np.isfinite(both_gains(first)).all()
-
-
-def test_off_by_default_and_left_out_of_digests():
-    plain = load_scenario("medium")
-    assert ChannelKnowledge.of(plain) is None
-    spec = ChannelKnowledgeSpec()
-    assert (spec.delay, spec.error_db) == (1, 2.0)
-    assert "channel_knowledge" not in str(load_scenario("medium"))
-
-
 def test_a_picture_says_how_well_gains_are_known():
     uneven = {"cluster": {"devices": [3, 2]}, "budgets": ROOMY}
     scenario = knowing({"modes": ["noisy"], "noise_db": 3.0}, **uneven)
@@ -278,42 +241,3 @@ def test_a_picture_says_how_well_gains_are_known():
     plain.step(make_actions(plain, 1)[0])
     assert round_view(plain.last_round, 1, "x").known_error_db is None
     assert len(env.render()) == 2
-
-
-def min_max_shares(gain, bits, power, density, width):
-    """Shares of the uplink with which all clusters (E, N) upload in the same time, by bisection."""
-
-    def seconds(share):
-        return bits / uplink_rate(share, power, gain, density * width, width)
-
-    low, high = np.full(len(gain), 1e-2), np.full(len(gain), 1e4)
-    for _ in range(40):
-        middle = np.sqrt(low * high)
-        least, most = np.full(gain.shape, 1e-9), np.ones(gain.shape)
-        for _ in range(40):
-            share = np.sqrt(least * most)
-            enough = seconds(share) <= middle[:, None]
-            least, most = np.where(enough, least, share), np.where(enough, share, most)
-        fits = most.sum(axis=-1) <= 1.0
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return most / most.sum(axis=-1, keepdims=True)
-
-
-def test_wrong_gains_of_uplinks_cost_what_was_worked_out():
-    """Four clusters at 120 to 360 m, 218 Mbit each, 20 MHz: 5.6 s on the truth, and the loss by the error."""
-    rng, law = np.random.default_rng(0), (218e6, 0.2, 10.0**-20.4, 20e6)
-    mean = path_gain_d2e(np.array([120.0, 200.0, 280.0, 360.0]))
-    gain = mean * rng.gamma(4.0, 0.25, (1500, 4))
-
-    def longest(known):
-        share = min_max_shares(np.broadcast_to(known, gain.shape), *law)
-        bits, power, density, width = law
-        return (bits / uplink_rate(share, power, gain, density * width, width)).max(axis=-1).mean()
-
-    best = longest(gain)
-    assert best == pytest.approx(5.6, rel=0.02)
-    for deviation, loss in ((1.0, 0.048), (2.0, 0.101), (3.0, 0.148), (6.0, 0.499)):
-        known = gain * 10.0 ** (deviation * rng.normal(size=gain.shape) / 10.0)
-        # The losses were means of 120 draws.
-        assert longest(known) / best - 1.0 == pytest.approx(loss, abs=0.015 + 0.1 * loss)
-    assert longest(mean) / best - 1.0 == pytest.approx(0.10, abs=0.02)

@@ -8,15 +8,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hook_processes import ALL
 from state_ways_support import WAYS, assert_same
 from variants_support import mostly_slow
 
+from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError, StateError
 from collapipe_env.scenario import load_scenario
+from collapipe_env.simulator import costs as cost_module
+from collapipe_env.simulator.system import walking_side
 
 UNEVEN = {"cluster": {"devices": [3, 2], "layout": "per_episode"}, "budgets": {"device_energy_j": 40.0}}
 SHADOWED = {**UNEVEN, "radio": {"d2d_shadowing_db": 4.0, "d2e_shadowing_db": 4.0}}
@@ -49,12 +53,27 @@ ROWS = {
     "migration": ("migration", {}, {}),
     "migration-reset": ("migration", {"moments": "reset"}, {}),
     "migration-over-cu": ("migration", {"route": "cu", "moment_bits": 16}, {}),
+    "own-apply": ("slowing", {"size": 0.5}, {}),
+    "own-limits": ("absence", {"size": 3e8}, {}),
+    "own-price": ("toll", {"size": 2.0}, {}),
+    "own-interrupt": ("outage", {"size": 0.5}, {}),
+    "own-estimate": ("guess", {"size": 0.5}, {}),
+    "own-observed": ("shown", {}, {}),
 }
-"""Name of each process, its fields, and other sections of a scenario."""
+"""Name of each process, its fields, and other sections of a scenario; the last ones are a user's own."""
 ALONE = [row for row, (name, *_) in ROWS.items() if name not in ("heat", "migration")]
 """Those that move without the costs of a round."""
 QUICK = [place * len(WAYS) + place % len(WAYS) for place in range(len(ROWS))]
 """One way for each of them, every way for some."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    for process in ALL:
+        register_process(process)
+    yield
+    for process in ALL:
+        PROCESSES._added.pop(process.name)
 
 
 def scenario_of(row, *, on=True, **dynamics):
@@ -77,7 +96,10 @@ def carried_of(env):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_every_environment_plays_the_same(row):
+def test_every_environment_plays_the_same(row, monkeypatch):
+    def never(*_):
+        raise AssertionError("the compiled loop was left")
+
     rows, single, tensors = vector(row), CollaPipeEnv(scenario_of(row), "surrogate"), {}
     for kind in ("float64", "float32"):
         tensors[kind] = CollaPipeTorchVectorEnv(3, scenario_of(row), dtype=kind)
@@ -91,7 +113,9 @@ def test_every_environment_plays_the_same(row):
     np.testing.assert_array_equal(single.reset(seed=5)[0], first[1])
     for action in actions_of(rows, 6):
         before = carried_of(rows)[ROWS[row][0]]
-        expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
+        with monkeypatch.context() as patch:
+            patch.setattr(cost_module, "general_round_costs", never)
+            expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
         there = tensors["float64"].step(action)
         tensors["float32"].step(action)
         np.testing.assert_array_equal(adapted[0], expected[0])
@@ -185,6 +209,57 @@ def test_it_moves_no_other_process(row):
         assert_same(carried_of(on)[name], carried)
 
 
+DRAWN = {
+    ("heat", "headroom"): ("heat", "headroom"),
+    ("heat", "share"): ("heat", "clock_share"),
+    ("mobility", "x"): ("motion", "east_m"),
+    ("mobility", "y"): ("motion", "north_m"),
+    ("mobility", "speed"): ("motion", "speed_m_s"),
+    ("mobility", "leaves_s"): ("departure", "leaves_s"),
+    ("presence", "announced"): ("stay", "announced"),
+    ("presence", "since_s"): ("stay", "since_s"),
+    ("migration", "blocks"): ("device", "previous_blocks"),
+}
+"""Where graph observations show what devices carry; a plan before it only where changes have a price."""
+SECRET = {"residual_s", "graceful", "factor"}
+
+
+@pytest.mark.parametrize("visibility", ["full", "realistic"])
+@pytest.mark.parametrize("row", sorted(set(ROWS) - {"tenants", "own-observed", "migration-reset"}))
+def test_both_observations_show_what_devices_carry_and_no_more_than_they_may(row, visibility):
+    scenario, name = scenario_of(row, visibility=visibility), ROWS[row][0]
+    flat = CollaPipeVectorEnv(20, scenario, "surrogate")
+    graph = CollaPipeVectorEnv(20, scenario, "surrogate", observation="graph")
+    off = CollaPipeVectorEnv(1, scenario_of(row, on=False), "surrogate", observation="graph")
+    process = next(p for p in flat._mdp.world.system.processes if p.name == name)
+    said = {f"{name}_{seen.carried}" for seen in process.observed if visibility == "full" or seen.realistic}
+    assert {feature for feature in flat.observation_layout if feature.startswith(f"{name}_")} == said
+    seen, nodes, half = flat.reset(seed=2)[0], graph.reset(seed=2)[0], 0.5 * walking_side(scenario)
+    moved = set()
+    for action in actions_of(flat, 5):
+        there, carried = flat.state.present, flat.state.processes.get(name, {})
+        assert not SECRET & (set(carried) | set(flat.truth.processes.get(name, {})))
+        physical, drawn = flat.observation_layout.physical(seen), graph.observation_layout.physical(nodes)
+        assert graph.observation_space.contains(nodes)
+        for feature in said:
+            values = carried[feature.removeprefix(f"{name}_")]
+            within = there & (values <= flat.observation_layout[feature].scale)
+            np.testing.assert_allclose(physical[feature][within], values[within], rtol=1e-5, atol=1e-3)
+        for (owner, key), (part, entry) in DRAWN.items():
+            hidden = visibility == "realistic" and part == "motion"
+            if owner != name or key not in {**carried, **flat.truth.processes[name]}:
+                continue
+            assert (part in drawn) is not hidden
+            assert part == "device" or part not in off.observation_layout
+            if not hidden:
+                expected = carried[key] - half if key in ("x", "y") else carried[key]
+                np.testing.assert_allclose(drawn[part][entry][there], expected[there], rtol=1e-5, atol=1e-3)
+                assert (nodes[part][~there] == 0.0).all()
+                moved |= {key} if len(np.unique(expected[there])) > 1 else set()
+        seen, nodes = flat.step(action)[0], graph.step(action)[0]
+    assert moved or not any(owner == name for owner, _ in DRAWN) or name == "mobility"
+
+
 DAMAGED = [
     ("heat-step", "processes/heat/temperature", lambda x: 0.0 * x - 300.0, "processes/heat"),
     ("heat-step", "processes/heat/ambient", lambda x: 0.0 * x + 60.0, "processes/heat"),
@@ -221,6 +296,7 @@ DAMAGED = [
     ("traces", "processes/traces/trace", lambda x: 0 * x - 1, "traces/trace holds -1"),
     ("traces", "processes/traces/position_s", lambda x: 0.0 * x + 0.5, "traces/position_s holds 0.5"),
     ("traces", "processes/traces/position_s", lambda x: x * np.nan, "traces/position_s"),
+    ("migration", "processes/migration/blocks", lambda x: 0 * x + 7, "migration"),
     ("tenants", "processes/tenants/level", lambda x: 0 * x + 3, "processes/tenants/level"),
     ("tenants", "processes/tenants/share", lambda x: 0.0 * x + 0.3, "processes/tenants/share"),
     ("tenants", "processes/server/backlog", lambda x: 0.0 * x - 1.0, "processes/server/backlog"),
@@ -296,6 +372,8 @@ WRONG = [
     ("channel_knowledge", {"sigma": 1.0}, "no field"),
     ("heat", {"ambient_sd_k": -1.0}, "ambient_sd_k is -1: give 0 to 100 K"),
     ("heat", {"ambient_tau_s": 0.0}, "ambient_tau_s is 0: give 1 to 1e\\+09 s"),
+    ("migration", {"moments": "drop"}, "moments"),
+    ("migration", {"rout": "cu"}, "rout"),
     ("tenants", {"levels": [0.2, 0.96]}, "levels"),
     ("tenants", {"levels": []}, "levels"),
     ("tenants", {"levels": [0.5, 0.2]}, "levels"),

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
-from collapipe_env.dynamics.migration import _handed_over, change_of_plan, holders_of, phase_times
-from collapipe_env.envs.vector import CollaPipeVectorEnv
+from collapipe_env.dynamics.migration import _handed_over, holders_of
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.moves import LOST, STAY, TRAVEL, Handover, block_holders, handover
-from collapipe_env.scenario import load_scenario
-from collapipe_env.simulator.build import system_parameters
+from collapipe_env.physics.moves import LOST, STAY, TRAVEL, block_holders, handover
 
 E, N, K, L = 40, 3, 4, 7
 
@@ -59,30 +55,3 @@ def test_handovers(moves, server):
     several = _handed_over(before[5:6], present[5:6], after, moves)
     np.testing.assert_array_equal(several.moments, handover(before[5:6], present[5:6], after, moves).moments)
     assert set(np.unique(found.moments)) == ({STAY, TRAVEL, LOST} if moves else {STAY, LOST})
-
-
-@pytest.mark.parametrize("route", ["direct", "cu"])
-@pytest.mark.parametrize("link_errors", ["arq", "drop"])
-def test_the_phase_of_moments_is_that_of_tensors(route, link_errors):
-    scenario = load_scenario("small-migration").with_overrides(
-        {"dynamics.processes.migration.route": route, "radio.link_errors": link_errors}
-    )
-    env = CollaPipeVectorEnv(12, scenario, "surrogate")
-    env.reset(seed=0)
-    env.action_space.seed(1)
-    longest = 0.0
-    for _ in range(4):
-        env.step(env.action_space.sample())
-        record, parameters = env.last_round, system_parameters(scenario)
-        change = change_of_plan(parameters, record.state, record.allocation)
-        tensors = [
-            part.map(lambda array: torch.from_numpy(np.array(array)))
-            for part in (record.state, record.allocation)
-        ]
-        theirs = phase_times(parameters, *tensors, Handover(*map(torch.from_numpy, change)))
-        ours = phase_times(parameters, record.state, record.allocation, change)
-        for name in ours._fields:
-            expected = getattr(theirs, name).numpy()
-            np.testing.assert_allclose(getattr(ours, name), expected, rtol=1e-12, err_msg=name)
-        longest = max(longest, ours.duration.max())
-    assert longest > 0.0

@@ -156,12 +156,6 @@ def test_an_evaluation_shows_the_truth_to_declared_oracles_only(kind):
         assert same.all() if oracle else not same.any()
 
 
-def test_where_nothing_is_hidden_an_oracle_is_called_as_it_is():
-    scenario = load_scenario({**TINY, "dynamics": {"rounds": 3}})
-    played = play_episode("x", Seer(scenario), scenario, 0, 1, "surrogate")
-    assert played.result.title == "Watcher"
-
-
 def test_to_see_the_truth_is_a_gain():
     scenario = load_scenario(TINY)
     assert declared_sight.sees_truth(Oracle(scenario))

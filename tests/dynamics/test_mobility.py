@@ -1,26 +1,14 @@
-"""Mobility: gains of links between devices that move, shadowing that walks with them, and environments."""
+"""Mobility: gains of links between devices that move, and shadowing that walks with them."""
 
 import math
 
 import numpy as np
 import pytest
-from state_ways_support import assert_same
 
-from collapipe_env.dynamics.mobility import Mobility, MobilitySpec
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.backends import NUMPY
-from collapipe_env.physics.motion import correlated
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.system import laid_out, split_links
-
-
-def make_actions(env, count, lead=()):
-    """Random actions (count, *lead, A)."""
-    space = getattr(env, "single_action_space", env.action_space)
-    actions = np.random.default_rng(0).uniform(-1.0, 1.0, (count, *lead, *space.shape))
-    return actions.astype(np.float32)
 
 
 def walking(fields=None, **sections):
@@ -116,25 +104,6 @@ def test_slots_without_a_device_stay_on_their_control_unit():
         carried = process.advance(carried, None, None, numbers(process, words, t), np.full(5, 90.0))
 
 
-def test_correlation_over_a_way():
-    # exp(-10/13) and exp(-94/37), to five places.
-    for way, length, rho in ((10.0, 13.0, 0.46337), (94.0, 37.0, 0.07882)):
-        assert correlated(np.array(1.0), np.array(way / length), np.array(0.0)) == pytest.approx(
-            rho, abs=5e-6
-        )
-    s = np.random.default_rng(0).normal(size=9)
-    np.testing.assert_array_equal(correlated(s, np.zeros(9), np.full(9, 3.0)), s)
-
-
-def test_shadowing_keeps_its_deviation_over_any_ways():
-    rng = np.random.default_rng(1)
-    s = 4.0 * rng.normal(size=100_000)
-    for lag in (0.0, 0.001, 0.3, 0.0, 5.0, 0.7, 300.0, 0.02):
-        s = correlated(s, np.full_like(s, lag), 4.0 * rng.normal(size=s.shape))
-        assert s.std() == pytest.approx(4.0, rel=0.01)
-        assert s.mean() == pytest.approx(0.0, abs=0.05)
-
-
 def test_shadowing_forgets_with_the_ways_of_both_nodes():
     """Its law, link by link, from the ways that devices really went."""
     fields = {"environment_sd_db": 2.0, "environment_time_s": 20.0, "pause_s": 5.0}
@@ -162,60 +131,3 @@ def test_shadowing_forgets_with_the_ways_of_both_nodes():
     # Links are independent of each other.
     both = np.corrcoef(np.concatenate([s1, e1], axis=1).T)
     assert np.abs(both - np.eye(len(both))).max() < 0.08
-
-
-def test_no_time_changes_nothing():
-    process, system, words, carried = started(walking(radio={"d2d_shadowing_db": 4.0}), 3)
-    later = process.advance(carried, None, None, numbers(process, words, 1), np.zeros(3))
-    for name, values in carried.items():
-        np.testing.assert_array_equal(later[name], values, err_msg=name)
-    gains = (process.apply(system, c).link_gain for c in (carried, later))
-    np.testing.assert_array_equal(*gains)
-
-
-def test_other_processes_draw_the_same_numbers_beside_it():
-    """And without it a scenario has neither places nor features of them."""
-    extra = {"radio": {"fading_correlation": 0.7}, "cluster": {"layout": "per_episode"}}
-    load = {"load_levels": [0.5, 1.0], "rounds": 4}
-    still = {"base": "small", **extra, "dynamics": load}
-    moving = {**still, "dynamics": {**load, "processes": {"mobility": {}}}}
-    envs = [CollaPipeEnv(s, "surrogate") for s in (still, moving)]
-    for env in envs:
-        env.reset(seed=3)
-    for action in make_actions(envs[0], 3):
-        for env in envs:
-            env.step(action)
-    a, b = (env.get_state()["mdp"]["simulator"] for env in envs)
-    for name in ("fading", "load"):
-        assert_same(a["processes"][name], b["processes"][name])
-    assert set(b["processes"]) - set(a["processes"]) == {"mobility"}
-    assert set(b["layout"]) - set(a["layout"]) == {"cu_position", "device_offset"}
-    assert not np.array_equal(a["system"]["d2d_gain"], b["system"]["d2d_gain"])
-    shown = set(envs[1].observation_layout) - set(envs[0].observation_layout)
-    assert shown == {"mobility_x", "mobility_y", "mobility_speed"}
-
-
-def test_schedulers_see_places_and_speeds():
-    flat = CollaPipeVectorEnv(3, walking(), "surrogate")
-    graph = CollaPipeVectorEnv(3, walking(), "surrogate", observation="graph")
-    seen, _ = flat.reset(seed=2)
-    nodes, _ = graph.reset(seed=2)
-    for action in make_actions(flat, 4, lead=(3,)):
-        walk = flat.state.processes["mobility"]
-        there, physical = flat.state.present, flat.observation_layout.physical(seen)
-        drawn = graph.observation_layout.physical(nodes)["motion"]
-        assert graph.observation_space.contains(nodes)
-        for name, from_cu in (("x", "east_m"), ("y", "north_m"), ("speed", "speed_m_s")):
-            shift = 0.0 if name == "speed" else 20.0
-            np.testing.assert_allclose(physical[f"mobility_{name}"][there], walk[name][there], atol=1e-4)
-            np.testing.assert_allclose(drawn[from_cu][there], walk[name][there] - shift, atol=1e-4)
-            assert np.isnan(drawn[from_cu][~there]).all()
-        seen, nodes = flat.step(action)[0], graph.step(action)[0]
-    assert "motion" not in CollaPipeEnv("small", "surrogate", observation="graph").observation_layout
-
-
-def test_it_is_off_unless_named():
-    assert Mobility.of(load_scenario("small")) is None
-    on = load_scenario({"base": "small", "dynamics": {"processes": {"mobility": {}}}})
-    assert dict(on.dynamics.processes)["mobility"] == MobilitySpec()
-    assert [p.name for p in active_processes(on)] == ["shadowing", "mobility", "fading"]

@@ -1,4 +1,4 @@
-"""Open areas: who is away and when it is seen coming, who has to stay, and what absence changes."""
+"""Open areas: who is away, who has to stay, and what absence changes."""
 
 import math
 
@@ -174,26 +174,6 @@ def test_blocks_of_those_who_left_lose_their_moments():
     assert reset > 0
 
 
-def test_both_observations_show_departures():
-    scenario = leaving()
-    flat = CollaPipeVectorEnv(4, scenario, "surrogate")
-    graph = CollaPipeVectorEnv(4, scenario, "surrogate", observation="graph")
-    seen, _ = flat.reset(seed=2)
-    nodes, _ = graph.reset(seed=2)
-    flat.action_space.seed(0)
-    for _ in range(5):
-        there, says = flat.state.present, flat.state.processes["mobility"]["leaves_s"]
-        physical = flat.observation_layout.physical(seen)["mobility_leaves_s"]
-        drawn = graph.observation_layout.physical(nodes)["departure"]["leaves_s"]
-        assert graph.observation_space.contains(nodes)
-        np.testing.assert_allclose(physical[there], says[there], atol=1e-3)
-        np.testing.assert_allclose(drawn[there], says[there], atol=1e-3)
-        action = flat.action_space.sample()
-        seen, nodes = flat.step(action)[0], graph.step(action)[0]
-    closed = load_scenario({"base": "small", "dynamics": {"processes": {"mobility": {}}}})
-    assert "departure" not in CollaPipeEnv(closed, "surrogate", observation="graph").observation_layout
-
-
 def test_the_map_has_the_circle():
     env = CollaPipeEnv(leaving(), "surrogate", render_mode="rgb_array")
     env.reset(seed=3)
@@ -205,20 +185,6 @@ def test_the_map_has_the_circle():
     assert all(cluster.site.reach_m == 10.0 for cluster in view.clusters)
     assert picture.shape[-1] == 3
     assert (draw_round(view) != picture).any()
-
-
-def test_departures_are_announced_under_realistic_visibility_too():
-    """Whether a departure is announced is a property of the process, not of what is visible."""
-    scenario = leaving().with_overrides({"dynamics.visibility": "realistic"})
-    env = CollaPipeEnv(scenario, "surrogate", observation="graph")
-    seen, _ = env.reset(seed=1)
-    assert "motion" not in seen
-    there = env.state.present[0]
-    says = env.unwrapped._mdp.world.state.processes["mobility"]["leaves_s"][0]
-    np.testing.assert_allclose(seen["departure"][..., 0][there], says[there], rtol=1e-6)
-    flat = CollaPipeEnv(scenario, "surrogate")
-    assert "mobility_leaves_s" in flat.observation_layout
-    assert "mobility_x" not in flat.observation_layout
 
 
 def test_gains_known_late_begin_where_devices_are():
@@ -233,15 +199,6 @@ def test_gains_known_late_begin_where_devices_are():
     metres = np.maximum(np.hypot(x, y), scenario.cluster.hop_min_m)
     expected = 10.0 ** (-(148.0 + 40.0 * np.log10(metres / 1000.0)) / 10.0)
     np.testing.assert_allclose(env.state.d2d_gain[..., 0, 1:], expected, rtol=1e-9)
-
-
-def test_budgets_are_granted_to_those_who_are_there():
-    world = world_of(leaving(budgets=GENEROUS), 20)
-    record = world.step(DSSRA(world.scenario, threads=1).allocate(world.state))
-    present = record.state.present
-    assert (~present).any()
-    np.testing.assert_array_equal(record.granted[..., 1:], present.astype(float))
-    assert (record.granted[..., 0] == 1.0).all()
 
 
 @pytest.mark.parametrize("per", ["round", "second"])

@@ -34,6 +34,13 @@ class Spoiled(Idle):
         return type(self).result(right) if part == self.part else right
 
 
+class SpoiledAdvance(Spoiled):
+    part = "advance"
+
+    def advance(self, *given):
+        return self.spoil("advance", super().advance(*given))
+
+
 class SpoiledApply(Spoiled):
     part = "apply"
 
@@ -124,6 +131,10 @@ def played():
 
 
 WRONG = [
+    (SpoiledAdvance, lambda c: {"drawn": c["drawn"]}, "'count' as nothing"),
+    (SpoiledAdvance, lambda c: {**c, "extra": 1.0}, "'extra' as float, begin as nothing"),
+    (SpoiledAdvance, lambda c: {**c, "count": c["count"].astype(int)}, r"as int64 \(2,\), begin as float64"),
+    (SpoiledAdvance, lambda c: {**c, "count": c["count"] + NAN}, r"returned nan in 'count' at \[0\]"),
     (SpoiledApply, lambda _: None, r"returned NoneType: return system\._replace"),
     (
         SpoiledApply,
@@ -158,7 +169,6 @@ WRONG = [
     (SpoiledLimits, lambda _: Limits(clock=-0.5), r"returned -0.5 in 'clock' at .*: return shares"),
     (SpoiledLimits, lambda _: Limits(present=np.ones((E, N, K))), "'present' as float64 .* expected truth"),
     (SpoiledLimits, lambda _: Limits(stay_order=np.full((E, N, K), NAN)), "returned nan in 'stay_order'"),
-    (SpoiledLimits, lambda _: Limits(stay_order="first"), "'stay_order' as str: expected numbers"),
     (SpoiledApply, lambda s: s._replace(speed=np.ma.masked_array(s.speed, True)), "as MaskedArray: expected"),
     (SpoiledApply, lambda s: s._replace(speed=1e200 * s.speed), "in 'speed' at .*above 0"),
     (
@@ -167,7 +177,6 @@ WRONG = [
         "'cu_position' as .* None, as before",
     ),
     (SpoiledEstimate, lambda _: None, r"estimate .* returned NoneType: return replace\(truth"),
-    (SpoiledEstimate, lambda t: replace(t, speed=t.speed * NAN), r"returned nan in 'speed' at \[0, 0, 0\]"),
     (
         SpoiledEstimate,
         lambda t: replace(t, speed=t.speed[:1, :1, :1]),
@@ -179,12 +188,6 @@ WRONG = [
     (SpoiledSight, lambda _: None, "realistic .* returned NoneType: return a dictionary"),
     (SpoiledSight, lambda _: {}, "'count' as nothing: expected an array that is observed"),
     (SpoiledSight, lambda c: {"cnt": c["count"]}, "'cnt' as .*: expected nothing"),
-    (SpoiledSight, lambda c: {**c, "cnt": 1.0}, "'cnt' as float: expected nothing"),
-    (
-        SpoiledSight,
-        lambda c: {"count": c["count"][:1]},
-        r"'count' as float64 \(1,\): expected float64 \(2,\)",
-    ),
     (SpoiledSight, lambda c: {"count": c["count"] + NAN}, "returned nan in 'count'"),
     (SpoiledInterrupt, lambda i: i._replace(failed=5), "'failed' as int: expected None"),
     (SpoiledPrice, lambda _: (1.0, 2.0), r"price .* returned tuple: return Price\(\.\.\.\)"),
@@ -192,11 +195,6 @@ WRONG = [
         SpoiledPrice,
         lambda p: p._replace(cluster_delay=p.cluster_delay - 1.0),
         r"returned -1.0 in 'cluster_delay' at \[0, 0\]: return finite seconds, at least 0",
-    ),
-    (
-        SpoiledPrice,
-        lambda p: p._replace(cluster_delay=1.0),
-        r"'cluster_delay' as float: expected numbers",
     ),
     (
         SpoiledPrice,
@@ -220,11 +218,6 @@ WRONG = [
         r"'trained' as float64 \(2, 3\): expected truth values",
     ),
     (SpoiledFailures, lambda f: f[..., 0], r"failures .* as float64 \(2, 3\): expected numbers \(2, 3, 4\)"),
-    (
-        SpoiledFailures,
-        lambda f: np.full(f.shape, NAN),
-        r"failures .* returned nan .* at \[0, 0, 0\]: return seconds",
-    ),
     (
         SpoiledFailures,
         lambda f: np.full(f.shape, -2.0),
@@ -288,10 +281,10 @@ def test_what_is_stretched_and_of_other_types_is_played_as_if_it_were_whole(play
 
 
 BEGUN = [
+    ({"count": 1.0}, "'count' as float: expected an array"),
+    ({"count": np.zeros(1)}, r"'count' of shape \(1,\)"),
     ({"count": np.full(E, NAN)}, r"begin of the process 'spoiled' returned nan in 'count' at \[0\]"),
-    ({"count": np.zeros(E, dtype=object)}, "'count' as object .*: expected an array of numbers"),
     ({"count": np.zeros(E, dtype=complex)}, "'count' as complex128 .*: expected an array of numbers"),
-    ({"count": np.array(["a"] * E)}, "'count' as <U1 .*: expected an array of numbers"),
     ({"count": np.ma.masked_array(np.zeros(E), True)}, "'count' as MaskedArray: expected"),
     ({"count": np.zeros((E, N, K))}, r"'count' of shape \(2, 3, 4\): expected \(2,\), as its Observed says"),
     ({"other": np.zeros(E)}, "shows 'count', which its begin does not return"),

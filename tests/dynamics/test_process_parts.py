@@ -1,9 +1,5 @@
 """Every part that a process may define, each with a throw-away process and computed another way."""
 
-import copy
-import pickle
-
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -24,11 +20,9 @@ from hook_processes import (
 )
 
 from collapipe_env.dynamics import PROCESSES, register_process
-from collapipe_env.envs.sb3 import make_sb3_vec_env
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import AllocationError, ScenarioError
-from collapipe_env.simulator import costs as cost_module
+from collapipe_env.ground.errors import AllocationError
 from collapipe_env.simulator.build import system_parameters
 
 PLAIN = {"base": "small", "dynamics": {"rounds": 6}}
@@ -107,7 +101,10 @@ def test_a_cap_on_clocks_is_one_on_full_clocks_which_load_slows_down_too(cap, le
     own, plain = vector(scenario_with(Capped, cap, load_levels=[0.5])), vector(PLAIN)
     for env in (own, plain):
         env.reset(seed=4)
-    np.testing.assert_allclose(own.state.speed, 0.5 * left * plain.state.speed, rtol=1e-14)
+    for action in actions_of(plain, 2):
+        np.testing.assert_allclose(own.state.speed, 0.5 * left * plain.state.speed, rtol=1e-14)
+        for env in (own, plain):
+            env.step(action)
 
 
 def test_limits_under_the_system_read_what_other_processes_made_of_it():
@@ -208,56 +205,6 @@ def test_observed():
     np.testing.assert_array_equal(core.reset(seed=1)[0], first[:, : core.observation_layout.size])
 
 
-CASES = [(Slowing, 0.5), (Absence, MEMORY), (Toll, 2.0), (Outage, 0.5), (Guess, 1.0), (Shown, 0.0)]
-
-
-@pytest.mark.parametrize(("process", "size"), CASES, ids=lambda c: getattr(c, "__name__", None))
-def test_single_vector_sb3_and_torch_play_the_same(process, size, monkeypatch):
-    def never(*_):
-        raise AssertionError("the compiled loop was left")
-
-    scenario = scenario_with(process, size)
-    rows = vector(scenario)
-    single = gym.make("CollaPipeSurrogate-v0", scenario=scenario)
-    tensors = CollaPipeTorchVectorEnv(3, scenario)
-    adapter = make_sb3_vec_env(scenario, 3, learner="surrogate")
-    adapter.seed(5)
-    first = rows.reset(seed=5)[0]
-    np.testing.assert_array_equal(adapter.reset(), first)
-    np.testing.assert_array_equal(single.reset(seed=6)[0], first[1])
-    np.testing.assert_allclose(tensors.reset(seed=5)[0].numpy(), first, rtol=1e-5, atol=1e-6)
-    for action in actions_of(rows, 5):
-        on_tensors = tensors.step(action)
-        with monkeypatch.context() as patch:
-            patch.setattr(cost_module, "general_round_costs", never)
-            expected, alone, adapted = rows.step(action), single.step(action[1]), adapter.step(action)
-        np.testing.assert_array_equal(adapted[0], expected[0])
-        np.testing.assert_array_equal(alone[0], expected[0][1])
-        assert alone[1] == expected[1][1]
-        np.testing.assert_allclose(on_tensors[0].numpy(), expected[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(on_tensors[1].numpy(), expected[1], rtol=1e-5)
-
-
-@pytest.mark.parametrize(("process", "size"), CASES, ids=lambda c: getattr(c, "__name__", None))
-def test_states_hold_what_processes_carry(process, size, tmp_path):
-    env, other = vector(scenario_with(process, size)), vector(scenario_with(process, size))
-    env.reset(seed=2)
-    actions = actions_of(env, 9)
-    for action in actions[:2]:
-        env.step(action)
-    env.save_state(tmp_path / "state.safetensors")
-    other.load_state(tmp_path / "state.safetensors")
-    np.testing.assert_array_equal(other.last_round.costs.delay, env.last_round.costs.delay)
-    twin = copy.deepcopy(env)
-    thawed = pickle.loads(pickle.dumps(env))
-    tried = env.simulate(actions[2])
-    for number, action in enumerate(actions[2:]):
-        steps = [one.step(action) for one in (env, other, twin, thawed)]
-        for step in steps[1:] + ([tried] if number == 0 else []):
-            for a, b in zip(steps[0][:4], step[:4], strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.slow
 def test_a_compiled_round_on_tensors_is_the_same():
     scenario = scenario_with(Slowing, 0.5)
@@ -268,16 +215,6 @@ def test_a_compiled_round_on_tensors_is_the_same():
     for action in actions:
         a, b = plain.step(action), fused.step(action)
         torch.testing.assert_close(a[1], b[1], rtol=1e-6, atol=1e-6)
-
-
-def test_one_load_level_below_the_full_speed_stays():
-    slow, full = (vector({"base": "small", "dynamics": {"load_levels": [level]}}) for level in (0.5, 1.0))
-    for env in (slow, full):
-        env.reset(seed=1)
-    for action in actions_of(slow, 2):
-        np.testing.assert_array_equal(slow.state.speed, 0.5 * full.state.speed)
-        for env in (slow, full):
-            env.step(action)
 
 
 def test_what_leaves_no_room_is_refused_and_changes_nothing():
@@ -341,36 +278,3 @@ def test_a_process_that_raises_leaves_everything_as_it_was(part):
                 np.testing.assert_array_equal(a, b)
     finally:
         PROCESSES._added.pop("faulty")
-
-
-@pytest.mark.parametrize(
-    ("part", "wrong", "message"),
-    [
-        ("begin", {"count": 1.0}, "'count' as float: expected an array"),
-        ("begin", {"count": np.zeros(1)}, r"'count' of shape \(1,\)"),
-        ("advance", {}, "'count' as nothing"),
-        ("advance", {"extra": 1.0}, "'extra' as float, begin as nothing"),
-        ("advance", {"count": np.zeros(3, dtype=int)}, r"'count' as int64 \(3,\), begin as float64 \(3,\)"),
-        ("advance", {"count": np.array([0.0, np.nan, 1.0])}, r"returned nan in 'count' at \[1\]"),
-    ],
-)
-def test_what_a_process_carries_keeps_its_names_shapes_and_types_and_stays_finite(part, wrong, message):
-    class Odd(Idle):
-        name = "odd"
-
-    def answer(self, *arguments):
-        right = dict(getattr(Idle, part)(self, *arguments))
-        return {**right, **wrong} if wrong else {"drawn": right["drawn"]}
-
-    def played():
-        env = vector(scenario_with(Odd))
-        env.reset(seed=0)
-        env.step(actions_of(env, 1)[0])
-
-    setattr(Odd, part, answer)
-    register_process(Odd)
-    try:
-        with pytest.raises(ScenarioError, match=message):
-            played()
-    finally:
-        PROCESSES._added.pop("odd")

@@ -75,23 +75,8 @@ def test_fading_law(diversity, rho):
         assert found == pytest.approx(rho ** (2 * lag), abs=0.03)
 
 
-def test_links_and_environments_fade_independently():
-    gains = fading_gains(100, 6, 2, 0.0, 60) - 1.0
-    links = np.corrcoef(gains.reshape(-1, 6).T)
-    assert np.abs(links - np.eye(6)).max() < 0.06
-    environments = np.corrcoef(gains[:, :8].transpose(1, 0, 2).reshape(8, -1))
-    assert np.abs(environments - np.eye(8)).max() < 0.25
-    assert gains.min() > -1.0
-
-
-def test_single_branch_is_exponential():
-    gains = fading_gains(100, 20, 1, 0.0, 20).ravel()
-    for threshold in (0.1, 1.0, 3.0):
-        assert (gains > threshold).mean() == pytest.approx(np.exp(-threshold), abs=0.01)
-
-
 @pytest.mark.parametrize("levels", [(0.5, 1.0), (0.25, 0.5, 0.75, 1.0)])
-@pytest.mark.parametrize("stay", [0.0, 0.7])
+@pytest.mark.parametrize("stay", [0.0, 0.7, 1.0])
 def test_load_chain_is_stationary_and_moves_to_neighbours(levels, stay):
     rows = 400
     path = load_path(rows, levels, stay, 12)
@@ -121,12 +106,6 @@ def test_constant_load_draws_nothing():
 
 def test_load_is_off_where_all_devices_have_their_full_speed():
     assert Load.of(load_scenario({"base": "small", "dynamics": {"load_levels": [1.0]}})) is None
-
-
-def test_load_that_always_stays():
-    path = load_path(5, (0.5, 0.75, 1.0), 1.0, 6)
-    assert len(np.unique(path)) == 3
-    np.testing.assert_array_equal(path, np.broadcast_to(path[0], path.shape))
 
 
 def test_fading_without_memory_is_the_mean_of_exponentials():

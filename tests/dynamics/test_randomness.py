@@ -91,10 +91,6 @@ def test_seeds_come_from_the_children_of_each_row():
     assert all(again[name][0] == first[name][0] for name in COMPONENTS)
 
 
-def test_order_of_the_components_is_for_ever():
-    assert COMPONENTS == ("layout", "shadowing", "fading", "load", "arrivals", "learner")
-
-
 def test_other_components_have_seeds_by_their_names():
     def seeds(*others):
         return episode_seeds(np.arange(2), [np.random.default_rng(i) for i in range(2)], others)

@@ -7,7 +7,6 @@ from hook_processes import Idle, actions_of
 from collapipe_env.dynamics import PROCESSES, register_process
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay
 from collapipe_env.simulator.process_registry import active_processes
@@ -59,10 +58,12 @@ def test_each_process_moves_by_its_clock(base, make):
 
 
 def test_shipped_processes_by_clock():
-    names = {"migration": {}, "tenants": {}}
-    scenario = load_scenario({**SMALL, "dynamics": {**SMALL["dynamics"], "processes": names}})
+    names = ["migration", "tenants", "heat", "mobility", "presence", "traces", "channel_knowledge"]
+    processes = {name: {} for name in names}
+    scenario = load_scenario({**SMALL, "dynamics": {**SMALL["dynamics"], "processes": processes}})
     found = {process.name: process.endogenous for process in active_processes(scenario)}
-    assert found == {"shadowing": False, "fading": False, "load": False, "migration": True, "tenants": False}
+    others = dict.fromkeys((*names, "shadowing", "fading", "load"), False)
+    assert found == {**others, "migration": True, "heat": True}
 
 
 @pytest.mark.parametrize("base", ["real", "reference"])
@@ -76,8 +77,3 @@ def test_what_counts_rounds_moves_the_same_by_every_clock(base):
     for action in actions_of(one, 6):
         for a, b in zip(one.step(action)[:2], other.step(action)[:2], strict=True):
             np.testing.assert_array_equal(a, b)
-
-
-def test_another_word_is_refused():
-    with pytest.raises(ScenarioError, match=r"dynamics\.time_base.*rounds.*'mixed', 'real' or 'reference'"):
-        load_scenario({"base": "small", "dynamics": {"time_base": "rounds"}})

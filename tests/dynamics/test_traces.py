@@ -1,4 +1,4 @@
-"""Traces as a process: gains by hand, what schedulers know of them, batches, states, and other processes."""
+"""Traces as a process: gains by hand, what schedulers know of them, and other processes."""
 
 import dataclasses
 import math
@@ -11,17 +11,15 @@ from trace_support import write_trace
 
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
-from collapipe_env.evaluation.declared_sight import hides_truth
 from collapipe_env.evaluation.tuning_space import tunable
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.physics.trace_gains import rsrp_of_gain
 from collapipe_env.scenario import fixed_layout, load_scenario
-from collapipe_env.schedulers import SCHEDULERS, also_playing
+from collapipe_env.schedulers import also_playing
 from collapipe_env.simulator.build import system_parameters, usual_round
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.state import EstimatedState
 
 EPRE = 10.0 * math.log10(1000.0 * 10.0**1.6 / 1200.0)
 """46 dBm on 1200 subcarriers [dBm]."""
@@ -216,19 +214,6 @@ def test_fewer_files_than_clusters_are_shared_where_the_scenario_says_so(tmp_pat
     assert (np.diff(np.sort(position, axis=1), axis=1) > 0.0).all()
 
 
-@pytest.mark.parametrize("base", ["mixed", "real", "reference"])
-def test_time_moves_by_the_time_base(base):
-    scenario = tracing({}, dynamics={"time_base": base})
-    env = vector(scenario)
-    for action in make_actions(env, 3):
-        before = carried_of(env)["position_s"]
-        env.step(action)
-        passed = carried_of(env)["position_s"] - before
-        delay = env.last_round.costs.delay
-        seconds = delay if base == "real" else np.full(3, usual_round(scenario))
-        np.testing.assert_allclose(passed, np.broadcast_to(seconds[:, None], passed.shape), rtol=1e-9)
-
-
 def test_mobility_moves_pairs_and_traces_move_uplinks():
     walking = {"mobility": {"environment_sd_db": 3.0}}
     both, alone = vector(tracing({}, processes=walking)), vector(tracing({}))
@@ -272,16 +257,6 @@ def test_channel_knowledge_starts_from_what_traces_let_see(tmp_path, knowledge):
     np.testing.assert_array_equal(second.state.d2d_gain, first.state.d2d_gain)
 
 
-def test_perfect_knowledge_of_gains_is_knowledge_of_what_was_measured():
-    perfect = vector(tracing({}, processes={"channel_knowledge": {"modes": ["perfect"]}}))
-    alone = vector(tracing({}))
-    for action in make_actions(alone, 3):
-        np.testing.assert_array_equal(perfect.state.uplink_gain, alone.state.uplink_gain)
-        np.testing.assert_array_equal(perfect.state.d2d_gain, alone.state.d2d_gain)
-        perfect.step(action)
-        alone.step(action)
-
-
 def test_a_delayed_gain_is_that_of_the_round_before():
     knowledge = {"channel_knowledge": {"modes": ["delayed"], "delay_rounds": 1}}
     env = vector(tracing({}, processes=knowledge))
@@ -291,30 +266,10 @@ def test_a_delayed_gain_is_that_of_the_round_before():
         np.testing.assert_allclose(env.state.uplink_gain, before, rtol=1e-13)
 
 
-@pytest.mark.parametrize("visibility", ["full", "realistic"])
-def test_nothing_of_the_process_is_shown(visibility):
-    env = vector(tracing({}, dynamics={"visibility": visibility}))
-    assert type(env.state) is EstimatedState
-    assert "traces" not in env.state.processes
-    assert env.state.known_uplink_gain is None
-    assert (env.state.uplink_gain != env.truth.uplink_gain).all()
-    assert hides_truth(env.scenario)
-
-
 def test_a_scenario_on_traces_has_its_oracle_and_its_scalar():
     scenario = tracing({})
     assert also_playing(scenario) == ("dssra-truth",)
     assert tunable(scenario) == ("channel_weight",)
-    delays = {}
-    for name in ("dssra", "dssra-truth"):
-        env, scheduler = vector(tracing({"level": "layout"}), 16), SCHEDULERS.get(name)(scenario)
-        found = []
-        for _ in range(ROUNDS - 1):
-            state = env.truth if name == "dssra-truth" else env.state
-            env.step_allocation(scheduler.act(None, state))
-            found.append(env.last_round.costs.delay.mean())
-        delays[name] = np.mean(found)
-    assert delays["dssra-truth"] < delays["dssra"]
 
 
 @pytest.mark.parametrize("seconds", [1e10, 1e17, 1e200])

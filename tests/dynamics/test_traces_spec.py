@@ -34,10 +34,6 @@ def folder(tmp_path):
 def test_defaults_need_no_files():
     assert spec_of(load({})) == TracesSpec()
     assert spec_of(load({})).quantity == "rsrp"
-    assert (
-        load_scenario({"base": "small", "dynamics": {"processes": {"traces": "off"}}}).dynamics.processes
-        == ()
-    )
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -9,20 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapipe_env.dynamics.walk_loops import moved_shadowing
-from collapipe_env.envs.env import CollaPipeEnv
-from collapipe_env.envs.observed_processes import observation_builder
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import cos_sin_of_turns
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.compiled import compiled
-from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.motion import correlated, weights_of
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.moving_system import staying
 from collapipe_env.simulator.process_registry import active_processes
 from collapipe_env.simulator.record import queue_round
 from collapipe_env.simulator.system import laid_out
-from collapipe_env.simulator.world import World
 
 SIDE = 40.0
 
@@ -174,38 +169,3 @@ def test_queues_of_who_is_away_stand_still_in_loops_and_tensors(plays):
         moved = np.where(taking[..., None], moved, backlog)
     np.testing.assert_allclose(found[0][..., 1:][present], moved[..., 1:][present], rtol=1e-13)
     np.testing.assert_allclose(found[2], found[0].sum(axis=(1, 2)), rtol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("processes", "expected"),
-    [
-        ({}, False),
-        ({"heat": {}}, False),
-        ({"mobility": {}}, False),
-        ({"mobility": {"area": "open"}}, True),
-        ({"mobility": {"area": "open"}, "heat": {}}, True),
-    ],
-)
-def test_only_open_areas_send_devices_away(processes, expected):
-    scenario = load_scenario({"base": "small", "dynamics": {"processes": processes}})
-    assert World(scenario, IdleLearner(1)).system.comes_and_goes is expected
-
-
-@pytest.mark.parametrize("tier", ["migration", "thermal", "mobile"])
-def test_features_of_processes_are_shown_as_on_any_library(tier):
-    scenario = load_scenario(f"small-{tier}")
-    env, builder = CollaPipeVectorEnv(5, scenario, "surrogate"), observation_builder(scenario)
-    env.reset(seed=1)
-    env.action_space.seed(2)
-    shown = [name for name in builder.layout if name.startswith(("migration", "heat", "mobility"))]
-    assert shown
-    moved = 0
-    for _ in range(4):
-        env.step(env.action_space.sample())
-        flat, generic = builder.build(env.state), builder.build_generic(env.state)
-        for name in shown:
-            columns = builder.layout[name].slice
-            np.testing.assert_array_equal(flat[:, columns], generic[:, columns], err_msg=name)
-            moved += len(np.unique(flat[:, columns])) > 2
-    assert moved
-    assert CollaPipeEnv(scenario, "surrogate").observation_space.shape == flat[0].shape

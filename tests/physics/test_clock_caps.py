@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collapipe_env.feasibility import energy_feasibility
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
-from collapipe_env.physics.allocation import own_arrays, stack_allocations
+from collapipe_env.physics.allocation import own_arrays
 from collapipe_env.physics.clock_caps import running_clocks
 from collapipe_env.physics.energy import compute_power
 from collapipe_env.scenario import load_scenario
@@ -25,29 +25,6 @@ OPEN = load_scenario({"base": "small", "name": "open", "decisions": [*COLLAPIPE,
 CLOSED = load_scenario("small")
 STATE = sample_rounds(OPEN).state[:3]
 PARAMETERS = system_parameters(OPEN)
-
-
-def power_at(share, full_w=8.0):
-    """Power of a device of 8 W at the full clock, ``8 s^3``, under a cap."""
-    at = np.array([share])
-    one = np.ones(1)
-    return running_clocks(one, one, full_w * one, one, one > 0.0, at).compute_power[0]
-
-
-@pytest.mark.parametrize(
-    ("slow", "mean_speed", "gain"), [(0.4, 0.559, 0.21), (0.55, 0.629, 0.08), (0.7, 0.686, -0.01)]
-)
-def test_a_constant_clock_beats_one_that_is_full_and_slow_in_turns(slow, mean_speed, gain):
-    """Jensen: the same mean power of 2.5 W, and more speed, as the power is convex in it."""
-    mean_w = 2.5
-    steady = (mean_w / 8.0) ** (1.0 / 3.0)
-    assert power_at(steady) == pytest.approx(mean_w, rel=1e-12)
-    assert steady == pytest.approx(0.679, abs=5e-4)
-    # Where even the slow clock draws more than that all the time, it is slow all the time and more.
-    fast = (mean_w - power_at(slow)) / (power_at(1.0) - power_at(slow))
-    in_turns = fast + (1.0 - fast) * slow
-    assert in_turns == pytest.approx(mean_speed, abs=1.5e-3)
-    assert steady / in_turns - 1.0 == pytest.approx(gain, abs=5e-3)
 
 
 @given(
@@ -162,13 +139,6 @@ def test_a_scenario_that_does_not_open_them_refuses_caps():
         check_allocation(system_parameters(CLOSED), STATE, capped)
     with pytest.raises(AllocationError, match="decisions do not list clock_cap"):
         round_costs(system_parameters(CLOSED), replace(STATE, full_speed=None), capped)
-
-
-def test_plans_with_and_without_caps_stack():
-    plan = even_split(PARAMETERS, STATE)
-    caps = np.full_like(plan.device_power, 0.5)
-    both = stack_allocations([plan, replace(plan, clock_cap=caps)])
-    np.testing.assert_array_equal(both.clock_cap, np.stack([np.ones_like(caps), caps]))
 
 
 def test_the_field_is_kept_in_its_range():

@@ -1,7 +1,6 @@
-"""The convergence bound: its terms one by one, and the directions in which it moves."""
+"""The convergence bound: its terms one by one."""
 
 import numpy as np
-import pytest
 
 from collapipe_env.physics.loss_curve import gradient_norm_bound
 
@@ -27,18 +26,3 @@ def test_bound_is_the_sum_of_its_terms():
         for s, e in ((64, 0.0), (16, 0.25))
     ]
     np.testing.assert_allclose(gradient_norm_bound(**BASE), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("change", "sign"),
-    [
-        ({"rounds": 100}, -1),
-        ({"clusters": 8}, -1),
-        ({"surviving_samples": np.array([128.0, 32.0])}, -1),
-        ({"error_probability": np.array([0.1, 0.5])}, 1),
-        ({"heterogeneity": 1.4}, 1),
-    ],
-)
-def test_bound_moves_as_the_model_says(change, sign):
-    difference = gradient_norm_bound(**(BASE | change)) - gradient_norm_bound(**BASE)
-    assert (np.sign(difference) == sign).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from physics_support import PRICED, make_case, scalar_round
+from physics_support import PRICED, make_case
 
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.payload import message_bits
@@ -15,7 +15,7 @@ from collapipe_env.physics.schedules.split import relay_payload
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.layout import fixed_layout
 from collapipe_env.simulator.build import mean_state, reference_delay, system_parameters, workload_costs
-from collapipe_env.simulator.costs import general_round_costs, round_costs
+from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -49,47 +49,6 @@ def test_relay_adds_its_time_and_its_energy(seed, groups, steps, mode):
     tolerance = 1e-9 * free.energy
     assert (np.abs(more[..., 0] - drawn * relayed.relay) <= tolerance[..., 0]).all()
     assert (np.abs(more[..., 1:] - radio.receive_w * sent) <= tolerance[..., 1:]).all()
-
-
-def test_relay_by_hand():
-    """Two devices of 5 and 1 blocks: 5 w at one rate and then w at another."""
-    p, s, a = make_case(1, lead=(1,), clusters=2, devices=2, distribution="relay")
-    a = replace(a, blocks=np.array([[[5, 1], [0, 6]]]))
-    s.d2d_gain[0, 0, 0, 1:], s.d2d_gain[0, 0, 1:, 0] = (1e-8, 2e-9), (1e-8, 2e-9)
-    bits = (4 * 64**2 + 2 * 64 * 256 + 9 * 64 + 256) * 16.0  # of a block
-    for form in (round_costs, general_round_costs):
-        costs = form(p, s, a)
-        noise = 10 ** (-20.4) * 10e6 + costs.interference[0, 0]
-        rates = [10e6 * math.log2(1.0 + a.cu_power[0, 0] * gain / noise) for gain in (1e-8, 2e-9)]
-        assert costs.relay[0, 0] == pytest.approx(5 * bits / rates[0] + bits / rates[1], rel=1e-12)
-        expected = scalar_round(p, s[0], a[0])
-        np.testing.assert_allclose(costs.energy[0], expected["energy"], rtol=1e-9)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, groups=st.booleans(), steps=st.integers(2, 3))
-def test_barrier_is_the_slowest_cluster_s_step(seed, groups, steps):
-    p, s, a = make_case(seed, groups=groups, absent=0.3, steps=steps, **PRICED)
-    copies, common = round_costs(p, s, a), round_costs(charged(p, head="common"), s, a)
-    longest = copies.local_step.max(axis=-1, keepdims=True)
-    np.testing.assert_allclose(common.barrier, longest - copies.local_step, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(
-        common.cluster_delay, steps * longest + copies.collect + copies.upload, rtol=1e-12
-    )
-    assert (common.delay >= copies.delay).all()
-    assert (copies.barrier == 0.0).all()
-    # Waiting is free.
-    np.testing.assert_array_equal(common.energy, copies.energy)
-    np.testing.assert_array_equal(common.local_step, copies.local_step)
-
-
-@pytest.mark.parametrize("form", [round_costs, general_round_costs])
-def test_one_local_step_has_no_barrier(form):
-    p, s, a = make_case(4, lead=(3,), steps=1, **PRICED)
-    copies, common = form(p, s, a), form(charged(p, head="common"), s, a)
-    np.testing.assert_array_equal(copies.cluster_delay, common.cluster_delay)
-    np.testing.assert_array_equal(copies.delay, common.delay)
-    assert (common.barrier == 0.0).all()
 
 
 def test_published_split_training_waits_for_nobody():

@@ -4,14 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from physics_support import PRICES, make_case, scalar_round
 
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import Allocation, own_arrays, stack_allocations, with_schedule
-from collapipe_env.physics.participation import somebody, waiting_steps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -136,55 +133,6 @@ def test_nobody_plays_and_who_cannot_counts_the_usual_round():
         assert counted.delay[0] == pytest.approx(counted.cluster_delay[0, 0] + counted.broadcast[0])
 
 
-def test_all_play_their_own_steps_as_if_nothing_were_open():
-    plan = even_split(system_parameters(CLOSED), STATE)
-    for H in (1, 4):
-        fixed = system_parameters(CLOSED.with_overrides({"workload.local_steps": H}))
-        opened = system_parameters(OPEN.with_overrides({"workload.local_steps": H}))
-        expected = round_costs(fixed, STATE, plan)
-        ones = np.ones_like(plan.micro_batches)
-        for said in (
-            plan,
-            dataclasses.replace(plan, participates=ones),
-            dataclasses.replace(plan, local_steps=-ones),
-            dataclasses.replace(plan, participates=ones, local_steps=H * ones),
-        ):
-            found = round_costs(opened, STATE, said)
-            for field in ("delay", "cluster_delay", "energy", "memory", "survival"):
-                np.testing.assert_array_equal(getattr(found, field), getattr(expected, field))
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    steps=st.lists(st.sampled_from([0, 1, 2, 3, 7]), min_size=1, max_size=5),
-    seed=st.integers(0, 2**31),
-)
-def test_steps_wait_for_the_slowest_that_still_works(steps, seed):
-    times = np.random.default_rng(seed).uniform(0.1, 5.0, len(steps))
-    found = waiting_steps(np.array(steps, dtype=float), times)
-    for n, own in enumerate(steps):
-        if own == 0 or max(steps) == 1:
-            assert found[n] == times[n]
-            continue
-        together = sum(max(times[m] for m in range(len(steps)) if steps[m] > h) for h in range(own))
-        assert found[n] * own == pytest.approx(together)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3), st.booleans()), min_size=1, max_size=6))
-def test_a_plan_in_which_nobody_plays_is_mended_by_the_best_that_can(clusters):
-    plays, scores, able = (np.array(column) for column in zip(*clusters, strict=True))
-    found = somebody(plays, scores.astype(float), able)
-    assert not (found & ~able).any()
-    if (plays & able).any():
-        np.testing.assert_array_equal(found, plays & able)
-    elif able.any():
-        assert found.sum() == 1
-        assert scores[found][0] == scores[able].max()
-    else:
-        assert not found.any()
-
-
 def test_what_a_scenario_leaves_open_is_checked():
     opened, closed = system_parameters(OPEN), system_parameters(CLOSED)
     plan = even_split(opened, STATE)
@@ -256,9 +204,11 @@ def test_sequential_servers_serve_all_alike():
 def test_plans_with_and_without_are_stacked_and_owned():
     plan = even_split(system_parameters(OPEN), STATE)
     said = dataclasses.replace(plan[1], participates=np.array([1, 0, 1, 0]), local_steps=np.full(N, 4))
-    both = stack_allocations([plan[0], said])
+    slow = np.full_like(said.device_power, 0.5)
+    both = stack_allocations([plan[0], dataclasses.replace(said, clock_cap=slow)])
     np.testing.assert_array_equal(both.participates, [[1] * N, [1, 0, 1, 0]])
     np.testing.assert_array_equal(both.local_steps, [[-1] * N, [4] * N])
+    np.testing.assert_array_equal(both.clock_cap, [np.ones_like(slow), slow])
     assert both.is_plain
     owned = own_arrays(dataclasses.replace(plan, participates=np.ones((3, N), dtype=bool)))
     assert owned.participates.dtype == np.int64

@@ -83,17 +83,6 @@ def priced(seed=3, *, groups=False, server_blocks=None, **changes):
     return parameters.costs, round_costs(parameters, state, allocation)
 
 
-def test_without_compression_prices_are_the_plain_product():
-    for bits in (16, 32):
-        costs, _ = priced(weight_bits=bits)
-        assert costs.block_payload_bits == costs.block_gradient_bits == costs.block_parameters * bits
-        whole = (costs.blocks * costs.block_parameters + costs.embedding_parameters) * bits
-        assert costs.update_payload_bits == whole
-        assert costs.embedding_broadcast_bits(5) + costs.blocks * costs.block_broadcast_bits(5) == whole
-        assert costs.block_state_bytes == 16 * costs.block_parameters
-        assert costs.block_copy_bytes == 4 * costs.block_parameters
-
-
 FORMATS = [
     {"weight_bits": 8},
     {"compression": "top-k", "top_k_share": 0.01},

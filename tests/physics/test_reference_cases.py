@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collapipe_env.physics import radio
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.workload import (
     WorkloadCosts,
@@ -128,32 +127,3 @@ def test_reference_case(case):
     for device, size in expect["memory_bytes"].items():
         np.testing.assert_allclose(costs.memory[0, int(device) - 1], size, **close)
     assert parameters.costs.update_payload_bits == expect["payload_bits"]
-
-
-def test_groups_of_one_equal_plans_without_groups():
-    for case in CASES:
-        if any(len(s["group"]) > 1 for s in case["plan"]):
-            continue
-        # Only plans whose slots are the devices themselves can be written without groups.
-        if [s["group"][0]["device"] for s in case["plan"]] != list(range(1, len(case["plan"]) + 1)):
-            continue
-        parameters, state, allocation, interference = build(case)
-        plain = Allocation(
-            blocks=allocation.blocks,
-            micro_batches=allocation.micro_batches,
-            bandwidth=allocation.bandwidth,
-            device_power=allocation.device_power,
-            cu_power=allocation.cu_power,
-        )
-        a = round_costs(parameters, state, allocation, interference)
-        b = round_costs(parameters, state, plain, interference)
-        np.testing.assert_allclose(a.cluster_delay, b.cluster_delay, rtol=1e-12)
-        np.testing.assert_allclose(a.energy, b.energy, rtol=1e-12)
-
-
-def test_interference_is_the_sum_over_the_other_clusters():
-    rng = np.random.default_rng(0)
-    gain, power = rng.random((3, 4, 4)), rng.random((3, 4))
-    gain[:, range(4), range(4)] = 0.0
-    expected = [[sum(gain[b, m, n] * power[b, m] for m in range(4)) for n in range(4)] for b in range(3)]
-    np.testing.assert_allclose(radio.interference(gain, power), expected)

@@ -109,28 +109,6 @@ def test_the_timeline_ends_with_the_round(priced, kind, groups, seed):
         assert ("weight" in directions) == (kind == ZERO_BUBBLE)
 
 
-def test_memory_follows_the_caps():
-    parameters, state, plain = make_case(5, lead=(), clusters=1, devices=4)
-    plan = replace(plain, blocks=np.array([[2, 0, 3, 1]]), micro_batches=np.array([8]))
-    c = parameters.costs
-    b = c.batch_size / 8
-    caps = np.array([[5, 1, 7, 2]])  # the third stage's cannot be used; the second slot is empty
-
-    def memory(kind):
-        held, w = plan.blocks[0], c.block_state_bytes + (c.block_copy_bytes if kind == "async" else 0.0)
-        stored = {
-            "gpipe": [8, 0, 8, 8],
-            "1f1b": [5, 0, 5, 2],
-            "async": [5, 0, 5, 2],
-            "zb-h1": [5, 0, 7, 2],
-        }[kind]
-        return [h * (w + m * b * c.stored_activation_bytes) for h, m in zip(held, stored, strict=True)]
-
-    for kind in ("gpipe", "1f1b", "async", "zb-h1"):
-        found = round_costs(parameters, state, with_schedule(plan, kind, caps)).memory[0]
-        assert np.allclose(found, memory(kind), rtol=1e-12), kind
-
-
 def test_devices_of_a_group_hold_their_share():
     parameters, state, plan = make_case(8, groups=True)
     plan = scheduled(plan, ONE_F_ONE_B)

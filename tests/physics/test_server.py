@@ -21,8 +21,7 @@ from collapipe_env.physics.server import (
     shared_speed,
 )
 from collapipe_env.scenario import load_scenario
-from collapipe_env.scenario.layout import fixed_layout
-from collapipe_env.simulator.build import mean_state, server_terms, system_parameters
+from collapipe_env.simulator.build import server_terms, system_parameters
 from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import general_round_costs, round_costs
 
@@ -187,49 +186,3 @@ def test_energy_of_all_of_mediums_encoder_work() -> None:
         )
         assert float(encoder_energy(p.server, p.costs, plan).sum()) == pytest.approx(47.0, abs=0.5)
         assert p.server.block_activation_bytes == pytest.approx(79e6, rel=0.01)
-
-
-def test_the_balanced_bottleneck_of_many_micro_batches() -> None:
-    """One cluster, fast links, no overheads: L 3 B Phi_F over all speeds together."""
-    free = dict.fromkeys(("block_s", "update_s", "message_s", "latency_s"), 0.0)
-    free |= dict.fromkeys(("edge_message_s", "edge_latency_s", "server_s"), 0.0)
-    scenario = load_scenario(
-        {
-            "base": "medium",
-            "workload": {"batch_size": 1024, "blocks": 8, "micro_batches": [1, 1024]},
-            "cluster": {"clusters": 1, "devices": 2, "server_flops": 8e10},
-            "devices": {
-                "profiles": [
-                    {
-                        "clock_min_hz": 1e9,
-                        "clock_max_hz": 1e9,
-                        "flops_per_cycle": 10,
-                        "switched_capacitance": 1e-30,
-                        "memory_bytes": [1e12],
-                    }
-                ]
-            },
-            "radio": {
-                "d2d_bandwidth_hz": 1e12,
-                "uplink_bandwidth_hz": 1e12,
-                "downlink_bandwidth_hz": 1e12,
-                "bs_power_w": 1e5,
-            },
-            "overheads": free,
-            "server": {"tenants": 0.75},
-        }
-    )
-    p, state = system_parameters(scenario), mean_state(scenario, fixed_layout(scenario))
-    # Devices of 10 GFLOP/s, and 80 of which tenants leave 20: two, two and four blocks keep all equally busy.
-    plan = Allocation(
-        np.array([[2, 2]]),
-        np.array([1024]),
-        np.array([1.0]),
-        np.full((1, 2), 0.2),
-        np.full(1, 0.2),
-        server_blocks=np.array([4]),
-        server_mode=np.array(COPIES),
-    )
-    bound = 8 * 3 * 1024 * p.costs.block_forward_flops / (2 * 1e10 + 2e10)
-    step = float(round_costs(p, state, plan).local_step[0])
-    assert bound < step < 1.01 * bound

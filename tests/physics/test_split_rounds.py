@@ -65,26 +65,6 @@ def test_sequential_server_is_an_event_simulation(data, clusters, steps, seconds
     assert found.tolist() == pytest.approx(served_in_turn(before, service, after, steps), rel=1e-12)
 
 
-def test_sequential_server_by_hand() -> None:
-    one = np.array([1.0])
-    assert sequential_server_times(one, 2 * one, 4 * one, 3).tolist() == [21.0]
-    # Both arrive at 1: cluster 0 is served from 1 to 3, cluster 1 from 3 to 6; 0 is back at 5 and waits.
-    times = sequential_server_times(np.array([1.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 1.0]), 2)
-    assert times.tolist() == [9.0, 12.0]
-    # Who arrives first is served first, whatever its number.
-    times = sequential_server_times(np.array([2.0, 1.0]), np.array([2.0, 3.0]), np.array([1.0, 1.0]), 1)
-    assert times.tolist() == [7.0, 5.0]
-
-
-def test_sequential_server_rows_are_independent() -> None:
-    rng = np.random.default_rng(3)
-    before, service, after = rng.uniform(0.1, 3.0, (3, 4, 2, 5))
-    found = sequential_server_times(before, service, after, 3)
-    for row in np.ndindex(4, 2):
-        alone = sequential_server_times(before[row], service[row], after[row], 3)
-        assert np.array_equal(found[row], alone)
-
-
 def split_case(seed, mode, *, clusters=3, common=False, micro_batches=1, **options):
     """A random system and a plan with one device in each cluster; the server runs the other blocks."""
     p, s, a = make_case(seed, lead=(2,), clusters=clusters, absent=0.3, **options)
@@ -201,26 +181,6 @@ def test_nothing_on_the_server_costs_what_the_plain_plan_costs(mode, groups) -> 
             np.testing.assert_allclose(value, plain[name], rtol=1e-12, err_msg=name)
 
 
-def test_a_server_for_one_cluster_is_the_same_in_both_modes() -> None:
-    p, s, a = split_case(2, COPIES, clusters=1, steps=3)
-    queued = replace(a, server_mode=np.full((2,), SEQUENTIAL))
-    assert round_costs(p, s, queued).delay == pytest.approx(round_costs(p, s, a).delay, rel=1e-12)
-
-
-def test_equal_clusters_wait_as_long_as_a_shared_server_takes() -> None:
-    """N equal clusters arrive together: the last one has waited for N services at full speed."""
-    p, s, a = split_case(4, COPIES, clusters=1)
-    p = replace(p, clusters=3)
-    s, a = (x.map(lambda v: np.repeat(v, 3, axis=1) if v.ndim > 1 else v) for x in (s, a))
-    s, a = replace(s, cross_gain=np.zeros((2, 3, 3))), replace(a, bandwidth=a.bandwidth / 3.0)
-    copies, queued = (
-        round_costs(p, s, replace(a, server_mode=np.full((2,), mode))) for mode in (COPIES, SEQUENTIAL)
-    )
-    assert queued.delay == pytest.approx(copies.delay, rel=1e-12)
-    assert (np.diff(queued.cluster_delay, axis=-1) > 0.0).all()
-    assert (queued.cluster_delay[:, 0] < copies.cluster_delay[:, 0]).all()
-
-
 def test_rows_and_modes_do_not_mix() -> None:
     p, s, a = split_case(6, COPIES, common=True, steps=2)
     a = replace(a, server_mode=np.array([SEQUENTIAL, COPIES]))
@@ -234,15 +194,6 @@ def test_rows_and_modes_do_not_mix() -> None:
     assert priced.delay[0] == pytest.approx(together.delay, rel=1e-13)
     for row in range(2):
         assert round_costs(p, s[row], many[1, row]).delay == pytest.approx(priced.delay[1, row], rel=1e-13)
-
-
-@pytest.mark.parametrize("library", [array_api_strict, torch])
-def test_sequential_server_runs_on_other_array_libraries(library) -> None:
-    rng = np.random.default_rng(1)
-    parts = rng.uniform(0.1, 2.0, (3, 2, 4))
-    found = sequential_server_times(*(library.asarray(x) for x in parts), 2)
-    assert type(found) is type(library.asarray(parts[0]))
-    np.testing.assert_allclose(np.asarray(found), sequential_server_times(*parts, 2), rtol=1e-12)
 
 
 @pytest.mark.parametrize("convert", [array_api_strict.asarray, torch.asarray], ids=["strict", "torch"])
@@ -342,12 +293,3 @@ def test_impossible_splits_are_refused(plan, message) -> None:
     check_allocation(p, s, sound)
     with pytest.raises(AllocationError, match=message):
         check_allocation(p, s, plan())
-
-
-@pytest.mark.parametrize(
-    ("left_out", "given"), [("server_mode", "server_blocks"), ("server_blocks", "server_mode")]
-)
-def test_blocks_and_mode_go_together(left_out, given) -> None:
-    message = f"server_blocks, server_mode go together: give all of them or none, not {given} alone"
-    with pytest.raises(AllocationError, match=message):
-        changed(**{left_out: None})

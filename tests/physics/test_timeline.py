@@ -83,24 +83,6 @@ def test_events_obey_the_pipeline(elements, micro_batches):
             assert event.start_s >= by_key[i, micro_batch - 1, direction].end_s
 
 
-def test_hand_computed_case():
-    chain = [Element("hop", "h", 1.0, 1.0, 0), Element("compute", "c", 2.0, 4.0, 1)]
-    events = gpipe_timeline(chain, 2)
-    got = [(e.element, e.micro_batch, e.direction[0], e.start_s, e.end_s) for e in events]
-    assert sorted(got) == sorted(
-        [
-            (0, 0, "f", 0.0, 1.0),
-            (0, 1, "f", 1.0, 2.0),
-            (1, 0, "f", 1.0, 3.0),
-            (1, 1, "f", 3.0, 5.0),
-            (1, 0, "b", 5.0, 9.0),
-            (1, 1, "b", 9.0, 13.0),
-            (0, 0, "b", 9.0, 10.0),
-            (0, 1, "b", 13.0, 14.0),
-        ]
-    )
-
-
 def chain(stages: int = 2) -> tuple[Element, ...]:
     return chain_elements(
         stage_nodes=[1, 3][:stages],
@@ -207,7 +189,3 @@ def test_bad_counts_are_refused():
         cluster_timeline(chain(), 2, local_steps=0)
     with pytest.raises(AllocationError, match="broadcast_start_s"):
         cluster_timeline(chain(), 2, upload_s=5.0, broadcast_start_s=1.0)
-
-
-def test_makespan_of_nothing_is_zero():
-    assert makespan([]) == 0.0
