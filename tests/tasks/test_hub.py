@@ -201,7 +201,6 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
             (),
             r"row 0: 3 words and the tags \['O', 'B-person'\]",
         ),
-        (load_tagged, {"train": tagged(9, tags=(0, 1, -1))}, (), r"the tags \['O', 'B-person', ''\]"),
         (
             load_tagged,
             {"train": tagged(9)},
@@ -209,12 +208,6 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
             "no column of lists called ner among the columns id, tokens, ner_tags; set label_column",
         ),
         (load_tagged, {"train": tagged(9)}, ("id",), "no column of lists called id"),
-        (
-            load_tagged,
-            {"train": sentiment(9)},
-            (),
-            "no column of lists called tokens, words among the",
-        ),
         (
             load_tagged,
             {"train": Dataset.from_dict({"tokens": [["a"]] * 9, "tags": [[3]] * 9})},
@@ -234,7 +227,7 @@ def test_files_are_read_as_the_library_reads_them(tmp_path, offline, ending):
             "no text in column 'text'",
         ),
     ],
-    ids=range(13),
+    ids=range(11),
 )
 def test_splits_that_do_not_fit(load, splits, options, message):
     with pytest.raises(DataError, match=message):

@@ -1,12 +1,8 @@
 """The user's own data, whatever the format: parts, packing, line ends, limits; faults with their place."""
 
 import gzip
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -238,29 +234,6 @@ def test_a_folder_with_several_tables_says_so(kind, tmp_path):
         write(tmp_path, kind, name)
     with pytest.raises(DataError, match=r"no train\.tsv, .* and 2 tables where a single one could be split"):
         FORMATS[kind][0](tmp_path)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_are_not_waited_for(tmp_path):
-    """In a process of its own, which can be given up."""
-    for kind in FORMATS:
-        (tmp_path / kind).mkdir()
-        for ending in FORMATS[kind][1]:
-            os.mkfifo(tmp_path / kind / f"train.{ending}")
-    code = (
-        "import sys, test_own_data; from pathlib import Path\n"
-        "for kind, (load, endings, _) in test_own_data.FORMATS.items():\n"
-        "    for end in ('', f'train.{endings[0]}'):\n"
-        "        try: print(load(Path(sys.argv[1]) / kind / end))\n"
-        "        except ValueError as error: print(error)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent
-    )
-    assert len(done.stdout.splitlines()) == 2 * len(FORMATS)
-    said = ("it is a pipe", "no file", "no train", "0 files", "files train.LANGUAGE", "must end in")
-    assert all(any(one in line for one in said) for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize(
