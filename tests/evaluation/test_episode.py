@@ -45,15 +45,6 @@ def test_registry_builds_every_scheduler_and_names_the_nearest(scenario) -> None
         make_scheduler("dsra", scenario)
 
 
-def test_same_episode_is_the_same_again_and_another_is_not(scenario) -> None:
-    def delays(episode: int) -> list[float]:
-        scheduler = make_scheduler("random", scenario)
-        return play_episode("random", scheduler, scenario, episode, ROUNDS, "surrogate").result.delay
-
-    assert delays(3) == delays(3)
-    assert delays(3) != delays(4)
-
-
 def test_all_rounds_are_played_beyond_the_target_loss(scenario) -> None:
     ticks = []
     played = play_episode(

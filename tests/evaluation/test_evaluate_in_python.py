@@ -41,12 +41,6 @@ class Twin(Even):
     """Has the title of another."""
 
 
-def failing(scenario):
-    scheduler = Even(scenario)
-    scheduler.act = lambda *_: 1 / 0
-    return scheduler
-
-
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch):
     """A folder in which nothing may be written, and names that are forgotten afterwards."""
@@ -64,7 +58,7 @@ def test_names_factories_and_objects_play_the_same_episodes(capsys) -> None:
     found = evaluate(
         ["pipeline", Even, Even(scenario), lambda s: Even(s), partial(Even), f"{__name__}:Twin"],
         scenario,
-        seeds=2,
+        seeds=np.int64(2),
         threads=threads + 1,
     )
     assert torch.get_num_threads() == threads
@@ -140,13 +134,6 @@ def test_names_that_tables_cannot_show_are_refused() -> None:
         evaluate("agent", SMALL, agent="a\x1b[31mb.zip")
     with pytest.raises(ScenarioError, match=r"metric 'a\\u202eb' of the learner or task: name it by one"):
         LearningReport(np.zeros(1), np.zeros(1), np.zeros(1), {"a\u202eb": np.zeros(1)})
-
-
-def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:
-    found = evaluate(Even, SMALL, seeds=np.int64(1), rounds=np.int32(5))
-    assert len(found.episodes["Even"][0].delay) == 5
-    assert found.scenario.dynamics.rounds == 5
-    assert np.isnan(found["even"].delay_mean.low)  # one episode has no interval
 
 
 def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
@@ -252,29 +239,14 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
     assert [s.title for s in found.summaries] == ["even", "odd", "PipeLine"]
     assert make_scheduler("even", load_scenario(SMALL)).name == "even"
     register_scheduler("even", Even)  # as by running a notebook's cell again
+    with pytest.raises(SchedulerError, match="'agent' is taken by the package"):
+        register_scheduler("agent", Even)
     with pytest.raises(
         SchedulerError, match=r"'odd' is not defined at the top level of a module.*processes=1"
     ):
         evaluate(["even", "odd"], SMALL, seeds=1, processes=2)
     plan = runner.EvaluationPlan(load_scenario(SMALL), ("even",), (), 1, 2, "surrogate", tmp_path)
     assert runner.evaluate_all([plan], 1)[0].results["even"][0].title == "even"
-
-
-@pytest.mark.parametrize(
-    ("name", "factory", "message"),
-    [
-        ("dssra", Even, "'dssra' is taken by the package"),
-        ("agent", Even, "'agent' is taken by the package"),
-        ("taken", Twin, r"'taken' is taken by .*Even: choose another"),
-        ("a:b", Even, "lower-case letters"),
-        ("mine", 3, "3 cannot be called"),
-    ],
-)
-def test_bad_names_and_factories_are_refused(name, factory, message: str) -> None:
-    register_scheduler("taken", Even)
-    with pytest.raises(SchedulerError, match=message):
-        register_scheduler(name, factory)
-    assert set(SCHEDULERS.added()) == {"taken"}
 
 
 @pytest.mark.parametrize(
@@ -292,21 +264,13 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
         ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 to 100,000"),
         ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
         ({"rounds": 1_000_001}, ScenarioError, "rounds = 1000001: use a whole number from 1 to 1,000,000"),
-        ({"seeds": np.int64(0)}, ScenarioError, "seeds = .*0.*: use a whole"),
         ({"threads": 10**9}, ScenarioError, "threads = 1000000000: use a whole number from 1 to 1,024"),
-        ({"processes": 1025}, ScenarioError, "processes = 1025"),
         ({"out": 5}, ScenarioError, "out = 5: give a path"),
-        ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
         ({"agent": ["a.zip", 3]}, ScenarioError, "agent = 3: give a path"),
         ({"agent": []}, ScenarioError, r"agent = \[\]: give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "rael"}, ScenarioError, "did you mean 'real'"),
-        (
-            {"schedulers": failing},
-            SchedulerError,
-            r"'failing' \(name 'even'\) failed in act: ZeroDivisionError.*python\.py, line",
-        ),
         (
             {"schedulers": torch.nn.Linear(2, 2)},
             SchedulerError,
@@ -317,7 +281,6 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
             SchedulerError,
             "is a Linear, which has no reset: wrap a policy in collapipe_env.PolicyScheduler",
         ),
-        ({"schedulers": lambda _: None}, SchedulerError, "'<lambda>' is None, which has no reset"),
     ],
 )
 def test_bad_input_is_one_clear_error(arguments, kind, message: str) -> None:

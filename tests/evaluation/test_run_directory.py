@@ -61,14 +61,6 @@ def test_writing_replaces_whole_files_and_leaves_no_scraps(tmp_path: Path) -> No
         write_bytes(path / "below-a-file", b"")
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe\xfa"])
-def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "run.json"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"run\.json.*remedy"):
-        read_json(path, "remedy")
-
-
 @pytest.mark.parametrize(
     "content", ['{"mine": 1}', '{"kind": "thesis"}', '{"scenario": 3, "algo": "ppo"}', "{}", "{"]
 )

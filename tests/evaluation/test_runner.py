@@ -98,13 +98,9 @@ def infinite(path: Path) -> None:
 DAMAGES = {
     "truncated decisions": ("npz", lambda path: path.write_bytes(path.read_bytes()[:-20])),
     "a bit of the decisions": ("npz", lambda path: flip(path, path.stat().st_size // 2)),
-    "foreign decisions": ("npz", lambda path: path.write_bytes(b"PK\x03\x04 nothing")),
     "no decisions": ("npz", lambda path: path.unlink()),
     "no JSON": ("json", lambda path: path.write_text("{")),
-    "no text": ("json", lambda path: path.write_bytes(b"\xff\xfe\xfa")),
     "no object": ("json", lambda path: path.write_text("[[]]")),
-    "nested too deeply": ("json", lambda path: path.write_text("[" * 100_000)),
-    "another object": ("json", lambda path: path.write_text(json.dumps({"key": 1}))),
     "another figure": ("json", reworded),
     "infinite": ("json", infinite),
     "an older version": ("json", lambda path: path.write_text(json.dumps({"key": "x", "result": {}}))),

@@ -39,12 +39,6 @@ def result(**changes: object) -> EpisodeResult:
     return dataclasses.replace(plain, **changes)
 
 
-def test_estimates_repeat() -> None:
-    values = list(np.random.default_rng(0).normal(size=9))
-    assert estimate(values) == estimate(values)
-    assert estimate(values) != estimate(values[::-1])  # the resamples are drawn by place
-
-
 def test_degenerate_samples() -> None:
     alone = estimate([4.0])
     assert alone.mean == 4.0

@@ -49,21 +49,16 @@ def test_columns_without_a_header_are_numbered_and_gzip_is_unpacked(tmp_path):
 RATE = Columns(quantity="rate")
 FAULTS = [
     ("time_s,value\n0,-80\n1,high\n", Columns(), r":3: 'high' is not a received power in dBm; correct it"),
-    ("time_s,value\n0,-80\n1,nan\n", Columns(), r":3: 'nan' is not a received power in dBm"),
     (
         "time_s,value\n0,1\n1,inf\n",
         RATE,
         r":3: 'inf' is not a rate in Mbit/s; correct it or take the row out",
     ),
-    ("time_s,value\n0,-80\n1,\n", Columns(), r":3: '' is not a received power"),
     ("time_s,value\n0,-80\nnow,-81\n", Columns(), r":3: 'now' is not a time in seconds"),
     ("time_s,value\n0,-80\n2,-80\n\n2,-81\n", Columns(), r":5: the time 2 s comes after 2 s: .* row_s"),
-    ("time_s,value\n0,-80\n2,-80\n1,-81\n", Columns(), r":4: the time 1 s comes after 2 s: sort the rows"),
     ("", Columns(), r": empty file; give a row for each sample"),
-    ("\n  \n", Columns(), r": empty file"),
     ("time_s,value\n", Columns(), r": a header without rows"),
     ("time_s,value\n0,-80\n", Columns(), r": 1 values over 0 s are too short for a trace; .* 2 s"),
-    ("time_s,value\n0,-80\n.5,-80\n", Columns(), r": 2 values over 1 s are too short"),
     # Sums over such times are no numbers.
     ("time_s,value\n0,-80\n1e300,-80\n", Columns(), r": times span 2e\+300 s, more than the 1e\+09 s"),
     ("time_s,rsrp\n0,-80\n1,-81\n", Columns(column="RSRP"), r":1: there is no column 'RSRP'; .*rsrp"),
@@ -76,7 +71,6 @@ FAULTS = [
     ('time_s,value\n0,-80\n1,"-81\n', Columns(), r":3: .*; check the quotes of this line"),
     ("time_s,value\n0,102\n1,99\n", Columns(), r":2: value = 102 is not a received power, -160 to -20 dBm"),
     ("time_s,value\n0,5\n1,-1\n", RATE, r":3: value = -1 Mbit/s is not a rate, 0 to 1e\+12 bit/s"),
-    ("time_s,value\n0,5\n1,1e9\n", RATE, r":3: value = 1e\+09 Mbit/s is not a rate"),
 ]
 
 
