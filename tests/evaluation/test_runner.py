@@ -96,7 +96,6 @@ def infinite(path: Path) -> None:
 
 
 DAMAGES = {
-    "truncated decisions": ("npz", lambda path: path.write_bytes(path.read_bytes()[:-20])),
     "a bit of the decisions": ("npz", lambda path: flip(path, path.stat().st_size // 2)),
     "no decisions": ("npz", lambda path: path.unlink()),
     "no JSON": ("json", lambda path: path.write_text("{")),
