@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from executor_support import Pickling, Task, work
+from variants_support import mostly_slow
 
 import collapipe_env
 from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
 from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
@@ -95,17 +97,31 @@ def test_files_stay_below_their_folder(tmp_path: Path) -> None:
     assert files_below(tmp_path) == {"in/a/b": b"1", "in/c": b"2"}
 
 
-def test_answers_of_workers(capsys) -> None:
-    done, failed = [], []
-    hooks = Hooks(lambda *about: done.append(about), failed=lambda *about: failed.append(about))
+EXECUTORS = mostly_slow([LocalExecutor(1), Pickling(), LocalExecutor(3)], [0, 1])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=lambda executor: executor.where)
+def test_failures_that_are_tolerated_do_not_stop_the_others(executor) -> None:
+    done, ticks, failed = {}, [], {}
+    hooks = Hooks(
+        lambda task, result: done.update({task.number: result}),
+        lambda task: ticks.append(task.number),
+        lambda task, error: failed.update({task.number: (type(error), str(error))}),
+        wanted=lambda task: task.number != 4,
+    )
+    tasks = [Task(1), Task(2, "impossible"), Task(3), Task(4), Task(5, "impossible"), Task(6)]
+    executor.run(work, tasks, hooks)
+    assert done == {1: 1, 3: 9, 6: 36}
+    assert failed == {number: (ScenarioError, f"{number} is not possible") for number in (2, 5)}
+    assert sorted(ticks) == ([] if executor.apart else [1, 2, 3, 5, 6])
+
+
+def test_warnings_and_mistakes_of_workers(capsys) -> None:
     with pytest.warns(EnergyBudgetWarning, match="over budget") as caught:
-        Pickling().run(work, [Task(2, "warn"), Task(3, "warn"), Task(4, "impossible"), Task(5)], hooks)
+        Pickling().run(work, [Task(2, "warn"), Task(3, "warn")], Hooks())
     assert len(caught) == 1  # each once, however many workers met it
-    assert [result for _, result in done] == [4, 9, 25]
-    ((task, error),) = failed
-    assert (task.number, type(error), str(error)) == (4, ScenarioError, "4 is not possible")
     with pytest.raises(CollaPipeError, match=r"a worker failed on task 6 \(ValueError: a mistake\)"):
-        Pickling().run(work, [Task(6, "mistake")], hooks)
+        Pickling().run(work, [Task(6, "mistake")], Hooks())
     assert "Traceback" in capsys.readouterr().err
 
 

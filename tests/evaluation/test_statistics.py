@@ -8,7 +8,6 @@ import pytest
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import Gate
-from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
 
 
@@ -37,17 +36,6 @@ def result(**changes: object) -> EpisodeResult:
         offered_memory_bytes=[[4e6], [4e6]],
     )
     return dataclasses.replace(plain, **changes)
-
-
-def test_degenerate_samples() -> None:
-    alone = estimate([4.0])
-    assert alone.mean == 4.0
-    assert math.isnan(alone.low)
-    assert math.isnan(alone.high)
-    same = estimate([2.5, 2.5, 2.5])
-    assert (same.mean, same.low, same.high) == (2.5, 2.5, 2.5)
-    assert math.isnan(estimate([1.0, math.nan]).mean)
-    assert math.isnan(estimate([]).mean)
 
 
 def test_time_to_target_is_the_end_of_the_first_round_below() -> None:

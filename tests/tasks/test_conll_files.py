@@ -164,13 +164,10 @@ def test_a_part_of_nothing_but_types_of_its_own_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "names",
     [
-        ("train.conll", "dev.conll", "test.conll"),
-        ("train.txt", "valid.txt", "test.txt"),
         ("eng.train.txt", "eng.testa.txt.gz", "eng.testb.txt"),
         ("eng.train", "eng.testa", "eng.testb"),
         ("esp.train.gz", "esp.testa.gz", "esp.testb.gz"),
         ("ned.train", "ned.testa", "ned.testb"),
-        ("wnut.train.iob2", "wnut.val.bio", "wnut.test.tsv"),
     ],
 )
 def test_files_of_a_folder(tmp_path, names):

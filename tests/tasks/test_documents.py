@@ -1,6 +1,5 @@
 """Documents: from text files, folders and JSON lines, each fault in one line with its place."""
 
-import gzip
 import json
 import re
 
@@ -20,22 +19,6 @@ def test_a_text_file_has_documents_between_blank_lines(tmp_path):
     file = tmp_path / "book.txt"
     file.write_bytes("\ufeffone\r\nstill one\r\n \r\n\r\ntwo\n\n\n  three \n".encode())
     assert read_file(file).texts == ("one\nstill one", "two", "three")
-
-
-def test_without_blank_lines_each_line_is_a_document(tmp_path):
-    file = tmp_path / "captions.txt.gz"
-    file.write_bytes(gzip.compress(b"a dog\n a cat \na bird\n"))
-    assert read_file(file).texts == ("a dog", "a cat", "a bird")
-
-
-def test_names_tell_the_parts_of_a_folder(tmp_path):
-    (tmp_path / "train.txt").write_text("a\n\nb\nb")
-    (tmp_path / "valid.jsonl").write_text(rows(2))
-    (tmp_path / "my_test.md").write_text("c\n\nd")
-    (tmp_path / "notes.docx").write_bytes(b"\0")
-    (tmp_path / ".hidden.txt").write_bytes(b"\xff")
-    train, dev, test = load_documents(tmp_path)
-    assert (train.texts, dev.texts, test.texts) == (("a", "b\nb"), ("text 0", "text 1"), ("c", "d"))
 
 
 def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
