@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import even_support  # noqa: F401 - stays imported
 import pytest
 
 import collapipe_env
@@ -18,18 +19,7 @@ from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 
 SCENARIO = load_scenario({"base": "small", "dynamics": {"rounds": 2}})
-BODY = """
-    def __init__(self, scenario):
-        from collapipe_env.evaluation.scheduler_loading import make_scheduler
-        self.inner = make_scheduler("pipeline", scenario)
-
-    def reset(self, seed=None):
-        self.inner.reset(seed)
-
-    def act(self, observation, state):
-        return self.inner.act(observation, state)
-"""
-PLAIN = f"class Mine:\n    name = 'mine'\n{BODY}"
+PLAIN = "from even_support import Even\nclass Mine(Even):\n    name = 'mine'\n"
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +57,12 @@ def test_a_file_is_played_under_its_own_name_and_leaves_others_alone(tmp_path: P
 def test_a_file_imports_its_neighbours_early_and_late_and_two_may_not_be_mixed_up(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         write(tmp_path / folder / "own_helper.py", f"TITLE = {folder!r}\n")
-        late = "    def act(self, observation, state):\n        from own_late import SEEN\n"
-        body = BODY.replace("    def act(self, observation, state):\n", late)
-        text = f"import own_helper\nclass Mine:\n    name = own_helper.TITLE\n{body}"
+        text = PLAIN.replace("'mine'", "own_helper.TITLE") + (
+            "    def act(self, observation, state):\n"
+            "        from own_late import SEEN\n"
+            "        return super().act(observation, state)\n"
+        )
+        text = f"import own_helper\n{text}"
         write(tmp_path / folder / "policy.py", text)
     write(tmp_path / "one" / "own_late.py", "SEEN = 1\n")
     assert play(f"{tmp_path / 'one' / 'policy.py'}:Mine") == "one"
@@ -81,7 +74,7 @@ def test_a_file_imports_its_neighbours_early_and_late_and_two_may_not_be_mixed_u
 def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) -> None:
     write(tmp_path / "ours" / "__init__.py", "")
     write(tmp_path / "ours" / "base.py", "TITLE = 'ours'\n")
-    write(tmp_path / "ours" / "best.py", f"from .base import TITLE\nclass Mine:\n    name = TITLE\n{BODY}")
+    write(tmp_path / "ours" / "best.py", "from .base import TITLE\n" + PLAIN.replace("'mine'", "TITLE"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     assert play("ours.best:Mine") == "ours"
@@ -131,7 +124,7 @@ FAULTS = {
         "{file}:Mine",
         "is a Mine, which has no act",
     ),
-    "nameless": (PLAIN.replace("name", "title"), "{file}:Mine", "has no name: give it one line"),
+    "nameless": (PLAIN.replace("'mine'", "None"), "{file}:Mine", "has no name: give it one line"),
     "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
     "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
     "fails when built": (

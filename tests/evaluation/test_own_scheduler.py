@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from even_support import Even
 
 from collapipe_env import evaluate, register_scheduler
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -33,19 +34,17 @@ SIZE = action_codec(SCENARIO).action_size
 SEED = 1_234_567
 
 
-class Own:
+class Own(Even):
     """Answers with whatever it is told."""
 
     name = "own"
 
     def __init__(self, scenario, answer=None) -> None:
-        self._inner, self._answer = make_scheduler("pipeline", scenario), answer
-
-    def reset(self, seed=None) -> None:
-        self._inner.reset(seed)
+        super().__init__(scenario)
+        self._answer = answer
 
     def act(self, observation, state):
-        decision = self._inner.act(observation, state)
+        decision = super().act(observation, state)
         return decision if self._answer is None else self._answer(decision, observation, state)
 
 

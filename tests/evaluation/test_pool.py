@@ -37,9 +37,7 @@ def test_a_task_is_lost_three_times_at_most() -> None:
 @pytest.mark.slow
 def test_a_mistake_is_not_made_again() -> None:
     again = []
-    with pytest.raises(
-        CollaPipeError, match="code 1 while it worked on task 2: see the traceback above"
-    ):
+    with pytest.raises(CollaPipeError, match="code 1 while it worked on task 2: see the traceback above"):
         run_tasks(work, [Task(1), Task(2, "mistake")], 2, Hooks(again=lambda *about: again.append(about)))
     assert not again
 
