@@ -80,10 +80,8 @@ def plan(state):
 
 WRONG = {
     "nothing": (lambda *_: None, "act returned None"),
-    "text": (lambda *_: "left", "act returned a str"),
     "a tuple": (lambda *_: (np.zeros((1, SIZE)), None), "act returned a tuple"),
     "one action": (lambda *_: np.zeros(SIZE), rf"act returned an ndarray of shape \({SIZE},\)"),
-    "a short one": (lambda *_: np.zeros((1, 3)), r"act returned an ndarray of shape \(1, 3\)"),
     "two rows": (lambda *_: np.zeros((2, SIZE)), rf"act returned an ndarray of shape \(2, {SIZE}\)"),
     "NaN": (lambda *_: np.full((1, SIZE), np.nan), r"action\[0, 0\] is nan"),
     "words": (lambda *_: np.array([["a"] * SIZE]), "act returned an ndarray"),

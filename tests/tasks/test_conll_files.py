@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -103,29 +102,6 @@ def test_a_hash_with_a_tag_is_a_word(tmp_path):
         assert found.words == (("#", "Anna"), ("#", "1"))
         assert found.tags == (("O", "B_per"), ("B_per", "I_per"))
         assert found.place(1, 0).endswith(":5")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options", "message"),
-    [
-        ("d.conll", "Anna\tB-per\nsaw\n", {}, r":2: one column only \('saw'\)"),
-        ("d.txt", "Anna B-per\n\nNew York B-loc\n", {}, ":3: 3 columns where line 1 has 2; .* by tabs"),
-        ("d.conll", "Anna\tO\nsaw\tX-per\n", {}, ":2: tag 'X-per' is neither O nor like"),
-        ("d.conll", "Anna\tB-\n", {}, ":1: tag 'B-' is neither"),
-        ("d.conll", "Anna\tB-\x1b[31m\n", {}, r":1: tag 'B-.x1b\[31m' is neither"),
-        ("d.conll", "Anna\tO\n# id 17\n", {}, ":2: 3 columns where line 1 has 2"),
-        ("d.conll", "Anna\tO\n\n#tag\tX-per\n", {}, ":3: tag 'X-per' is neither"),
-        ("eng.trial", "Anna\tO\n", {}, r": unknown ending; use one of \.conll, \.txt.* \.testa"),
-        ("d.conll", "\n\t\n-DOCSTART- O\n\n", {}, "empty file"),
-        ("d.conll", "Anna\tO\n", {"words": "word"}, "no column 'word' for text_column; there is no header"),
-        ("d.conll", "Anna\tO\n", {"tags": 2}, "label_column 2 is out of range; .* 0 to 1"),
-        ("d.conll", "Anna\tO\n", {"words": -1}, "text_column -1 is out of range"),
-        ("d.conll", "O\tO\n", {"words": 1}, "column 1 is requested both as word and as tag"),
-    ],
-)
-def test_faults_are_named(tmp_path, name, content, options, message):
-    with pytest.raises(DataError, match=re.escape(name) + ".*" + message):
-        read_column_file(write(tmp_path, name, content), **options)
 
 
 def test_single_file_is_cut_in_file_order(tmp_path):

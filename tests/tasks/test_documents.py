@@ -1,7 +1,6 @@
 """Documents: from text files, folders and JSON lines, each fault in one line with its place."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -49,29 +48,6 @@ def test_json_lines_have_fields(tmp_path):
     with file.open("a") as more:
         more.write('{"text": "three"}\n')
     assert read_file(file).kinds == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options", "fault"),
-    [
-        ("d.jsonl", "not json\n", {}, r":1: not JSON \(.*write one object a line"),
-        ("d.jsonl", rows(1) + "[1]\n", {}, r":2: \[1\] where an object is expected"),
-        ("d.jsonl", '{"txt": "a"}\n', {}, ": no column 'text' for text_column; did you mean 'txt'"),
-        ("d.jsonl", rows(1), {"kind": "topic"}, "no column 'topic' for label_column"),
-        ("d.jsonl", '\n{"text": 3}\n', {}, ":2: the text is 3; it must be a string"),
-        ("d.jsonl", '{"text": " \\n"}\n', {}, ":1: the text is empty; fill it in or drop the line"),
-        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, ":1: the text is not valid Unicode"),
-        ("d.jsonl", '{"text": "a", "t": [1]}\n', {"kind": "t"}, r":1: 't' holds \[1\], which is no"),
-        ("d.tsv", "a\tb\n", {}, r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
-        ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
-    ],
-)
-def test_faults(name, content, options, fault, tmp_path):
-    file = tmp_path / name
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=re.escape(name) + ".*" + fault) as refusal:
-        load_documents(file, **options)
-    assert "\n" not in str(refusal.value)
 
 
 def test_embedded_stories():

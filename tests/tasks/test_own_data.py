@@ -265,3 +265,107 @@ def test_old_line_ends_are_no_long_line(tmp_path):
     )
     with pytest.raises(DataError, match=r"train\.en:31: 200,001 characters in a line"):
         load_parallel(tmp_path)
+
+
+FAULTS = {
+    # Name of the file, its content, columns that are asked for, what the message says.
+    load_splits: [
+        (
+            "d.tsv",
+            "good film\t1\nbad film 0\n",
+            {},
+            r":2: 1 columns where .*d\.tsv:1 has 2; check the separators",
+        ),
+        ("d.csv", "good film,1\n\nbad, film,0\n", {}, ":3: 3 columns .* and quotes"),
+        ("d.csv", 'a,1\n"b,0\n', {}, ":2: .* quotes of this line"),
+        ("d.tsv", "good film\t1\n \t0\n", {}, ":2: the text is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\n", {}, ":2: the label is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\x1b[31m\n", {}, r":2: label '.x1b\[31m' holds a line break or"),
+        ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),
+        ("d.tsv", "good film\t1\nbad film\t1\n" * 5, {}, "every label is '1'.*label_column"),
+        ("d.tsv", "only text\nmore text\n", {}, ":1: one column only; .* add the labels"),
+        ("d.json", "{}", {}, "unknown ending '.json'"),
+        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, ":1: the text is not valid Unicode"),
+        (
+            "d.jsonl",
+            '{"text": "a b", "label": 1, "topic": 1}\n{"text": "c d", "label": 0.5, "topic": 2}\n',
+            {},
+            r":2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
+        ),
+        ("d.jsonl", '{"text": "a b", "gold": {}, "lang": "x"}\n', {"label": "gold"}, r"1: 'gold' holds \{\}"),
+        (
+            "d.jsonl",
+            '{"text": ["a"], "id": "x", "label": 1}\n',
+            {},
+            r"1: 'text' holds .*learning\.text_column",
+        ),
+        (
+            "d.csv",
+            "text,rating,sentiment\na b,1,p\nc d,0,n\n",
+            {},
+            r"2 of the 3 columns \(text, rating, sentiment\) .*scenario's learning\.label_column",
+        ),
+        ("d.csv", "Gut, a b;1\nGut, c d;0\n", {}, "both ',' and ';' give every line 2 columns; .*sep=;"),
+        ("d.csv", "Utterance,Intent_name\na b,0\nc d,1\n", {}, ":1: label 'Intent_name' occurs in this line"),
+        ("d.csv", "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4, {}, ":1: label 'Intent_name' occurs in"),
+        (
+            "d.csv",
+            "Utterance,Intent_name\nonce,z\n" + "a b,x\nc d,y\n" * 10,
+            {},
+            r":1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
+        ),
+        (
+            "d.tsv",
+            "p\tq\tlong text one\nq\tp\tlong text two\n",
+            {},
+            "2 of the 3 columns look like a class label",
+        ),
+        ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), {}, "300 distinct values"),
+    ],
+    load_tagged: [
+        ("d.conll", "Anna\tB-per\nsaw\n", {}, r":2: one column only \('saw'\)"),
+        ("d.txt", "Anna B-per\n\nNew York B-loc\n", {}, ":3: 3 columns where line 1 has 2; .* by tabs"),
+        ("d.conll", "Anna\tO\nsaw\tX-per\n", {}, ":2: tag 'X-per' is neither O nor like"),
+        ("d.conll", "Anna\tB-\n", {}, ":1: tag 'B-' is neither"),
+        ("d.conll", "Anna\tB-\x1b[31m\n", {}, r":1: tag 'B-.x1b\[31m' is neither"),
+        ("d.conll", "Anna\tO\n# id 17\n", {}, ":2: 3 columns where line 1 has 2"),
+        ("d.conll", "Anna\tO\n\n#tag\tX-per\n", {}, ":3: tag 'X-per' is neither"),
+        ("eng.trial", "Anna\tO\n", {}, r": unknown ending; use one of \.conll, \.txt.* \.testa"),
+        ("d.conll", "\n\t\n-DOCSTART- O\n\n", {}, "empty file"),
+        ("d.conll", "Anna\tO\n", {"words": "word"}, "no column 'word' for text_column; there is no header"),
+        ("d.conll", "Anna\tO\n", {"tags": 2}, "label_column 2 is out of range; .* 0 to 1"),
+        ("d.conll", "Anna\tO\n", {"words": -1}, "text_column -1 is out of range"),
+        ("d.conll", "O\tO\n", {"words": 1}, "column 1 is requested both as word and as tag"),
+    ],
+    load_documents: [
+        ("d.jsonl", "not json\n", {}, r":1: not JSON \(.*write one object a line"),
+        ("d.jsonl", '{"text": "a"}\n' + "[1]\n", {}, r":2: \[1\] where an object is expected"),
+        ("d.jsonl", '{"txt": "a"}\n', {}, ": no column 'text' for text_column; did you mean 'txt'"),
+        ("d.jsonl", '{"text": "a"}\n', {"kind": "topic"}, "no column 'topic' for label_column"),
+        ("d.jsonl", '\n{"text": 3}\n', {}, ":2: the text is 3; it must be a string"),
+        ("d.jsonl", '{"text": " \\n"}\n', {}, ":1: the text is empty; fill it in or drop the line"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, ":1: the text is not valid Unicode"),
+        ("d.jsonl", '{"text": "a", "t": [1]}\n', {"kind": "t"}, r":1: 't' holds \[1\], which is no"),
+        ("d.tsv", "a\tb\n", {}, r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
+        ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
+    ],
+    load_parallel: [
+        ("t.xlsx", "a,b\n", {}, r".*\.tsv, \.csv, \.jsonl"),
+        ("t.tsv", "one, eins\ntwo, zwei\n", {}, ":1: 1 columns where 2 are expected"),
+        ("t.tsv", "en\tde\n", {}, ": no pair"),
+        ("t.jsonl", '{"en": "one", "de": "eins"}\n{"en": "two"}\n', {}, ":2: the text in 'de' is empty"),
+        ("t.tsv", "a\tb\nc\t \n", {}, ":2: the text in 'translation' is empty"),
+        ("t.tsv", "a\tb\n\tc\n", {}, ":2: the text in 'sentence' is empty"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "content", "options", "message"),
+    [(load, *fault) for load, faults in FAULTS.items() for fault in faults],
+)
+def test_faults_are_named_with_file_and_line(load, name, content, options, message, tmp_path):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(name) + ".*" + message) as caught:
+        load(tmp_path / name, **options)
+    assert "\n" not in str(caught.value)

@@ -48,10 +48,7 @@ def expect(path, *words, languages=None):
         ("en_US", "de_DE"),
         ("EN", "DE"),
         ("en.txt", "de.txt"),
-        ("eng_Latn", "deu_Latn"),
         ("en.tok", "de.tok"),
-        ("clean.eng.bpe", "clean.deu.bpe"),
-        ("English", "ger"),
     ],
 )
 def test_endings_name_languages_in_many_ways(tmp_path, endings):
@@ -73,7 +70,6 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
     [
         (["en", "de"], (0, 1), ("en", "de")),
         (["de", "en"], (1, 0), ("en", "de")),
-        (["German", "English"], (1, 0), ("en", "de")),
         (["fra", "deu"], (1, 0), ("de", "fr")),
         (["target", "source"], (1, 0), ("source", "target")),
         (["id", "de_DE", "en_US"], (2, 1), ("en", "de")),
@@ -82,7 +78,6 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
         (["sentence_deu_Latn", "sentence_eng_Latn"], (1, 0), ("en", "de")),
         (["Deutsch-Text", "English-Text"], (1, 0), ("en", "de")),
         (["Français", "English"], (1, 0), ("en", "fr")),
-        (["th", "en"], (1, 0), ("en", "th")),
         (["ca", "es"], (0, 1), ("ca", "es")),
         (["no", "en"], (1, 0), ("en", "no")),
     ],
@@ -210,21 +205,6 @@ def test_too_little_is_named(tmp_path):
     write(tmp_path / "train.en", "\n")
     write(tmp_path / "train.de", "\n\n")
     expect(tmp_path, "train.en", "no pair")
-
-
-def test_tables_that_do_not_fit_are_named(tmp_path):
-    write(tmp_path / "t.xlsx", "a,b\n")
-    expect(tmp_path / "t.xlsx", "t.xlsx", ".tsv, .csv, .jsonl")
-    write(tmp_path / "t.tsv", "one, eins\ntwo, zwei\n")
-    expect(tmp_path / "t.tsv", "t.tsv:1: 1 columns where 2 are expected")
-    write(tmp_path / "t.tsv", "en\tde\n")
-    expect(tmp_path / "t.tsv", "t.tsv: no pair")
-    write(tmp_path / "t.jsonl", '{"en": "one", "de": "eins"}\n{"en": "two"}\n')
-    expect(tmp_path / "t.jsonl", "t.jsonl:2: the text in 'de' is empty")
-    write(tmp_path / "t.tsv", "a\tb\nc\t \n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'translation' is empty")
-    write(tmp_path / "t.tsv", "a\tb\n\tc\n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'sentence' is empty")
 
 
 def pairs_table(folder, name, count, header="", flip=False):
