@@ -255,7 +255,7 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
         ({"schedulers": []}, SchedulerError, "schedulers is empty"),
         ({"schedulers": 3}, SchedulerError, "schedulers = 3: give a list"),
         ({"schedulers": [3]}, SchedulerError, "3 is not a scheduler"),
-        ({"schedulers": ["dsra"]}, ScenarioError, "did you mean 'dssra'"),
+        ({"schedulers": ["dsra"]}, ScenarioError, r"did you mean 'dssra'\? \(one of your own:"),
         ({"schedulers": ["random", "random"]}, SchedulerError, "'random' more than once"),
         ({"schedulers": "agent"}, CheckpointError, "give its file with agent="),
         ({"schedulers": "random", "agent": "none.zip"}, CheckpointError, "none.zip does not exist"),

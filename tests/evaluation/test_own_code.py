@@ -12,9 +12,9 @@ import collapipe_env
 from collapipe_env.evaluation.episode import play_episode
 from collapipe_env.evaluation.episode_files import file_stem
 from collapipe_env.evaluation.own_code import import_factory
-from collapipe_env.evaluation.scheduler_loading import make_scheduler, require_scheduler
+from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.sudden_end import no_sudden_end
-from collapipe_env.ground.errors import CollaPipeError, SchedulerError
+from collapipe_env.ground.errors import SchedulerError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.schedulers import scheduler_names
 
@@ -149,28 +149,11 @@ def test_every_fault_is_one_clear_line(tmp_path: Path, fault: str) -> None:
     assert len(left) <= 1  # the file itself, where it could be run
 
 
-def test_names_without_a_place_hint_at_the_two_forms() -> None:
-    with pytest.raises(
-        CollaPipeError, match=r"'dsra' is not known: did you mean 'dssra'\? \(one of your own:"
-    ):
-        require_scheduler("dsra")
-
-
 def test_every_name_has_a_file_name_of_its_own() -> None:
     assert [file_stem(name) for name in scheduler_names()] == list(scheduler_names())
-    names = [
-        "a/b.py:C",
-        "a.b.py:C",
-        "a/b_py:C",
-        "A/b.py:C",
-        "a\\b.py:C",
-        "c:d",
-        "half power",
-        "Half",
-        "half",
-        "../x",
-    ]
-    names += ["x" * 300 + ".py:Name", "y" + "x" * 300 + ".py:Name", "ü.py:X"]
+    names = ["a/b.py:C", "a.b.py:C", "a/b_py:C", "A/b.py:C", "a\\b.py:C", "ü.py:X"]
+    names += ["c:d", "Half", "half", "half power", "../x"]
+    names += ["x" * 300 + ".py:Name", "y" + "x" * 300 + ".py:Name"]
     stems = [file_stem(name) for name in names]
     assert len({stem.lower() for stem in stems}) == len(names)
     for stem in stems:

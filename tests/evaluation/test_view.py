@@ -308,8 +308,6 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     decisions.write_bytes(decisions.read_bytes()[:-40])
     assert f"{decisions} is damaged" in refusal(capsys, copy)
     figures = folder / "random-1.json"
-    figures.write_text(figures.read_text().replace("0", "1", 1))
-    assert str(figures) in refusal(capsys, copy)
     figures.unlink()
     assert f"cannot read {figures}" in refusal(capsys, copy)
     assert not list(copy.glob("*view.html*"))

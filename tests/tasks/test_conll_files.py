@@ -1,17 +1,15 @@
 """CoNLL column files: words and tags stay in step in every layout, faults are named with file and line."""
 
 import gzip
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.conll_files import load_tagged, read_column_file
 
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 
 WORDS = (("Anna", "saw", "Oslo"), ("Yes", "."))

@@ -286,10 +286,11 @@ def test_name_and_configuration_are_told_apart(monkeypatch):
 
 
 def test_what_cannot_be_loaded(offline, monkeypatch):
-    with pytest.raises(
-        DataError, match=r"cannot load dataset 'hf:no/such' .*check the name .* and the network"
-    ):
-        hub.fetch("hf:no/such")
+    for name in ("no/such", "x" * 100_000, "a/" * 50_000, "a\0b"):
+        message = rf"cannot load dataset 'hf:{name[0]}.*check the name .* and the network"
+        with pytest.raises(DataError, match=message) as caught:
+            hub.fetch(f"hf:{name}")
+        assert len(str(caught.value)) < 2000
     with pytest.raises(DataError, match="'hf:' names no data set; write hf:NAME"):
         hub.fetch("hf:")
     monkeypatch.setitem(sys.modules, "datasets", None)

@@ -2,18 +2,16 @@
 
 import csv
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_texts, load_splits
 from collapipe_env.tasks.table_files import read_table
-
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def write(folder, name, content, encoding="utf-8"):

@@ -1,6 +1,5 @@
 """Entity tagging: words, pieces and tags stay in step; scores are those of a span matcher written here."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from checkpoint_support import bert_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
@@ -22,7 +22,6 @@ from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_toke
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_embedded_entities
 
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 TASK = get_task("ner")
 KINDS = ("date", "location", "organisation", "person", "product")

@@ -3,18 +3,16 @@
 import csv
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.data_parts import PARTS
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel, pairs_of_tables, read_lines
 from collapipe_env.tasks.table_files import read_table
 
-SHARED = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-MULTI30K = SHARED / "mt" / "multi30k_en_de"
+MULTI30K = DATA / "mt" / "multi30k_en_de"
 
 
 def write(path, content):
