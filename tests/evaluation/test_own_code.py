@@ -80,59 +80,54 @@ def test_a_module_of_the_current_folder_is_found(tmp_path: Path, monkeypatch) ->
     assert play("ours.best:Mine") == "ours"
 
 
-FAULTS = {
-    "no name": (PLAIN, "{file}", r"names no class or function: write .*mine\.py:Name"),
-    "no file": (PLAIN, "nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
-    "a folder": (PLAIN, "{folder}/:Mine", "is not a file: give the path"),
-    "a long name": (PLAIN, "x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
-    "a null byte": (PLAIN, "x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
-    "nobody's home": (PLAIN, "~no-such-user/a.py:Mine", "cannot be read .*home directory"),
+REFERENCES = {
+    "no name": ("{file}", r"names no class or function: write .*mine\.py:Name"),
+    "no file": ("nowhere.py:Mine", r"nowhere\.py does not exist: give the path of a Python file"),
+    "a folder": ("{folder}/:Mine", "is not a file: give the path"),
+    "a long name": ("x" * 5000 + ".py:Mine", r" \.\.\. x+\.py cannot be read \(File name too long\)"),
+    "a null byte": ("x\0.py:Mine", r"cannot be read \(embedded null byte\)"),
+    "nobody's home": ("~no-such-user/a.py:Mine", "cannot be read .*home directory"),
+    "a colon more": ("{file}:T:", r"write path/to/file\.py:Name or package"),
+    "a long module": ("x" * 3000 + ":T", "^.{300,900}$"),
+    "a prose": ("my scheduler:Mine", "names no class or function: write path"),
+    "no module": ("no_such_pack.module:Mine", "there is no module 'no_such_pack' here"),
+    "no submodule": ("json.nothing:Mine", "there is no module 'json.nothing' here"),
+    "misspelt": ("{file}:Mien", r"there is no 'Mien' in .*mine\.py: did you mean 'Mine'"),
+}
+SOURCES = {
     "no answer": (
         "def __getattr__(name):\n    raise RuntimeError(name)\n",
-        "{file}:Mine",
         r"cannot be imported: RuntimeError: Mine \(.*mine\.py, line 2",
     ),
-    "a colon more": (PLAIN, "{file}:T:", r"write path/to/file\.py:Name or package"),
-    "a long module": (PLAIN, "x" * 3000 + ":T", "^.{300,900}$"),
-    "a prose": (PLAIN, "my scheduler:Mine", "names no class or function: write path"),
-    "no module": (PLAIN, "no_such_pack.module:Mine", "there is no module 'no_such_pack' here"),
-    "no submodule": (PLAIN, "json.nothing:Mine", "there is no module 'json.nothing' here"),
-    "misspelt": (PLAIN, "{file}:Mien", r"there is no 'Mien' in .*mine\.py: did you mean 'Mine'"),
-    "nothing there": ("x = 1\n", "{file}:Mine", "it defines no class or function"),
-    "no callable": ("Mine = 3\n", "{file}:Mine", "Mine is an object of type int, which cannot be called"),
-    "no Python": ("x = 1\ndef (:\n", "{file}:Mine", r"SyntaxError: .*mine\.py, line 2\)"),
-    "fails": ("x = 1\nx / 0\n", "{file}:Mine", r"ZeroDivisionError: division by zero \(.*mine\.py, line 2\)"),
-    "leaves": ("import sys\nsys.exit(0)\n", "{file}:Mine", r"SystemExit: 0 \(.*mine\.py, line 2\)"),
+    "nothing there": ("x = 1\n", "it defines no class or function"),
+    "no callable": ("Mine = 3\n", "Mine is an object of type int, which cannot be called"),
+    "no Python": ("x = 1\ndef (:\n", r"SyntaxError: .*mine\.py, line 2\)"),
+    "fails": ("x = 1\nx / 0\n", r"ZeroDivisionError: division by zero \(.*mine\.py, line 2\)"),
+    "leaves": ("import sys\nsys.exit(0)\n", r"SystemExit: 0 \(.*mine\.py, line 2\)"),
     "lacks a library": (
         "\n\nimport no_such_library\n",
-        "{file}:Mine",
         r"No module named 'no_such_library' \(.*mine\.py, line 3\)",
     ),
-    "its helper fails": ("import helper\n", "{file}:Mine", r"ValueError: bad \(.*mine\.py, line 1\)"),
+    "its helper fails": ("import helper\n", r"ValueError: bad \(.*mine\.py, line 1\)"),
     "takes nothing": (
         "def Mine():\n    pass\n",
-        "{file}:Mine",
         "cannot be built: TypeError: .*: it is called with the scenario alone",
     ),
-    "gives nothing": (
-        "def Mine(scenario):\n    pass\n",
-        "{file}:Mine",
-        "is None, which has no reset: a scheduler has name",
-    ),
+    "gives nothing": ("def Mine(scenario):\n    pass\n", "is None, which has no reset: a scheduler has name"),
     "cannot act": (
         "class Mine:\n    name = 'x'\n    def __init__(self, s): pass\n    reset = print\n",
-        "{file}:Mine",
         "is a Mine, which has no act",
     ),
-    "nameless": (PLAIN.replace("'mine'", "None"), "{file}:Mine", "has no name: give it one line"),
-    "odd name": (PLAIN.replace("'mine'", "3"), "{file}:Mine", "has name = 3"),
-    "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "{file}:Mine", "has name = 'a.*b': give it one line"),
+    "nameless": (PLAIN.replace("'mine'", "None"), "has no name: give it one line"),
+    "odd name": (PLAIN.replace("'mine'", "3"), "has name = 3"),
+    "two lines": (PLAIN.replace("'mine'", "'a\\nb'"), "has name = 'a.*b': give it one line"),
     "fails when built": (
         "class Mine:\n    def __init__(self, scenario):\n        self.x = scenario['x']\n",
-        "{file}:Mine",
         r"cannot be built: TypeError: .*mine\.py, line 3\)",
     ),
 }
+FAULTS = {name: (PLAIN, *fault) for name, fault in REFERENCES.items()}
+FAULTS |= {name: (text, "{file}:Mine", message) for name, (text, message) in SOURCES.items()}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
