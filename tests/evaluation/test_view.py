@@ -512,3 +512,14 @@ def test_evaluations_in_python_and_validations_have_pages(tmp_path: Path) -> Non
     data = data_of(tmp_path / "new" / "page.html")
     assert data["tables"][-1]["rows"] == [[8, 9.75, 9.5, 25.0]]
     assert [detail["every"] for detail in data["details"]] == [1]
+
+
+def test_the_loop_of_the_page_about_it_writes_a_gif(tmp_path: Path, monkeypatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    page = Path(__file__).parents[2] / "docs" / "view.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(page), "exec"), {})
+    with image.open(tmp_path / "rounds.gif") as film:
+        assert film.n_frames == 3
+    assert (page.parent / "images" / "view.png").stat().st_size < 200_000

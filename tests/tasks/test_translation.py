@@ -122,18 +122,13 @@ def test_texts_survive_the_tokeniser(vocabulary):
     assert decode(tokenizer, np.array([[10**6, 0, 1, 2, END, 7], [END] * 6])) == ["", ""]
 
 
-def random_batch(samples=7, outputs=50):
+def test_scores_without_those_of_padding_give_the_same_loss():
     generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(samples, Q, outputs, generator=generator, dtype=torch.float64)
-    targets = torch.randint(4, outputs, (samples, Q + 1), generator=generator)
-    lengths = torch.tensor([2, 5, 10, 3, 7, 1, 8])[:samples]
+    scores = torch.randn(7, Q, 50, generator=generator, dtype=torch.float64)
+    targets = torch.randint(4, 50, (7, Q + 1), generator=generator)
+    lengths = torch.tensor([2, 5, 10, 3, 7, 1, 8])
     targets[torch.arange(Q + 1) > lengths[:, None]] = 0
     targets[:, 0] = BEGIN
-    return scores, targets, lengths
-
-
-def test_scores_without_those_of_padding_give_the_same_loss():
-    scores, targets, lengths = random_batch()
     asked = scores[torch.arange(Q) < lengths[:, None]]
     for smoothing in (0.0, 0.1):
         both = [TASK.loss(rows, targets, smoothing) for rows in (asked, scores.flatten(0, 1))]
