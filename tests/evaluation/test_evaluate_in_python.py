@@ -25,7 +25,6 @@ from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.view.stored_run import read_run
 from collapipe_env.ground.errors import (
     CheckpointError,
-    CollaPipeError,
     DataError,
     ScenarioError,
     SchedulerError,
@@ -159,8 +158,6 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     assert len(played) == 6
     evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
     assert len(played) == 7
-    with pytest.raises(CollaPipeError, match="was made with other options"):
-        evaluate(Even, {**SMALL, "budgets": {"device_energy_j": 99.0}}, out=out)
 
 
 def test_more_rounds_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
@@ -186,7 +183,11 @@ def test_folders_that_cannot_be_used_are_refused_in_the_words_of_python(tmp_path
     (foreign / "holiday.png").touch()
     file.touch()
     cases = [
-        (out, other, r"choose another place with out, or start over there with fresh=True"),
+        (
+            out,
+            other,
+            "other options .*choose another place with out, or start over there with fresh=True",
+        ),
         (foreign, SMALL, "choose another place with out$"),
         (file, SMALL, "is a file: choose another place with out$"),
         (tmp_path / "a\nb", SMALL, r"^out '.*a\\nb': use a name"),

@@ -82,7 +82,6 @@ WRONG = {
     "nothing": (lambda *_: None, "act returned None"),
     "a tuple": (lambda *_: (np.zeros((1, SIZE)), None), "act returned a tuple"),
     "one action": (lambda *_: np.zeros(SIZE), rf"act returned an ndarray of shape \({SIZE},\)"),
-    "two rows": (lambda *_: np.zeros((2, SIZE)), rf"act returned an ndarray of shape \(2, {SIZE}\)"),
     "NaN": (lambda *_: np.full((1, SIZE), np.nan), r"action\[0, 0\] is nan"),
     "words": (lambda *_: np.array([["a"] * SIZE]), "act returned an ndarray"),
     "half a plan": (lambda *args: plan(args[-1]).map(lambda a: a[..., :1]), "returned an Allocation"),

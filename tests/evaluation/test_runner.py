@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import io
 import json
 from pathlib import Path
 
@@ -121,21 +120,6 @@ def test_a_damaged_episode_is_noticed_and_measured_again(plan, damage: str, play
     assert line.endswith(": measuring this episode again")
     assert [r.delay for r in after["random"]] == [r.delay for r in before["random"]]
     assert len(decisions_of(plan, "random", 1)) == 3
-
-
-def test_decisions_that_are_damaged_while_they_are_needed_are_named(plan) -> None:
-    evaluate(plan)
-    path = plan.folder / "random-1.npz"
-    whole = path.read_bytes()
-    for content in (b"", b"hello", whole[:-20], whole[:90] + bytes(40) + whole[130:]):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"random-1\.npz is damaged.*run again"):
-            decisions_of(plan, "random", 1)
-    arrays = io.BytesIO()
-    np.savez(arrays, blocks=np.zeros(3))
-    path.write_bytes(arrays.getvalue())
-    with pytest.raises(DataError, match=r"random-1\.npz is damaged.*run again"):
-        decisions_of(plan, "random", 1)
 
 
 def test_decisions_beyond_what_a_plan_can_need_are_refused_unread(plan) -> None:

@@ -303,6 +303,11 @@ FAULTS = {
         ),
         ("d.tsv", "p\tq\tlong text one\nq\tp\tlong text two\n", "2 of the 3 columns look like a class label"),
         ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), "300 distinct values"),
+        (
+            "d.tsv",
+            "".join(f"text {i}\t{i}\n" for i in range(8)),
+            "8 samples of 8 classes .* add more",
+        ),
     ],
     load_tagged: [
         ("d.conll", "Anna\tB-per\nsaw\n", r":2: one column only \('saw'\)"),
@@ -314,6 +319,8 @@ FAULTS = {
         ("d.conll", "Anna\tO\n\n#tag\tX-per\n", ":3: tag 'X-per' is neither"),
         ("eng.trial", "Anna\tO\n", r": unknown ending; use one of \.conll, \.txt.* \.testa"),
         ("d.conll", "\n\t\n-DOCSTART- O\n\n", "empty file"),
+        ("d.conll", "Anna\tB-x\n\n" * 9, "9 sentences are too few"),
+        ("d.conll", "w\tB-x\n\n" * 8 + "w\tB-y\n\nw\tB-z\n", ": every sentence for the dev .* add sentences"),
         ("d.conll", "Anna\tO\n", "no column 'word' for text_column; there is no header", {"words": "word"}),
         ("d.conll", "Anna\tO\n", "label_column 2 is out of range; .* 0 to 1", {"tags": 2}),
         ("d.conll", "Anna\tO\n", "text_column -1 is out of range", {"words": -1}),

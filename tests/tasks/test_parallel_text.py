@@ -74,7 +74,6 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
         (["source", "de", "en"], (2, 1), ("en", "de")),
         (["text_de", "text_en"], (1, 0), ("en", "de")),
         (["sentence_deu_Latn", "sentence_eng_Latn"], (1, 0), ("en", "de")),
-        (["Deutsch-Text", "English-Text"], (1, 0), ("en", "de")),
         (["Français", "English"], (1, 0), ("en", "fr")),
         (["ca", "es"], (0, 1), ("ca", "es")),
         (["no", "en"], (1, 0), ("en", "no")),
