@@ -263,7 +263,6 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
         ({"schedulers": "random", "reference": "dssra"}, ScenarioError, "'dssra' does not play"),
         ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
         ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 to 100,000"),
-        ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
         ({"rounds": 1_000_001}, ScenarioError, "rounds = 1000001: use a whole number from 1 to 1,000,000"),
         ({"threads": 10**9}, ScenarioError, "threads = 1000000000: use a whole number from 1 to 1,024"),
         ({"out": 5}, ScenarioError, "out = 5: give a path"),

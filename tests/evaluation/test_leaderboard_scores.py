@@ -112,8 +112,6 @@ def test_cells_are_the_tiers_in_three_sizes() -> None:
     names = [Cell(tier, size).name for tier in BOARD_TIERS for size in BOARD_SIZES]
     assert set(names) == {*BOARD_SIZES, *TIERED} - {"xlarge-wild", *(f"{size}-stale" for size in LADDER)}
     assert Cell("wild", "small").environment == "CollaPipe-Small-Wild-v0"
-    assert SEASON.rounds == 500
-    assert SEASON.episodes == {"small": 20, "medium": 20, "large": 10}
 
 
 def test_seeds_of_the_test_split_are_hashes_of_the_salt() -> None:

@@ -91,7 +91,6 @@ REFERENCES = {
     "a long module": ("x" * 3000 + ":T", "^.{300,900}$"),
     "a prose": ("my scheduler:Mine", "names no class or function: write path"),
     "no module": ("no_such_pack.module:Mine", "there is no module 'no_such_pack' here"),
-    "no submodule": ("json.nothing:Mine", "there is no module 'json.nothing' here"),
     "misspelt": ("{file}:Mien", r"there is no 'Mien' in .*mine\.py: did you mean 'Mine'"),
 }
 SOURCES = {

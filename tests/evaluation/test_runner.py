@@ -101,7 +101,6 @@ DAMAGES = {
     "no object": ("json", lambda path: path.write_text("[[]]")),
     "another figure": ("json", reworded),
     "infinite": ("json", infinite),
-    "an older version": ("json", lambda path: path.write_text(json.dumps({"key": "x", "result": {}}))),
 }  # fmt: skip
 
 
