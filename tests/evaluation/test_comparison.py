@@ -1,9 +1,10 @@
-"""Paired differences, ranks and interquartile means, against computations with NumPy alone."""
+"""Paired differences, ranks and interquartile means, against NumPy alone; and the notes below tables."""
 
 import io
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ from comparison_support import comparison
 from rich.console import Console
 
 from collapipe_env.evaluation.comparison import notes, overall
+from collapipe_env.evaluation.constant_answers import constant_answer_notes
 from collapipe_env.evaluation.pareto import pareto_front
+from collapipe_env.evaluation.plan import EvaluationPlan
 from collapipe_env.evaluation.report import write_report
 from collapipe_env.evaluation.resampling import interquartile_mean, stratified_estimate
 from collapipe_env.evaluation.run_directory import RunDirectory
 from collapipe_env.evaluation.statistics import ranks, relative_differences
+from collapipe_env.scenario import load_scenario
 
 RNG = np.random.default_rng(5)
 # What the episodes share is large against what tells the schedulers apart.
@@ -37,22 +41,14 @@ def test_interquartile_mean_is_the_mean_of_the_sorted_middle(count: int) -> None
     assert both == pytest.approx([expected, 2.0 * expected], rel=1e-12)
 
 
-def test_differences_are_paired_episode_by_episode() -> None:
-    results = comparison("one", DELAYS).results
-    means = {name: np.array([np.mean(rounds) for rounds in episodes]) for name, episodes in DELAYS.items()}
-    expected = means["random"] / means["dssra"] - 1.0
-    found = relative_differences(results["random"], results["dssra"])
-    assert found == pytest.approx(expected[None], rel=1e-12)
-    # Paired by the episode's number, not by its place.
-    backwards = relative_differences(results["random"], results["dssra"][::-1])
-    assert backwards == pytest.approx(expected[None], rel=1e-12)
-
-
 def test_paired_interval_matches_a_bootstrap_written_out_and_is_far_narrower_than_an_unpaired_one() -> None:
     done = comparison("one", DELAYS)
     (line,) = (s for s in done.summaries if s.scheduler == "random")
     means = {name: np.array([np.mean(rounds) for rounds in episodes]) for name, episodes in DELAYS.items()}
     paired = means["random"] / means["dssra"] - 1.0
+    # Paired by the episode's number, not by its place.
+    found = relative_differences(done.results["random"], done.results["dssra"][::-1])
+    assert found == pytest.approx(paired[None], rel=1e-12)
     draws = np.random.default_rng(1).integers(0, 6, (40_000, 6))
     low, high = np.percentile(paired[draws].mean(axis=1), [2.5, 97.5])
     assert line.difference.mean == pytest.approx(paired.mean(), rel=1e-12)
@@ -60,12 +56,6 @@ def test_paired_interval_matches_a_bootstrap_written_out_and_is_far_narrower_tha
     others = np.random.default_rng(2).integers(0, 6, (40_000, 6))
     unpaired = means["random"][draws].mean(axis=1) / means["dssra"][others].mean(axis=1) - 1.0
     assert high - low < 0.2 * np.ptp(np.percentile(unpaired, [2.5, 97.5]))
-
-
-def test_the_reference_differs_from_itself_by_nothing() -> None:
-    (line,) = (s for s in comparison("one", DELAYS).summaries if s.scheduler == "dssra")
-    assert line.difference.mean == 0.0
-    assert math.isnan(line.difference.low)
 
 
 def test_ranks_are_counted_within_each_episode_and_ties_share_them() -> None:
@@ -141,13 +131,10 @@ def test_tables_mark_those_that_use_the_server_and_say_so(tmp_path) -> None:
     assert "†" not in run.rounds.read_text() + run.episode_table.read_text() + run.summary.read_text()
 
 
-def test_tables_say_where_the_agent_comes_from(tmp_path) -> None:
+def test_notes_say_where_the_agent_comes_from(tmp_path) -> None:
     played = {"dssra": [[1.0], [2.0]], "agent": [[2.0], [3.0]]}
     done = comparison("one", played, agents=(tmp_path / "best.zip",))
-    run = RunDirectory(tmp_path / "run")
-    console = Console(file=io.StringIO(), width=200)
-    write_report([done], {}, run, whole=False, figures=False, console=console)
-    assert f"AGENT: trained agent, from {tmp_path / 'best.zip'}" in run.table.read_text()
+    assert notes([done]) == [f"AGENT: trained agent, from {tmp_path / 'best.zip'}"]
     other = comparison("two", played, agents=(tmp_path / "other.zip",))
     assert notes([done, other]) == [
         f"AGENT in one: trained agent, from {tmp_path / 'best.zip'}",
@@ -176,3 +163,24 @@ def test_reports_are_written_even_if_they_cannot_be_printed(tmp_path) -> None:
         write_report([done], {}, run, whole=True, figures=False, console=Console(file=Closed()))
     assert "PIPELINE" in run.table.read_text()
     assert set(json.loads(run.results.read_text())["episodes"]) == set(DELAYS)
+
+
+def plan(learner="real", task="classification", **changes):
+    scenario = load_scenario("small").with_task(task).with_overrides(changes)
+    return EvaluationPlan(
+        scenario=scenario, schedulers=("pipeline",), agents=(), episodes=1, rounds=1, learner=learner,
+        folder=Path("unused"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "share"), [("test", 293 / 475), ("dev", 153 / 245)])
+def test_classification_is_held_against_its_most_frequent_class(part, share):
+    (line,) = constant_answer_notes(plan(**{"learning.evaluation_split": part}))
+    assert f"right in {100 * share:.1f} % of the {part} part" in line
+
+
+@pytest.mark.parametrize(
+    "other", [{"learner": "surrogate"}, {"task": "ner"}, {"learning.dataset": "gone.tsv"}], ids=str
+)
+def test_there_is_no_line_where_nothing_is_trained_known_or_left(other):
+    assert constant_answer_notes(plan(**other)) == []

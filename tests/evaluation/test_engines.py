@@ -1,4 +1,4 @@
-"""Ray: results, failures, and workers that are killed. Skipped where it is not installed."""
+"""Engines: results, failures, and workers that are killed; Ray is skipped where it is not installed."""
 
 import sys
 from importlib.util import find_spec
@@ -8,6 +8,7 @@ from executor_support import FOLDER, Task, work
 from test_executor import plan, results
 
 from collapipe_env.evaluation.executor import Hooks
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.ray_executor import RayExecutor, require_ray
 from collapipe_env.evaluation.runner import evaluate_all
 from collapipe_env.ground.errors import CollaPipeError, ScenarioError
@@ -25,10 +26,14 @@ def importable(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ":".join([str(FOLDER), *filter(None, sys.path)]))
 
 
-@pytest.mark.slow
-@quiet
-@needs_ray
-def test_tasks_are_done_and_those_of_killed_workers_again(tmp_path) -> None:
+ray = pytest.param(
+    RayExecutor(2), "a Ray worker was lost", marks=[pytest.mark.slow, quiet, needs_ray], id="Ray"
+)
+processes = pytest.param(LocalExecutor(2), "a worker process ended with exit code -9", id="processes")
+
+
+@pytest.mark.parametrize(("executor", "lost"), [processes, ray])
+def test_tasks_are_done_and_those_of_killed_workers_again(executor, lost, tmp_path) -> None:
     tasks = [Task(1), Task(2, "SIGKILL", str(tmp_path / "mark")), Task(3, "impossible"), Task(4), Task(5)]
     done, failed, again = {}, [], []
     hooks = Hooks(
@@ -37,22 +42,22 @@ def test_tasks_are_done_and_those_of_killed_workers_again(tmp_path) -> None:
         again=lambda task, reason: again.append((task.number, reason)),
         wanted=lambda task: task.number != 4,
     )
-    RayExecutor(2).run(work, tasks, hooks)
+    executor.run(work, tasks, hooks)
     assert done == {1: 1, 2: 4, 5: 25}
     ((number, reason),) = again
     assert number == 2
-    assert "a Ray worker was lost" in reason
+    assert lost in reason
     (error,) = failed
     assert (type(error), str(error)) == (ScenarioError, "3 is not possible")
 
 
 @pytest.mark.slow
-@quiet
-@needs_ray
-def test_a_task_that_always_kills_its_worker_is_named() -> None:
+@pytest.mark.parametrize(("executor", "lost"), [processes, ray])
+def test_a_task_that_always_kills_its_worker_is_named(executor, lost) -> None:
     again = []
-    with pytest.raises(CollaPipeError, match=r"while it worked on task 7, as in each of 3 tries"):
-        RayExecutor(2).run(work, [Task(7, "always")], Hooks(again=lambda *a: again.append(a)))
+    tasks = [Task(7, "always"), Task(8)]
+    with pytest.raises(CollaPipeError, match=rf"{lost}.* while it worked on task 7, as in each of 3 tries"):
+        executor.run(work, tasks, Hooks(again=lambda *about: again.append(about)))
     assert len(again) == 2
 
 

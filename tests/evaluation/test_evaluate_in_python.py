@@ -25,7 +25,6 @@ from collapipe_env.evaluation.scheduler_loading import make_scheduler
 from collapipe_env.evaluation.view.stored_run import read_run
 from collapipe_env.ground.errors import (
     CheckpointError,
-    CollaPipeError,
     DataError,
     ScenarioError,
     SchedulerError,
@@ -39,12 +38,6 @@ SMALL = {"base": "small", "dynamics": {"rounds": 2}}
 
 class Twin(Even):
     """Has the title of another."""
-
-
-def failing(scenario):
-    scheduler = Even(scenario)
-    scheduler.act = lambda *_: 1 / 0
-    return scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +57,7 @@ def test_names_factories_and_objects_play_the_same_episodes(capsys) -> None:
     found = evaluate(
         ["pipeline", Even, Even(scenario), lambda s: Even(s), partial(Even), f"{__name__}:Twin"],
         scenario,
-        seeds=2,
+        seeds=np.int64(2),
         threads=threads + 1,
     )
     assert torch.get_num_threads() == threads
@@ -142,13 +135,6 @@ def test_names_that_tables_cannot_show_are_refused() -> None:
         LearningReport(np.zeros(1), np.zeros(1), np.zeros(1), {"a\u202eb": np.zeros(1)})
 
 
-def test_one_scheduler_and_more_rounds_than_the_scenario_has() -> None:
-    found = evaluate(Even, SMALL, seeds=np.int64(1), rounds=np.int32(5))
-    assert len(found.episodes["Even"][0].delay) == 5
-    assert found.scenario.dynamics.rounds == 5
-    assert np.isnan(found["even"].delay_mean.low)  # one episode has no interval
-
-
 def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     out = tmp_path / "out"
     file = tmp_path / "mine.py"
@@ -172,8 +158,6 @@ def test_a_folder_keeps_what_is_finished(tmp_path: Path, played) -> None:
     assert len(played) == 6
     evaluate(reference, SMALL, seeds=1, out=out, fresh=True)
     assert len(played) == 7
-    with pytest.raises(CollaPipeError, match="was made with other options"):
-        evaluate(Even, {**SMALL, "budgets": {"device_energy_j": 99.0}}, out=out)
 
 
 def test_more_rounds_in_the_same_folder_are_added(tmp_path: Path, played) -> None:
@@ -199,7 +183,11 @@ def test_folders_that_cannot_be_used_are_refused_in_the_words_of_python(tmp_path
     (foreign / "holiday.png").touch()
     file.touch()
     cases = [
-        (out, other, r"choose another place with out, or start over there with fresh=True"),
+        (
+            out,
+            other,
+            "other options .*choose another place with out, or start over there with fresh=True",
+        ),
         (foreign, SMALL, "choose another place with out$"),
         (file, SMALL, "is a file: choose another place with out$"),
         (tmp_path / "a\nb", SMALL, r"^out '.*a\\nb': use a name"),
@@ -252,6 +240,8 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
     assert [s.title for s in found.summaries] == ["even", "odd", "PipeLine"]
     assert make_scheduler("even", load_scenario(SMALL)).name == "even"
     register_scheduler("even", Even)  # as by running a notebook's cell again
+    with pytest.raises(SchedulerError, match="'agent' is taken by the package"):
+        register_scheduler("agent", Even)
     with pytest.raises(
         SchedulerError, match=r"'odd' is not defined at the top level of a module.*processes=1"
     ):
@@ -261,52 +251,26 @@ def test_registered_names_play_here_and_in_other_processes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "factory", "message"),
-    [
-        ("dssra", Even, "'dssra' is taken by the package"),
-        ("agent", Even, "'agent' is taken by the package"),
-        ("taken", Twin, r"'taken' is taken by .*Even: choose another"),
-        ("a:b", Even, "lower-case letters"),
-        ("mine", 3, "3 cannot be called"),
-    ],
-)
-def test_bad_names_and_factories_are_refused(name, factory, message: str) -> None:
-    register_scheduler("taken", Even)
-    with pytest.raises(SchedulerError, match=message):
-        register_scheduler(name, factory)
-    assert set(SCHEDULERS.added()) == {"taken"}
-
-
-@pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
         ({"schedulers": []}, SchedulerError, "schedulers is empty"),
         ({"schedulers": 3}, SchedulerError, "schedulers = 3: give a list"),
         ({"schedulers": [3]}, SchedulerError, "3 is not a scheduler"),
-        ({"schedulers": ["dsra"]}, ScenarioError, "did you mean 'dssra'"),
+        ({"schedulers": ["dsra"]}, ScenarioError, r"did you mean 'dssra'\? \(one of your own:"),
         ({"schedulers": ["random", "random"]}, SchedulerError, "'random' more than once"),
         ({"schedulers": "agent"}, CheckpointError, "give its file with agent="),
         ({"schedulers": "random", "agent": "none.zip"}, CheckpointError, "none.zip does not exist"),
         ({"schedulers": "random", "reference": "dssra"}, ScenarioError, "'dssra' does not play"),
         ({"scenario": "smal"}, ScenarioError, "did you mean 'small'"),
         ({"seeds": 0}, ScenarioError, "seeds = 0: use a whole number from 1 to 100,000"),
-        ({"seeds": 2.5}, ScenarioError, "seeds = 2.5"),
         ({"rounds": 1_000_001}, ScenarioError, "rounds = 1000001: use a whole number from 1 to 1,000,000"),
-        ({"seeds": np.int64(0)}, ScenarioError, "seeds = .*0.*: use a whole"),
         ({"threads": 10**9}, ScenarioError, "threads = 1000000000: use a whole number from 1 to 1,024"),
-        ({"processes": 1025}, ScenarioError, "processes = 1025"),
         ({"out": 5}, ScenarioError, "out = 5: give a path"),
-        ({"agent": b"x"}, ScenarioError, "agent = b'x': give a path"),
         ({"agent": ["a.zip", 3]}, ScenarioError, "agent = 3: give a path"),
         ({"agent": []}, ScenarioError, r"agent = \[\]: give a path"),
         ({"rounds": True}, ScenarioError, "rounds = True"),
         ({"processes": 0}, ScenarioError, "processes = 0"),
         ({"learner": "rael"}, ScenarioError, "did you mean 'real'"),
-        (
-            {"schedulers": failing},
-            SchedulerError,
-            r"'failing' \(name 'even'\) failed in act: ZeroDivisionError.*python\.py, line",
-        ),
         (
             {"schedulers": torch.nn.Linear(2, 2)},
             SchedulerError,
@@ -317,7 +281,6 @@ def test_bad_names_and_factories_are_refused(name, factory, message: str) -> Non
             SchedulerError,
             "is a Linear, which has no reset: wrap a policy in collapipe_env.PolicyScheduler",
         ),
-        ({"schedulers": lambda _: None}, SchedulerError, "'<lambda>' is None, which has no reset"),
     ],
 )
 def test_bad_input_is_one_clear_error(arguments, kind, message: str) -> None:

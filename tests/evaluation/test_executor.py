@@ -10,6 +10,7 @@ from executor_support import Pickling, Task, work
 import collapipe_env
 from collapipe_env.evaluation.executor import Errand, Hooks, run_errand
 from collapipe_env.evaluation.plan import EvaluationPlan
+from collapipe_env.evaluation.pool import LocalExecutor
 from collapipe_env.evaluation.runner import decisions_of, evaluate_all
 from collapipe_env.evaluation.travelling import files_below, write_below
 from collapipe_env.evaluation.tuning import TuningPlan, tune
@@ -59,7 +60,7 @@ def test_episodes_that_travelled_are_those_played_here(tmp_path: Path) -> None:
     assert len(executor.sent) == 8
 
 
-def test_an_agent_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_an_agent_travels_with_its_episodes(tmp_path: Path) -> None:
     lost = tmp_path / "agent.zip"
     lost.write_bytes(agent_path("zoo:small-ppo").read_bytes())
     asked = replace(plan(tmp_path / "out"), agents=(lost,), schedulers=(LEARNED,))
@@ -95,17 +96,28 @@ def test_files_stay_below_their_folder(tmp_path: Path) -> None:
     assert files_below(tmp_path) == {"in/a/b": b"1", "in/c": b"2"}
 
 
-def test_answers_of_workers(capsys) -> None:
-    done, failed = [], []
-    hooks = Hooks(lambda *about: done.append(about), failed=lambda *about: failed.append(about))
+@pytest.mark.parametrize("executor", [LocalExecutor(1), Pickling()], ids=lambda executor: executor.where)
+def test_failures_that_are_tolerated_do_not_stop_the_others(executor) -> None:
+    done, ticks, failed = {}, [], {}
+    hooks = Hooks(
+        lambda task, result: done.update({task.number: result}),
+        lambda task: ticks.append(task.number),
+        lambda task, error: failed.update({task.number: (type(error), str(error))}),
+        wanted=lambda task: task.number != 4,
+    )
+    tasks = [Task(1), Task(2, "impossible"), Task(3), Task(4), Task(5, "impossible"), Task(6)]
+    executor.run(work, tasks, hooks)
+    assert done == {1: 1, 3: 9, 6: 36}
+    assert failed == {number: (ScenarioError, f"{number} is not possible") for number in (2, 5)}
+    assert sorted(ticks) == ([] if executor.apart else [1, 2, 3, 5, 6])
+
+
+def test_warnings_and_mistakes_of_workers(capsys) -> None:
     with pytest.warns(EnergyBudgetWarning, match="over budget") as caught:
-        Pickling().run(work, [Task(2, "warn"), Task(3, "warn"), Task(4, "impossible"), Task(5)], hooks)
+        Pickling().run(work, [Task(2, "warn"), Task(3, "warn")], Hooks())
     assert len(caught) == 1  # each once, however many workers met it
-    assert [result for _, result in done] == [4, 9, 25]
-    ((task, error),) = failed
-    assert (task.number, type(error), str(error)) == (4, ScenarioError, "4 is not possible")
     with pytest.raises(CollaPipeError, match=r"a worker failed on task 6 \(ValueError: a mistake\)"):
-        Pickling().run(work, [Task(6, "mistake")], hooks)
+        Pickling().run(work, [Task(6, "mistake")], Hooks())
     assert "Traceback" in capsys.readouterr().err
 
 

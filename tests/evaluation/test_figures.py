@@ -21,7 +21,7 @@ from collapipe_env.evaluation.figures import (
     over_rounds,
 )
 from collapipe_env.evaluation.learning_curve import learning_curve
-from collapipe_env.evaluation.plotting import RC, Look, look_at, looks_of
+from collapipe_env.evaluation.plotting import RC, Look, looks_of
 from collapipe_env.schedulers import LEARNED, SCHEDULERS, scheduler_names
 
 DELAYS = {
@@ -254,30 +254,20 @@ def test_nothing_overlaps_with_many_schedulers_and_long_names(saved) -> None:
             assert beside.y0 >= below.y1 - 1.0
 
 
-def test_every_scheduler_has_a_look_of_its_own() -> None:
-    names = (LEARNED, *scheduler_names())
-    looks = looks_of(names)
-    assert (
-        len(set(looks.values())) == len({(look.colour, look.marker) for look in looks.values()}) == len(names)
-    )
-    assert len({look_at(index) for index in range(24)}) == 24
-    assert len({(look_at(index).colour, look_at(index).marker) for index in range(24)}) == 24
-
-
 def test_looks_do_not_depend_on_places_in_lists(monkeypatch) -> None:
     before = looks_of(scheduler_names())
     assert looks_of(["dssra"])["dssra"] == before["dssra"]
-    assert looks_of(reversed(scheduler_names())) == before
     more = {"first": "somewhere:First", **SCHEDULERS._shipped}
     monkeypatch.setattr(SCHEDULERS, "_shipped", dict(reversed(more.items())))
     assert {name: look for name, look in looks_of(scheduler_names()).items() if name != "first"} == before
 
 
-def test_schedulers_of_ones_own_have_looks_by_name() -> None:
+def test_every_scheduler_has_a_look_of_its_own_by_its_name() -> None:
     own = [LONG.format(i) for i in range(30)] + ["mine.py:Fast", "mine.py:Slow"]
-    looks = looks_of([*own, *scheduler_names()])
-    assert len({(look.colour, look.marker) for look in looks.values()}) == len(looks)
-    assert looks_of([*reversed(scheduler_names()), *own[::-1]]) == looks
+    names = [*own, LEARNED, *scheduler_names()]
+    looks = looks_of(names)
+    assert len({(look.colour, look.marker) for look in looks.values()}) == len(looks) == len(names)
+    assert looks_of(reversed(names)) == looks
     # Alone, each has the look that its name gives it in every process.
     assert looks_of(["mine.py:Fast"])["mine.py:Fast"] == Look("#CC79A7", "<", "-.")
     assert looks_of(["mine.py:Slow"])["mine.py:Slow"] == Look("#009E73", ">", "-.")

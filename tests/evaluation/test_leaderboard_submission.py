@@ -61,16 +61,6 @@ def test_code_is_not_run_when_it_is_read_and_asks_for_trust(folder) -> None:
     require_trust(player, True, folder)
 
 
-def test_the_digest_is_of_all_files_but_results(folder) -> None:
-    (submitted(folder) / "scheduler.py").write_text(EXPLODES)
-    first = read_submission(folder).digest
-    (folder / "results").mkdir()
-    (folder / "results" / "leaderboard.json").write_text("{}")
-    assert read_submission(folder).digest == first
-    (folder / "helper.py").write_text("")
-    assert read_submission(folder).digest != first
-
-
 def test_weights_are_training_runs_of_each_size(folder) -> None:
     submitted(folder)
     for name in ("a", "b", "c"):
@@ -85,19 +75,10 @@ def test_weights_are_training_runs_of_each_size(folder) -> None:
     assert [file.name for file in read.agents_of(Cell("wild", "medium"))] == ["c.safetensors"]
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_every_field_is_needed(folder, name) -> None:
-    with pytest.raises(DataError, match=rf"submission.yaml: {name} is missing"):
-        read_submission(submitted(folder, leave_out=name, scheduler="dssra"))
-
-
 def test_all_missing_fields_are_named_at_once(tmp_path):
-    (tmp_path / "submission.yaml").write_text("name: Mine\nauthors: [A]\ntiers: [wild]\nsizes: [small]\n")
-    with pytest.raises(DataError) as caught:
+    (tmp_path / "submission.yaml").write_text("scheduler: dssra\n")
+    with pytest.raises(DataError, match=f"submission.yaml: {', '.join(FIELDS)} are missing: add them"):
         read_submission(tmp_path)
-    assert "track, zero_shot, training_transitions, cpu_hours, licence, commit are missing: add them" in str(
-        caught.value
-    )
 
 
 @pytest.mark.parametrize(
@@ -105,26 +86,18 @@ def test_all_missing_fields_are_named_at_once(tmp_path):
     [
         ({"track": "both"}, "track = 'both'"),
         ({"zero_shot": "yes"}, "zero_shot = 'yes'"),
-        ({"tiers": ["X"]}, "tiers.0 = 'X'"),
         ({"tiers": []}, r"tiers = \[\]"),
         ({"tiers": ["wild", "wild"]}, "name each once"),
         ({"sizes": ["xlarge"]}, "sizes.0 = 'xlarge'"),
         ({"authors": "me"}, "authors = 'me'"),
-        ({"authors": []}, "authors"),
         ({"training_transitions": -1}, "training_transitions = -1"),
-        ({"training_transitions": 1.5}, "training_transitions = 1.5"),
-        ({"cpu_hours": "many"}, "cpu_hours = 'many'"),
         ({"cpu_hours": float("inf")}, "cpu_hours"),
         ({"commit": "main"}, "commit = 'main'"),
         ({"commit": 1234567}, "commit = 1234567: .*: YAML reads it as a number: put it in quotes"),
-        ({"name": 2.5}, "name = 2.5: .*: put it in quotes"),
-        ({"name": "a" * 61}, "name"),
         ({"name": "two\nlines"}, "use one line"),
         ({"agent": "x"}, "'agent' is not a field"),
         ({"scheduler": "dsra"}, "submission.yaml: scheduler: .*dsra.*dssra"),
-        ({"scheduler": "zoo:nope"}, "submission.yaml: scheduler: .*nope"),
         ({"scheduler": "mine.py:Mine"}, "put code of your own into scheduler.py"),
-        ({"scheduler": "os:system"}, "put code of your own into scheduler.py"),
         ({"scheduler": None}, "the scheduler is given by nothing"),
         ({"weights": "w.safetensors"}, "the field scheduler .* and the field weights"),
     ],
@@ -160,7 +133,7 @@ class Boom:
         return (pytest.fail, ("a pickle was read",))
 
 
-def test_pickles_links_and_large_folders_are_refused(folder, tmp_path, monkeypatch) -> None:
+def test_pickles_and_large_folders_are_refused(folder, monkeypatch) -> None:
     (submitted(folder) / "scheduler.py").write_text(EXPLODES)
     for name in ("w.pkl", "w.pt", "w.zip", "w.bin"):
         (folder / name).write_bytes(pickle.dumps(Boom()))
@@ -177,10 +150,6 @@ def test_pickles_links_and_large_folders_are_refused(folder, tmp_path, monkeypat
     with pytest.raises(DataError, match=r"w.safetensors: no plain weights"):
         read_submission(folder)
     (folder / "w.safetensors").unlink()
-    (folder / "link.txt").symlink_to(tmp_path)
-    with pytest.raises(DataError, match=r"link.txt is a link"):
-        read_submission(folder)
-    (folder / "link.txt").unlink()
     read_submission(folder)
     monkeypatch.setattr(submission, "FOLDER_BYTES", 100)
     with pytest.raises(DataError, match="make it smaller"):
@@ -211,8 +180,8 @@ def test_results_hold_no_code(folder, place, name) -> None:
         read_submission(folder)
 
 
-@pytest.mark.parametrize("name", ["results", "results-1x5", "results/evaluation"])
-def test_no_folder_may_be_a_link(folder, tmp_path, name) -> None:
+@pytest.mark.parametrize("name", ["link.txt", "results", "results-1x5", "results/evaluation"])
+def test_nothing_may_be_a_link(folder, tmp_path, name) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (submitted(folder, scheduler="dssra") / name).parent.mkdir(exist_ok=True)
@@ -256,12 +225,9 @@ def test_names_that_no_message_can_show_are_refused(folder, name) -> None:
     ("text", "message"),
     [
         ("", "None where fields"),
-        ("[1, 2]", "where fields"),
         ("name: a\nname: b\n", "line 2"),
         ("name: !!python/object:os.system x\n", "plain YAML"),
-        ("name: {\n", "plain YAML"),
         ("a: &a [x]\nb: [*a, *b]\n", "plain YAML"),
-        ("[" * 8000, "nested more than 8 deep"),
         ("- " * 8000, "nested more than 8 deep"),
         ("x" * 20_000, "16,384"),
     ],

@@ -40,17 +40,6 @@ def test_fresh_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "figures" / "a.png").exists()
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, fresh: bool) -> None:
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "holiday.png").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"no run\.json.*--out"):
-        RunDirectory(tmp_path).open(ASKED, fresh=fresh)
-    assert (tmp_path / "figures" / "holiday.png").exists()
-    with pytest.raises(DataError, match="is a file"):
-        RunDirectory(tmp_path / "figures" / "holiday.png").open(ASKED, fresh=fresh)
-
-
 def test_writing_replaces_whole_files_and_leaves_no_scraps(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.json"
     write_json(path, {"x": [1.5, float("inf")], "y": {"z": float("nan")}})
@@ -61,20 +50,13 @@ def test_writing_replaces_whole_files_and_leaves_no_scraps(tmp_path: Path) -> No
         write_bytes(path / "below-a-file", b"")
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe\xfa"])
-def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "run.json"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"run\.json.*remedy"):
-        read_json(path, "remedy")
-
-
 @pytest.mark.parametrize(
-    "content", ['{"mine": 1}', '{"kind": "thesis"}', '{"scenario": 3, "algo": "ppo"}', "{}", "{"]
+    "content", [None, '{"mine": 1}', '{"kind": "thesis"}', '{"scenario": 3, "algo": "ppo"}', "{}", "{"]
 )
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_run_json_of_something_else_is_left_alone(tmp_path: Path, content: str, fresh: bool) -> None:
-    (tmp_path / "run.json").write_text(content)
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, content: str | None, fresh: bool) -> None:
+    if content is not None:
+        (tmp_path / "run.json").write_text(content)
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "thesis.tex").write_text("years of work")
     for use in (
@@ -84,8 +66,10 @@ def test_a_run_json_of_something_else_is_left_alone(tmp_path: Path, content: str
         with pytest.raises(DataError, match=r"run\.json.*: choose another place with --out$"):
             use()
     assert (tmp_path / "figures" / "thesis.tex").read_text() == "years of work"
-    assert (tmp_path / "run.json").read_text() == content
+    assert content is None or (tmp_path / "run.json").read_text() == content
     assert not (tmp_path / ".lock").exists()
+    with pytest.raises(DataError, match="is a file"):
+        RunDirectory(tmp_path / "figures" / "thesis.tex").open(ASKED, fresh=fresh)
 
 
 @pytest.mark.parametrize(

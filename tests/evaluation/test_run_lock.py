@@ -72,15 +72,10 @@ def test_a_lock_that_names_nobody_holds_all_the_same(tmp_path: Path, content: by
             pass
 
 
-def test_a_lock_file_alone_is_no_run_and_a_foreign_folder_gets_none(tmp_path: Path) -> None:
+def test_a_lock_file_alone_is_no_run(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     with run.locked("one"):
         assert run.open({"kind": "comparison"}, fresh=False) is False
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"no run\.json"), RunDirectory(tmp_path / "mine").locked("one"):
-        pass
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
 def test_a_file_system_without_locks_warns_and_goes_on(tmp_path: Path, monkeypatch) -> None:

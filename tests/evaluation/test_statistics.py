@@ -5,55 +5,25 @@ import math
 
 import numpy as np
 import pytest
+from comparison_support import episode
 
 from collapipe_env.evaluation.episode_result import EpisodeResult
 from collapipe_env.evaluation.gate import Gate
-from collapipe_env.evaluation.resampling import estimate
 from collapipe_env.evaluation.statistics import TARGET_SHARE, default_target, summarise, time_to_target
 
 
 def result(**changes: object) -> EpisodeResult:
-    plain = EpisodeResult(
-        scheduler="dssra",
-        title="DSSRA",
-        episode=0,
-        delay=[2.0, 4.0, 6.0],
-        reward=[-0.5, -1.5, -4.0],
-        reference_delay_s=3.0,
-        worst_energy=[1.2, 0.8, 1.3],
-        backlog=[0.0, 1.0, 3.0],
-        largest_backlog=[0.0, 0.5, 2.0],
-        loss=[0.9, 0.5, 0.1],
-        smoothed_loss=[0.9, 0.7, 0.4],
-        initial_loss=1.0,
-        metric=[0.5, 0.6, 0.7],
-        metrics={"accuracy": 0.7, "mcc": 0.4},
-        decision_s=[0.5, 0.001, 0.003],
-        energy_j=[4.0, 5.0, 6.0],
-        progress=[math.nan] * 3,
-        memory_bytes=[1e6, 2e6, 1.5e6],
-        energy_ratio=[[0.5, 1.1], [0.9, 0.2]],
-        device_memory_bytes=[[2e6], [1e6]],
-        offered_memory_bytes=[[4e6], [4e6]],
-    )
-    return dataclasses.replace(plain, **changes)
-
-
-def test_estimates_repeat() -> None:
-    values = list(np.random.default_rng(0).normal(size=9))
-    assert estimate(values) == estimate(values)
-    assert estimate(values) != estimate(values[::-1])  # the resamples are drawn by place
-
-
-def test_degenerate_samples() -> None:
-    alone = estimate([4.0])
-    assert alone.mean == 4.0
-    assert math.isnan(alone.low)
-    assert math.isnan(alone.high)
-    same = estimate([2.5, 2.5, 2.5])
-    assert (same.mean, same.low, same.high) == (2.5, 2.5, 2.5)
-    assert math.isnan(estimate([1.0, math.nan]).mean)
-    assert math.isnan(estimate([]).mean)
+    plain = {
+        "reward": [-0.5, -1.5, -4.0],
+        "reference_delay_s": 3.0,
+        "backlog": [0.0, 1.0, 3.0],
+        "smoothed_loss": [0.9, 0.7, 0.4],
+        "metric": [0.5, 0.6, 0.7],
+        "decision_s": [0.5, 0.001, 0.003],
+        "memory_bytes": [1e6, 2e6, 1.5e6],
+        "energy_ratio": [[0.5, 1.1], [0.9, 0.2]],
+    }
+    return dataclasses.replace(episode("dssra", 0, [2.0, 4.0, 6.0]), **plain | changes)
 
 
 def test_time_to_target_is_the_end_of_the_first_round_below() -> None:

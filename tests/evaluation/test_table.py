@@ -1,4 +1,4 @@
-"""Content of the table, on wide and narrow terminals and in Markdown."""
+"""Content of the table, on wide and narrow terminals and in Markdown, and the forms of its metrics."""
 
 import io
 import math
@@ -8,9 +8,12 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from collapipe_env.evaluation.gate import Gate
+from collapipe_env.evaluation.metric_forms import FORMS, lower_is_better_note, metric_form
 from collapipe_env.evaluation.resampling import Estimate
 from collapipe_env.evaluation.statistics import Summary, TargetTime
 from collapipe_env.evaluation.table import summary_page
+from collapipe_env.scenario.task_registry import task_names
+from collapipe_env.tasks import get_task
 
 SUMMARY = Summary(
     scheduler="dssra",
@@ -118,3 +121,22 @@ def test_many_schedulers_keep_their_rows_and_what_is_left_out_is_said(width: int
     text = " ".join(out.getvalue().split())
     assert "too narrow for: " in text
     assert text.endswith("caption")
+
+
+def test_only_perplexity_and_bits_fall():
+    names = {name for task in task_names() for name in get_task(task).metrics}
+    assert {name for name in names if metric_form(name).lower_is_better} == {"perplexity", "bits_per_byte"}
+    assert set(FORMS) <= names
+
+
+def test_shares_are_shown_in_percent():
+    form = metric_form("token_accuracy")
+    assert (form.title, form.unit, form.scale, form.lower_is_better) == ("token accuracy", "%", 100.0, False)
+    assert (metric_form("perplexity").unit, metric_form("perplexity").scale) == ("", 1.0)
+
+
+def test_the_note_names_each_once():
+    assert lower_is_better_note(["bleu", "mcc"]) == []
+    assert lower_is_better_note(["perplexity", "bleu", "bits_per_byte", "perplexity"]) == [
+        "Of perplexity and bits per byte, less is better."
+    ]

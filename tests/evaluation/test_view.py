@@ -2,17 +2,17 @@
 
 import base64
 import csv
-import importlib
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collapipe_env import evaluate, write_page
+from collapipe_env import Process, evaluate, register_process, write_page
 from collapipe_env.cli.main import main
 from collapipe_env.dynamics import PROCESSES
 from collapipe_env.envs.vector import CollaPipeVectorEnv
@@ -20,7 +20,6 @@ from collapipe_env.evaluation.episode import HELD_OUT_SEED
 from collapipe_env.evaluation.view.episode_detail import KINDS, PHASES, REBUILT, episode_layout
 from collapipe_env.ground.errors import CollaPipeError
 from collapipe_env.physics.schedules.timeline import Element, gpipe_makespan
-from collapipe_env.rendering.colours import PHASE_COLOURS
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.system import link_path_gains
 
@@ -117,10 +116,6 @@ def test_times_of_elements_give_the_length_of_a_local_step(page: Path) -> None:
         step = arrays["phase"][phase[c] : phase[c + 1]].tolist().index(PHASES.index("step"))
         length = ends[step] - (ends[step - 1] if step else 0.0)
         assert gpipe_makespan(elements, int(arrays["micro_batches"][c])) == pytest.approx(length, rel=1e-4)
-
-
-def test_phases_have_names_and_colours() -> None:
-    assert set(PHASES) == set(PHASE_COLOURS)
 
 
 @pytest.mark.parametrize("name", ["small", "small-wild"])
@@ -313,51 +308,38 @@ def test_damaged_files_are_named(run: Path, tmp_path: Path, capsys) -> None:
     decisions.write_bytes(decisions.read_bytes()[:-40])
     assert f"{decisions} is damaged" in refusal(capsys, copy)
     figures = folder / "random-1.json"
-    figures.write_text(figures.read_text().replace("0", "1", 1))
-    assert str(figures) in refusal(capsys, copy)
     figures.unlink()
     assert f"cannot read {figures}" in refusal(capsys, copy)
     assert not list(copy.glob("*view.html*"))
 
 
-RAIN = """
-import dataclasses
-
-from collapipe_env import Process, register_process
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RainSpec:
     share: float = 0.3
 
 
-@register_process
 class Rain(Process):
     name = "rain"
     Spec = RainSpec
     endogenous = False
     numbers = 1
 
-    def begin(self, system, u):
+    def begin(self, _system, u):
         return {"falls": u[:, 0] * 1.0}
 
-    def advance(self, carried, state, costs, u, delta_s):
+    def advance(self, _carried, _state, _costs, u, _delta_s):
         return {"falls": u[:, 0] * 1.0}
-"""
 
 
 def test_runs_with_a_process_of_ones_own_have_pages_from_python(tmp_path: Path, monkeypatch, capsys) -> None:
-    (tmp_path / "rain_of_my_own.py").write_text(RAIN)
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("rain_of_my_own")
     out = tmp_path / "out"
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(PROCESSES, "_added", {})
+        register_process(Rain)
         scenario = {"base": "small", "dynamics": {"processes": {"rain": {"share": 0.5}}}}
         evaluate(["random", "pipeline"], scenario=scenario, seeds=2, rounds=2, out=out)
         assert write_page(str(out)) == out / "view.html"
         page = write_page(out, tmp_path / "other.html", schedulers="pipeline", episode=1)
-    finally:
-        del PROCESSES._added["rain"]
     assert [d["name"] for d in data_of(out / "view.html")["details"]] == ["random", "pipeline"]
     assert [d["name"] for d in data_of(page)["details"]] == ["pipeline"]
     assert "held-out episode 1" in dict(data_of(page)["facts"])["shown below"]
@@ -389,15 +371,12 @@ def test_pages_that_cannot_be_written_from_python(evaluated: Path, given: dict, 
 
 
 DAMAGES = {
-    "cut in half": lambda lines: "".join(lines)[: len("".join(lines)) // 2],
-    "its first data line alone": lambda lines: "".join(lines[:2]),
     "a last line of five entries": lambda lines: (
         "".join(lines[:-1]) + ",".join(lines[-1].split(",")[:5]) + "\n"
     ),
     "a last entry cut short": lambda lines: "".join(lines)[:-3],
     "a line doubled": lambda lines: "".join([*lines, lines[-1]]),
     "a line lost": lambda lines: "".join([*lines[:3], *lines[4:]]),
-    "another episode": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,2,")]),
     "a word for a number": lambda lines: "".join([*lines[:-1], lines[-1].replace(",0,1,", ",0,x,")]),
     "another scenario": lambda lines: "".join([*lines[:-1], "x" + lines[-1]]),
 }
@@ -453,12 +432,10 @@ def test_another_system_than_the_one_played_is_named(evaluated: Path, tmp_path: 
     ("kind", "told"),
     [
         ('["x"]', "kind = ['x'] is not text: run its command again"),
-        ("7", "kind = 7 is not text"),
         (
             '"leaderboard"',
             "is a run of leaderboard, of which collapipe view makes no page: the results of",
         ),
-        ('"tuning"', "is a run of tuning, of which collapipe view makes no page"),
         ('"execution"', "trace.json"),
     ],
 )
@@ -477,10 +454,7 @@ def test_decisions_that_give_other_delays_are_refused(run: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--scheduler", "nobody"), "did not play"),
-        (("--scenario", "nowhere"), "is not in"),
         (("--episode", "7"), "use a number from 0 to 1"),
-        (("--out", "page.png"), "ends in .html"),
         (("--video", "film.avi"), "ends in .gif or .mp4"),
         (("--video", "film.gif", "--scheduler", "dssra", "random"), "one scheduler"),
         (("--fps", "0"), "0.1 to 60"),
@@ -538,3 +512,14 @@ def test_evaluations_in_python_and_validations_have_pages(tmp_path: Path) -> Non
     data = data_of(tmp_path / "new" / "page.html")
     assert data["tables"][-1]["rows"] == [[8, 9.75, 9.5, 25.0]]
     assert [detail["every"] for detail in data["details"]] == [1]
+
+
+def test_the_loop_of_the_page_about_it_writes_a_gif(tmp_path: Path, monkeypatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    page = Path(__file__).parents[2] / "docs" / "view.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(page), "exec"), {})
+    with image.open(tmp_path / "rounds.gif") as film:
+        assert film.n_frames == 3
+    assert (page.parent / "images" / "view.png").stat().st_size < 200_000

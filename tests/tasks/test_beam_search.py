@@ -9,7 +9,7 @@ import torch
 
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.decoder import CachedDecoding, Decoder
-from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search, greedy, length_penalty
+from collapipe_env.tasks.beam_search import NEVER_WRITTEN, beam_search, greedy
 from collapipe_env.tasks.translation_tokenizer import BEGIN, END
 
 
@@ -73,14 +73,6 @@ def test_a_beam_of_all_sequences_finds_the_best_of_all(exponent, end):
     # The case tells something: greedy search misses the best, and the lengths differ.
     missed = greedy(Oracle(sources, vocabulary, end=end), begin(sources), length)
     assert missed.tolist() != found.tolist()
-
-
-def test_the_length_penalty_decides_between_lengths():
-    lengths = {
-        exponent: [(row != 0).sum().item() for row in beam_search(Oracle(12, 7), begin(12), 121, 4, exponent)]
-        for exponent in (0.0, 3.0)
-    }
-    assert sum(lengths[0.0]) < sum(lengths[3.0])
 
 
 @pytest.mark.parametrize("end", [-1.0, 1.0])
@@ -159,13 +151,6 @@ def test_finished_sources_are_computed_no_further():
     beam_search(oracle, begin(50), 2, 8)
     assert oracle.steps[0] == 100
     assert oracle.steps[-1] < 20
-
-
-def test_penalty_by_hand():
-    assert length_penalty(1) == 1.0
-    assert length_penalty(7) == pytest.approx(2**0.6)
-    assert length_penalty(13, 1.0) == pytest.approx(3.0)
-    assert length_penalty(9, 0.0) == 1.0
 
 
 class Recomputing:

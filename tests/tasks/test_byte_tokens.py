@@ -43,13 +43,6 @@ def test_the_vocabulary_is_learned_from_the_texts():
         learn_bytes(TEXTS, 258)
 
 
-def test_packing_by_hand():
-    tokens, targets = pack([np.array([5, 6, 7]), np.array([8])], 4)
-    # END 5 6 7 END 8 END
-    assert tokens.tolist() == [[END, 5, 6, 7], [END, 8, 0, 0]]
-    assert targets.tolist() == [[5, 6, 7, END], [8, END, NO_TARGET, NO_TARGET]]
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=20), min_size=1, max_size=8),
@@ -61,6 +54,7 @@ def test_every_token_is_the_target_of_one_position(documents, length, end):
     tokens, targets = pack([np.array(one) for one in documents], length, end)
     stream = [end] + [token for one in documents for token in (*one, end)]
     real = targets != NO_TARGET
+    assert tokens.shape[1] == length
     assert targets[real].tolist() == stream[1:]
     assert tokens[real].tolist() == stream[:-1]
     assert (tokens[~real] == 0).all()

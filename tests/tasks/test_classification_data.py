@@ -1,17 +1,15 @@
 """Tokeniser and classification data: from the training split alone, the same in every process."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
+from checkpoint_support import bert_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.tokenization import PADDING, UNKNOWN, encode, train_tokenizer
-from collapipe_env.tasks import TaskSpec, get_task, register_task, task_names
+from collapipe_env.tasks import TaskSpec, get_task
 from collapipe_env.tasks.classification import matthews_correlation
 
 
@@ -19,17 +17,6 @@ def spec(**changes):
     sizes = {"blocks": 2, "width": 8, "feedforward": 16, "heads": 2, "sequence_length": 16, "vocabulary": 500}
     sizes |= {name: changes.pop(name) for name in sizes.keys() & changes.keys()}
     return TaskSpec(**{"architecture": Architecture(**sizes), "outputs": 2, **changes})
-
-
-def test_embedded_reviews():
-    data = get_task("classification").load(spec())
-    assert data.train.tokens.shape == (1735, 16)
-    assert data.dev.tokens.shape == (245, 16)
-    assert data.test.tokens.shape == (475, 16)
-    assert data.classes == get_task("classification").classes(spec(outputs=7)) == ("0", "1")
-    assert [part.targets.sum() for part in (data.train, data.dev, data.test)] == [1068, 153, 293]
-    assert data.train.tokens.max() < 500
-    assert (data.train.tokens[:, 0] != PADDING).all()
 
 
 def test_the_constant_answer_is_the_most_frequent_class_of_training(tmp_path):
@@ -45,6 +32,7 @@ def test_the_constant_answer_is_the_most_frequent_class_of_training(tmp_path):
 
 def test_strata_are_classes_and_lengths_count_tokens():
     data = get_task("classification").load(spec())
+    assert data.classes == get_task("classification").classes(spec(outputs=7)) == ("0", "1")
     np.testing.assert_array_equal(data.strata, data.train.targets)
     assert data.lengths.tolist() == [sum(token != PADDING for token in row) for row in data.train.tokens]
     assert (data.lengths.min(), data.lengths.max()) == (2, 16)
@@ -71,30 +59,14 @@ def test_labels_that_only_look_like_numbers_sort_as_text(tmp_path, odd):
     assert classes == tuple(sorted((odd, "1")))
 
 
-def checkpoint(folder):
-    """A BERT checkpoint without weights, whose vocabulary is a handful of words."""
-    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s", "."]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    config = {"model_type": "bert", "vocab_size": len(words), "max_position_embeddings": 32} | sizes
-    config |= {"type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
 def test_tokeniser_of_a_checkpoint(tmp_path):
     texts = {"train": "Good films.\t1\nbad odd film\t0\n", "dev": "good good good bad bad\t1\n"}
     for part, lines in (texts | {"test": texts["train"]}).items():
         (tmp_path / f"{part}.tsv").write_text(lines)
-    (tmp_path / "bert").mkdir()
-    data = get_task("classification").load(
-        spec(
-            dataset=str(tmp_path),
-            checkpoint=checkpoint(tmp_path / "bert"),
-            sequence_length=6,
-            vocabulary=11,
-        )
-    )
+    words = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s", "."]
+    checkpoint = bert_checkpoint(tmp_path / "bert", words)
+    changes = {"checkpoint": checkpoint, "sequence_length": 6, "vocabulary": 11}
+    data = get_task("classification").load(spec(dataset=str(tmp_path), **changes))
     # [CLS] ... [SEP]; what does not fit goes, the closing token stays.
     assert data.train.tokens.tolist() == [[3, 6, 8, 9, 10, 4], [3, 7, 2, 8, 4, 0]]
     assert data.dev.tokens.tolist() == [[3, 6, 6, 6, 7, 4]]
@@ -144,13 +116,3 @@ def test_head_and_prediction():
     for row, real, answer in zip(hidden, mask, said, strict=True):
         scores = head.weight @ row[real].mean(dim=0) + head.bias
         assert answer == scores.argmax()
-
-
-def test_registry():
-    assert "classification" in task_names()
-    with pytest.raises(ScenarioError, match="did you mean 'classification'"):
-        get_task("clasification")
-    with pytest.raises(ScenarioError, match="taken by the package"):
-        register_task("classification", "a:B")
-    with pytest.raises(ScenarioError, match=r"write 'package.module:Name'"):
-        register_task("new", "a.B")

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import random
 import tracemalloc
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from collapipe_env.ground.files import (
     unpacked_limit,
 )
 from collapipe_env.ground.typed_paths import given_path
-from collapipe_env.tasks.hub import fetch
 
 MIB = 1024**2
 
@@ -63,11 +61,13 @@ def test_a_file_that_tells_no_size_is_read_to_the_limit_only() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
-def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
+def test_devices_pipes_and_folders_are_no_files(tmp_path: Path) -> None:
     link = tmp_path / "table.tsv"
     link.symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="not a regular file"):
-        open_regular(link, 100)
+    os.mkfifo(tmp_path / "pipe.tsv")  # which nobody writes into
+    for path in (link, tmp_path / "pipe.tsv"):
+        with pytest.raises(OSError, match="not a regular file"):
+            open_regular(path, 100)
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path, 100)
     with pytest.raises(OSError, match="null"):
@@ -78,7 +78,7 @@ def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
     ("content", "reason"),
     [
         (b"[" * 100_000, "nested deeper than 64 levels"),
-        (b'{"a":' * 70 + b"1" + b"}" * 70, "nested deeper than 64 levels"),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, "nested deeper than 64 levels"),
         (b"9" * 4000, "an integer of 13,288 bits"),
         (b'{"a": [' + b"9" * 5000 + b"]}", "Exceeds the limit"),
         (b'"\xff"', "utf-8"),
@@ -98,39 +98,6 @@ def test_json_beyond_the_limits(content: bytes, reason: str, tmp_path: Path) -> 
 def test_json_within_the_limits() -> None:
     assert parse_json(b'{"a":' * 64 + b"1" + b"}" * 64)
     assert parse_json(b'[1, -2.5, 1e400, "x", null, true]')[2] == float("inf")
-
-
-def test_damaged_json_gives_data_errors_or_an_object(tmp_path: Path) -> None:
-    chance, file = random.Random(2), tmp_path / "run.json"
-    whole = b'{"a": [1, 2.5e3, {"b": "\\u00e9", "c": null}], "seed": 12345678901234567890, "d": true}'
-    for _ in range(500):
-        data = bytearray(whole)
-        for _ in range(chance.choice((1, 2, 5))):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        file.write_bytes(data)
-        try:
-            found = read_json(file, "delete it")
-        except DataError:
-            continue
-        assert isinstance(found, dict)
-
-
-@pytest.mark.parametrize(
-    "name", ["hf:" + "x" * 100_000, "hf:" + "a/" * 50_000, "hf:a\0b"], ids=lambda _: "case"
-)
-def test_names_of_data_sets_that_no_file_can_have(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match="cannot load dataset") as caught:
-        fetch(name)
-    assert len(str(caught.value)) < 2000
-
-
-def test_paths_that_no_file_can_have() -> None:
-    with pytest.raises(DataError) as caught:
-        given_path("x" * 100_000)
-    assert "cannot be looked up" in str(caught.value)
-    assert len(str(caught.value)) < 1000
 
 
 def test_home_is_expanded_and_nothing_need_be_there(monkeypatch, tmp_path):

@@ -1,8 +1,6 @@
 """Documents: from text files, folders and JSON lines, each fault in one line with its place."""
 
-import gzip
 import json
-import re
 
 import numpy as np
 import pytest
@@ -20,22 +18,6 @@ def test_a_text_file_has_documents_between_blank_lines(tmp_path):
     file = tmp_path / "book.txt"
     file.write_bytes("\ufeffone\r\nstill one\r\n \r\n\r\ntwo\n\n\n  three \n".encode())
     assert read_file(file).texts == ("one\nstill one", "two", "three")
-
-
-def test_without_blank_lines_each_line_is_a_document(tmp_path):
-    file = tmp_path / "captions.txt.gz"
-    file.write_bytes(gzip.compress(b"a dog\n a cat \na bird\n"))
-    assert read_file(file).texts == ("a dog", "a cat", "a bird")
-
-
-def test_names_tell_the_parts_of_a_folder(tmp_path):
-    (tmp_path / "train.txt").write_text("a\n\nb\nb")
-    (tmp_path / "valid.jsonl").write_text(rows(2))
-    (tmp_path / "my_test.md").write_text("c\n\nd")
-    (tmp_path / "notes.docx").write_bytes(b"\0")
-    (tmp_path / ".hidden.txt").write_bytes(b"\xff")
-    train, dev, test = load_documents(tmp_path)
-    assert (train.texts, dev.texts, test.texts) == (("a", "b\nb"), ("text 0", "text 1"), ("c", "d"))
 
 
 def test_in_a_folder_without_parts_every_text_file_is_a_document(tmp_path):
@@ -66,32 +48,6 @@ def test_json_lines_have_fields(tmp_path):
     with file.open("a") as more:
         more.write('{"text": "three"}\n')
     assert read_file(file).kinds == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options", "fault"),
-    [
-        ("d.jsonl", "not json\n", {}, r":1: not JSON \(.*write one object a line"),
-        ("d.jsonl", rows(1) + "[1]\n", {}, r":2: \[1\] where an object is expected"),
-        ("d.jsonl", '{"txt": "a"}\n', {}, ": no column 'text' for text_column; did you mean 'txt'"),
-        ("d.jsonl", rows(1), {"text": "body"}, "no column 'body' for text_column; valid names: text"),
-        ("d.jsonl", rows(1), {"kind": "topic"}, "no column 'topic' for label_column"),
-        ("d.jsonl", '\n{"text": 3}\n', {}, ":2: the text is 3; it must be a string"),
-        ("d.jsonl", '{"text": " \\n"}\n', {}, ":1: the text is empty; fill it in or drop the line"),
-        ("d.jsonl", '{"text": "a \\ud800"}\n', {}, ":1: the text is not valid Unicode"),
-        ("d.jsonl", json.dumps({"text": "ä" * 6000}) + "\n", {}, ":1: 6,000 characters without"),
-        ("d.jsonl", "[" * 100 + "\n", {}, ":1: not JSON"),
-        ("d.jsonl", '{"text": "a", "t": [1]}\n', {"kind": "t"}, r":1: 't' holds \[1\], which is no"),
-        ("d.tsv", "a\tb\n", {}, r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
-        ("d.txt", "only one line", {}, "1 sample cannot be split into training and dev and test"),
-    ],
-)
-def test_faults(name, content, options, fault, tmp_path):
-    file = tmp_path / name
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=re.escape(name) + ".*" + fault) as refusal:
-        load_documents(file, **options)
-    assert "\n" not in str(refusal.value)
 
 
 def test_embedded_stories():

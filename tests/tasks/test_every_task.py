@@ -76,10 +76,6 @@ def test_classes_follow_the_file(tmp_path):
     time.sleep(0.02)
     file.write_text("good film\tp\nbad film\tn\nodd film\to\n" * 9)
     assert get_task("classification").classes(asked) == ("n", "o", "p")
-    with pytest.raises(
-        DataError, match=r"3 classes \(n, o, p\) where the workload has outputs 2; set outputs: 3"
-    ):
-        get_task("classification").load(asked)
 
 
 def test_files_that_come_and_go_change_the_stamp(tmp_path):
@@ -159,7 +155,8 @@ def test_workloads_that_do_not_fit_are_refused(task):
     with pytest.raises(ScenarioError, match=message):
         get_task(task).build_head(spec(task, decoder_blocks=2), torch.Generator())
     if task != "language-modelling":
-        with pytest.raises(DataError, match=r"embedded: \d+ (classes|tags) \(.*\) where .* set outputs: \d+"):
+        fault = r"embedded: \d+ (classes|tags) \(.*\) where the workload has outputs 7; set outputs: \d+"
+        with pytest.raises(DataError, match=fault):
             get_task(task).load(spec(task, outputs=7))
 
 
@@ -190,11 +187,12 @@ def test_the_loss_is_the_mean_over_units_and_parts_add_up(task, smoothing):
     torch.testing.assert_close(sum(parts) / units.sum(), by_hand.mean())
 
 
-@pytest.mark.parametrize("typed", ["~nobody-has-this-name/d.tsv", "d" * 300])
+@pytest.mark.parametrize("typed", ["~nobody-has-this-name/d.tsv", "d" * 100_000], ids=["home", "long"])
 @every
 def test_no_task_trips_over_a_path(task, typed):
-    with pytest.raises(DataError, match=r"cannot be looked up \(.*\); check the path"):
+    with pytest.raises(DataError, match=r"cannot be looked up \(.*\); check the path") as caught:
         get_task(task).load(spec(task, typed))
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

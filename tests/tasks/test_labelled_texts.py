@@ -2,19 +2,16 @@
 
 import csv
 import json
-import os
-import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.labelled_texts import LabelledTexts, labelled_texts, load_splits
 from collapipe_env.tasks.table_files import read_table
-
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 def write(folder, name, content, encoding="utf-8"):
@@ -33,13 +30,8 @@ def read_labelled_texts(path: Path, text=None, label=None) -> LabelledTexts:
         ("plain.tsv", 'a "fine" film\tgood\na dull film\tbad\n'),
         ("swapped.tsv", 'good\ta "fine" film\nbad\ta dull film\n'),
         ("header.tsv", 'label\tsentence\ngood\ta "fine" film\nbad\ta dull film\n'),
-        ("bom.tsv", '\ufeffsentence\tlabel\na "fine" film\tgood\n\na dull film\tbad\n'),
-        ("crlf.tsv", 'a "fine" film\tgood\r\na dull film\tbad\r\n'),
         ("quoted.csv", '"a ""fine"" film",good\n"a dull film",bad\n'),
         ("swapped.csv", 'Label,Text\ngood,"a ""fine"" film"\nbad,a dull film\n'),
-        ("no_newline.csv", '"a ""fine"" film",good\na dull film,bad'),
-        ("semicolons.csv", '"a ""fine"" film";good\na dull film;bad\n'),
-        ("tabs.csv", '"a ""fine"" film"\tgood\na dull film\tbad\n'),
         ("excel.csv", '\ufeffsep=,\r\n"a ""fine"" film",good\r\na dull film,bad\r\n'),
         ("german_excel.csv", 'SEP=;\ntext;label\n"a ""fine"" film";good\na dull film;bad\n'),
         (
@@ -99,114 +91,13 @@ def test_quoted_line_breaks_keep_line_numbers(tmp_path):
     assert found.places == (f"{path}:2", f"{path}:5")
 
 
-def test_columns_by_name_and_index(tmp_path):
-    path = write(tmp_path, "d.tsv", "id\twords\tgold\tnote\n1\tgood film\tp\tx\n2\tbad film\tn\tx\n")
-    by_name = read_labelled_texts(path, "words", "gold")
-    assert (by_name.texts, by_name.labels) == (("good film", "bad film"), ("p", "n"))
-    path = write(tmp_path, "e.tsv", "g1\t1\t\tThe film was good.\ng2\t0\t*\tFilm the good.\n")
-    by_index = read_labelled_texts(path, label=1)
-    assert (by_index.texts, by_index.labels) == (("The film was good.", "Film the good."), ("1", "0"))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "options", "message"),
-    [
-        (
-            "d.tsv",
-            "good film\t1\nbad film 0\n",
-            {},
-            r":2: 1 columns where .*d\.tsv:1 has 2; check the separators",
-        ),
-        ("d.csv", "good film,1\n\nbad, film,0\n", {}, ":3: 3 columns .* and quotes"),
-        ("d.csv", 'a,1\n"b,0\n', {}, ":2: .* quotes of this line"),
-        ("d.tsv", "good film\t1\n \t0\n", {}, ":2: the text is empty"),
-        ("d.tsv", "good film\t1\nbad film\t\n", {}, ":2: the label is empty"),
-        ("d.tsv", "good film\t1\nbad film\t\x1b[31m\n", {}, r":2: label '.x1b\[31m' holds a line break or"),
-        ("d.tsv", "text\tlabel\n", {}, "a header and no samples"),
-        ("d.tsv", "only text\nmore text\n", {}, ":1: one column only"),
-        ("d.json", "{}", {}, "unknown ending '.json'"),
-        ("d.csv", "only text\nmore, text\n", {}, r":2: 2 columns where .*d\.csv:1 has 1"),
-        ("d.csv", "text\nonly text\n", {}, ":1: one column only; .* add the labels"),
-        ("d.jsonl", '{"text": "only text"}\n', {}, ":1: one column only"),
-        ("d.jsonl", '{"text": ["no", "text"]}\n', {}, r":1: 'text' holds \['no', 'text'\]"),
-        ("d.jsonl", '{"text": "a b", "label": 1}\n{"text": "c d"}\n', {}, ":2: the label is empty"),
-        ("d.jsonl", '{"text": "a b", "label": 1}\n["c d"]\n', {}, ":2: .*one object a line"),
-        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', {}, ":1: the text is not valid Unicode"),
-        (
-            "d.jsonl",
-            '{"text": "a b", "label": 1, "topic": 1}\n{"text": "c d", "label": 0.5, "topic": 2}\n',
-            {},
-            r":2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
-        ),
-        ("d.jsonl", '{"text": "a b", "label": [1], "lang": "x"}\n', {}, r":1: 'label' holds \[1\]"),
-        ("d.jsonl", '{"text": "a b", "gold": {}, "lang": "x"}\n', {"label": "gold"}, r"1: 'gold' holds \{\}"),
-        (
-            "d.jsonl",
-            '{"text": ["a"], "id": "x", "label": 1}\n',
-            {},
-            r"1: 'text' holds .*learning\.text_column",
-        ),
-        (
-            "d.csv",
-            "text,rating,sentiment\na b,1,p\nc d,0,n\n",
-            {},
-            r"2 of the 3 columns \(text, rating, sentiment\) .*scenario's learning\.label_column",
-        ),
-        ("d.csv", "Gut, a b;1\nGut, c d;0\n", {}, "both ',' and ';' give every line 2 columns; .*sep=;"),
-        ("d.csv", "Utterance,Intent_name\na b,0\nc d,1\n", {}, ":1: label 'Intent_name' occurs in this line"),
-        ("d.csv", "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4, {}, ":1: label 'Intent_name' occurs in"),
-        (
-            "d.csv",
-            "Utterance,Intent_name\nonce,z\n" + "a b,x\nc d,y\n" * 10,
-            {},
-            r":1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
-        ),
-        ("d.jsonl", '{"text": "%s", "label": 1}\n' % (r"\u00e4" * 6000), {}, ":1: 6,000 characters"),
-        ("d.tsv", "words\tgold\na b\t1\n", {"text": "wrods"}, ": no column 'wrods'.*did you mean 'words'"),
-        (
-            "d.tsv",
-            "a b\t1\nc d\t0\n",
-            {"label": 2},
-            "label_column 2 is out of range; there are columns 0 to 1",
-        ),
-        ("d.tsv", "a b\t1\nc d\t0\n", {"label": 1, "text": 1}, "both as text and as label"),
-        (
-            "d.tsv",
-            "p\tq\tlong text one\nq\tp\tlong text two\n",
-            {},
-            "2 of the 3 columns look like a class label",
-        ),
-        (
-            "d.tsv",
-            "words\tgold\n" + "good\t1\nbad\t0\n" * 10,
-            {},
-            ":1: label 'gold' occurs in this line only",
-        ),
-        ("d.tsv", "a b\t1\n" + "x " * 70_000 + "\t0\n", {}, ":2: field .*; check the separators"),
-        ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), {}, "300 distinct values"),
-    ],
-)
-def test_faults_are_named(tmp_path, name, content, options, message):
-    with pytest.raises(DataError, match=re.escape(name) + ".*" + message):
-        read_labelled_texts(write(tmp_path, name, content), **options)
-
-
 WORDS = ("a fine film", "a rather dull film", "one more film", "such a long film")
-
-
-@pytest.mark.parametrize("header", ["", "sentence\tlabel\n"])
-def test_a_class_of_one_sample_is_trained_on_wherever_it_stands(tmp_path, header):
-    for odd in range(120):
-        lines = [f"{WORDS[i % 4]}, number {i}\t{'once' if i == odd else i % 3}\n" for i in range(120)]
-        parts = load_splits(write(tmp_path, "d.tsv", header + "".join(lines)))
-        assert [len(part) for part in parts] == [96, 12, 12]
-        assert [part.labels.count("once") for part in parts] == [1, 0, 0]
 
 
 def test_every_part_has_its_share_of_every_class(tmp_path):
     random = np.random.default_rng(3)
     for _ in range(25):
-        counts = random.integers(1, 80, random.integers(2, 9))
+        counts = np.append(1, random.integers(1, 80, random.integers(1, 8)))
         labels = random.permutation(np.repeat(np.arange(len(counts)), counts)).tolist()
         if len(labels) < 20:
             continue
@@ -232,14 +123,11 @@ def test_a_missing_part_has_its_share_of_every_class(tmp_path):
     assert (dev.texts, Counter(test.labels)) == (("a film",), {"0": 3, "1": 3})
 
 
-def test_more_classes_than_training_has_room_for_are_refused(tmp_path):
+def test_as_many_classes_as_training_has_room_for_are_all_trained_on(tmp_path):
     lines = [f"{WORDS[i % 4]} {i}\t{label}\n" for i, label in enumerate("aabbccddee" + "fghijk")]
     for shift in range(len(lines)):
         path = write(tmp_path, "d.tsv", "text\tlabel\n" + "".join(lines[shift:] + lines[:shift]))
         assert set(load_splits(path)[0].labels) == set("abcdefghijk")
-    path = write(tmp_path, "few.tsv", "text\tlabel\n" + "".join(f"text {i}\t{i}\n" for i in range(8)))
-    with pytest.raises(DataError, match=r"few\.tsv: 8 samples of 8 classes cannot be split .* add more"):
-        load_splits(path)
 
 
 def test_a_first_line_that_may_be_a_header_is_taken_as_the_columns_say(tmp_path):
@@ -314,12 +202,6 @@ def test_labels_that_only_look_missing_are_read(tmp_path):
         load_splits(tmp_path)
 
 
-def test_a_single_class_is_refused(tmp_path):
-    path = write(tmp_path, "d.tsv", "good film\t1\nbad film\t1\n" * 5)
-    with pytest.raises(DataError, match=r"d\.tsv: every label is '1'.*label_column"):
-        load_splits(path)
-
-
 def test_several_text_columns_are_joined(tmp_path):
     path = write(tmp_path, "d.csv", '1,Old title,A body\n2,,"Only, body"\n')
     assert read_labelled_texts(path, "1+2").texts == ("Old title A body", "Only, body")
@@ -368,14 +250,15 @@ needs_data = pytest.mark.skipif(not (DATA / "cls").is_dir(), reason="no test dat
 
 @needs_data
 @pytest.mark.parametrize(
-    ("name", "sizes", "counts"),
+    ("name", "sizes", "counts", "first"),
     [
-        ("sst2", [6920, 872, 1821], {"0": 3310, "1": 3610}),
-        ("cola", [8551, 527, 516], {"0": 2528, "1": 6023}),
+        ("sst2", [6920, 872, 1821], {"0": 3310, "1": 3610}, "one long string of cliches"),
+        ("cola", [8551, 527, 516], {"0": 2528, "1": 6023}, "The sailors rode the breeze clear of the rocks."),
     ],
 )
-def test_real_sets_with_parts(name, sizes, counts):
+def test_real_sets_with_parts(name, sizes, counts, first):
     parts = load_splits(DATA / "cls" / name)
+    assert parts[1].texts[0] == first
     assert [len(part) for part in parts] == sizes
     assert Counter(parts[0].labels) == counts
 
@@ -397,15 +280,6 @@ def test_sst2_as_glue_publishes_it(tmp_path):
     rows = pandas.read_csv(tmp_path / "train.tsv", sep="\t", quoting=csv.QUOTE_NONE, dtype=str)
     found = zip(train.texts + test.texts, train.labels + test.labels, strict=True)
     assert sorted(found) == sorted(zip(rows["sentence"].str.strip(), rows["label"], strict=True))
-
-
-@needs_data
-def test_real_sets_of_known_rows():
-    dev = load_splits(DATA / "cls" / "sst2")[1]
-    assert (dev.texts[0], dev.labels[0]) == ("one long string of cliches", "0")
-    cola = load_splits(DATA / "cls" / "cola")
-    assert cola[1].texts[0] == "The sailors rode the breeze clear of the rocks."
-    assert cola[2].texts[0] == "Somebody just left - guess who."
 
 
 @needs_data

@@ -1,21 +1,20 @@
 """Entity tagging: words, pieces and tags stay in step; scores are those of a span matcher written here."""
 
-import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from checkpoint_support import bert_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_tokenizer import checkpoint_tokenizer
-from collapipe_env.tasks import Split, TaskSpec, get_task, ner
-from collapipe_env.tasks.conll_files import TaggedSentences
+from collapipe_env.tasks import Split, TaskSpec, get_task
 from collapipe_env.tasks.heads import TokenLinear
 from collapipe_env.tasks.ner import EMBEDDED, NO_TAG, entity_scores, load_entities
 from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_tokenizer
@@ -23,7 +22,6 @@ from collapipe_env.tasks.tagging_tokenizer import encode_words, train_cased_toke
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import make_embedded_entities
 
-DATA = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(not (DATA / "ner").is_dir(), reason="no test data (set COLLAPIPE_DATA)")
 TASK = get_task("ner")
 KINDS = ("date", "location", "organisation", "person", "product")
@@ -78,21 +76,12 @@ def test_scores_are_those_of_a_span_matcher(data):
     predictions = [[said for _, said in sentence] for sentence in data]
     precision, recall, f1 = matched_spans(references, predictions)
     found = entity_scores(references, predictions)
+    assert list(found) == list(TASK.metrics)
     assert found["entity_precision"] == pytest.approx(precision)
     assert found["entity_recall"] == pytest.approx(recall)
     assert found["entity_f1"] == pytest.approx(f1)
     flat = [right == said for sentence in data for right, said in sentence]
     assert found["token_accuracy"] == pytest.approx(sum(flat) / len(flat))
-
-
-def test_scores_by_hand():
-    references = [["B-x", "I-x", "O", "B-y"], ["O", "B-x"]]
-    predictions = [["B-x", "I-x", "O", "B-x"], ["B-x", "I-x"]]  # right; wrong type; wrong start
-    found = entity_scores(references, predictions)
-    assert list(found) == list(TASK.metrics)
-    assert found == pytest.approx(
-        {"entity_f1": 1 / 3, "entity_precision": 1 / 3, "entity_recall": 1 / 3, "token_accuracy": 3 / 6}
-    )
 
 
 def test_an_entity_longer_than_a_hundred_words_counts_once():
@@ -143,34 +132,9 @@ def test_zero_width_characters_do_not_make_another_word():
     assert (rows.tokens[1] != rows.tokens[2]).any(), "case is kept"
 
 
-BERT_PIECES = [
-    "[PAD]",
-    "[unused0]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "Anna",
-    "ran",
-    "Os",
-    "##lo",
-    "##ran",
-]
-
-
-def bert_checkpoint(folder):
-    """Write what names a checkpoint's tokeniser."""
-    folder.mkdir()
-    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
-    tables = {"vocab_size": len(BERT_PIECES), "max_position_embeddings": 32, "type_vocab_size": 2}
-    (folder / "config.json").write_text(json.dumps(sizes | tables))
-    (folder / "vocab.txt").write_text("\n".join(BERT_PIECES))
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    return str(folder)
-
-
 def test_rows_of_a_checkpoint_are_framed(tmp_path):
-    checkpoint = bert_checkpoint(tmp_path / "bert")
+    pieces = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Anna", "ran", "Os", "##lo", "##ran"]
+    checkpoint = bert_checkpoint(tmp_path / "bert", pieces, do_lower_case=False)
     tokenizer = checkpoint_tokenizer(checkpoint)
     rows = encode_words(tokenizer, [("Anna", "ran", "Oslo"), ("Oslo", "Anna"), ("", "Bergen")], 5)
     assert rows.tokens.tolist() == [[3, 6, 7, 8, 4], [3, 8, 9, 6, 4], [3, 2, 2, 4, 0]]
@@ -198,8 +162,6 @@ def test_embedded_sentences():
         counts = [data.train.references[row].count(f"B-{kind}") for kind in KINDS]
         expected = 1 + int(np.argmax(counts)) if any(counts) else 0
         assert data.strata[row] == expected
-    assert sum(file.stat().st_size for file in EMBEDDED.iterdir()) < 350_000
-    assert "synthetic" in (EMBEDDED / "NOTICE").read_text()
 
 
 def test_embedded_sentences_are_what_the_script_makes(tmp_path, monkeypatch, capsys):
@@ -252,21 +214,6 @@ def test_head_is_drawn_from_its_generator_and_predicts_the_best_tag():
     )
 
 
-def test_a_head_learns_what_its_inputs_say():
-    data = TASK.load(spec())
-    targets = torch.tensor(data.train.targets[:64])
-    hidden = torch.nn.functional.one_hot(targets.clamp(min=0), 11).float()
-    head = TASK.build_head(spec(width=11, heads=1), torch.Generator().manual_seed(0))
-    optimizer = torch.optim.AdamW(head.parameters(), lr=0.3)
-    mask = torch.tensor(data.train.tokens[:64] != 0)
-    for _ in range(30):
-        optimizer.zero_grad()
-        TASK.loss(head(hidden, mask), targets).backward()
-        optimizer.step()
-    tagged = targets != NO_TAG
-    assert torch.equal(TASK.predict(head, hidden, mask, spec())[tagged], targets[tagged])
-
-
 # --- faults ---------------------------------------------------------------------------------------------
 
 
@@ -285,24 +232,6 @@ def test_faults_are_named(tmp_path):
 def test_an_i_tag_that_training_never_shows_is_no_fault(tmp_path):
     dataset = folder_with(tmp_path, "Anna\tB-x\nran\tO\n", "Anna\tB-x\nBell\tI-x\n")
     assert TASK.load(spec(dataset=dataset, outputs=3)).dev.references == (("B-x", "I-x"),)
-
-
-def test_sets_of_the_hub_come_from_there(monkeypatch):
-    asked = []
-
-    def fake(path, words, tags):
-        asked.append((path, words, tags))
-        rows = (("Anna",), ("ran", "Bert")), (("I-x",), ("O", "I-x")), (0, 1)
-        good = TaggedSentences(*rows, path, of_rows=True)
-        strange = TaggedSentences((("a", "b"),), (("O", "I-y"),), (7,), path, of_rows=True)
-        return good, good, strange if path == "hf:strange" else good
-
-    monkeypatch.setattr(ner, "load_tagged", fake)
-    found = load_entities("hf:some:config", "words", "tags")
-    assert asked == [("hf:some:config", "words", "tags")]
-    assert found[1].tags == (("B-x",), ("O", "B-x"))
-    with pytest.raises(DataError, match="hf:strange row 7, word 1: type 'y' never occurs in training"):
-        load_entities("hf:strange")
 
 
 # --- real sets ------------------------------------------------------------------------------------------

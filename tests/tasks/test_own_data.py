@@ -1,12 +1,8 @@
 """The user's own data, whatever the format: parts, packing, line ends, limits; faults with their place."""
 
 import gzip
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -240,29 +236,6 @@ def test_a_folder_with_several_tables_says_so(kind, tmp_path):
         FORMATS[kind][0](tmp_path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_are_not_waited_for(tmp_path):
-    """In a process of its own, which can be given up."""
-    for kind in FORMATS:
-        (tmp_path / kind).mkdir()
-        for ending in FORMATS[kind][1]:
-            os.mkfifo(tmp_path / kind / f"train.{ending}")
-    code = (
-        "import sys, test_own_data; from pathlib import Path\n"
-        "for kind, (load, endings, _) in test_own_data.FORMATS.items():\n"
-        "    for end in ('', f'train.{endings[0]}'):\n"
-        "        try: print(load(Path(sys.argv[1]) / kind / end))\n"
-        "        except ValueError as error: print(error)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent
-    )
-    assert len(done.stdout.splitlines()) == 2 * len(FORMATS)
-    said = ("it is a pipe", "no file", "no train", "0 files", "files train.LANGUAGE", "must end in")
-    assert all(any(one in line for one in said) for line in done.stdout.splitlines())
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -292,3 +265,94 @@ def test_old_line_ends_are_no_long_line(tmp_path):
     )
     with pytest.raises(DataError, match=r"train\.en:31: 200,001 characters in a line"):
         load_parallel(tmp_path)
+
+
+FAULTS = {
+    # Name of the file, its content, what the message says, and the columns that are asked for, if any.
+    load_splits: [
+        ("d.tsv", "a film\t1\nno film 0\n", r":2: 1 columns where .*d\.tsv:1 has 2; check the separators"),
+        ("d.csv", "good film,1\n\nbad, film,0\n", ":3: 3 columns .* and quotes"),
+        ("d.csv", 'a,1\n"b,0\n', ":2: .* quotes of this line"),
+        ("d.tsv", "good film\t1\n \t0\n", ":2: the text is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\n", ":2: the label is empty"),
+        ("d.tsv", "good film\t1\nbad film\t\x1b[31m\n", r":2: label '.x1b\[31m' holds a line break or"),
+        ("d.tsv", "text\tlabel\n", "a header and no samples"),
+        ("d.tsv", "good film\t1\nbad film\t1\n" * 5, "every label is '1'.*label_column"),
+        ("d.tsv", "only text\nmore text\n", ":1: one column only; .* add the labels"),
+        ("d.json", "{}", "unknown ending '.json'"),
+        ("d.jsonl", '{"text": "\\ud800", "label": 1}\n', ":1: the text is not valid Unicode"),
+        (
+            "d.jsonl",
+            '{"text": "a b", "label": 1, "topic": 1}\n{"text": "c d", "label": 0.5, "topic": 2}\n',
+            r":2: 'label' holds 0\.5, which is no .* learning\.label_column to another",
+        ),
+        ("d.jsonl", '{"text": "a b", "gold": {}, "lang": "x"}\n', r"1: 'gold' holds \{\}", {"label": "gold"}),
+        ("d.jsonl", '{"text": ["a"], "id": "x", "label": 1}\n', r"1: 'text' holds .*learning\.text_column"),
+        (
+            "d.csv",
+            "text,rating,sentiment\na b,1,p\nc d,0,n\n",
+            r"2 of the 3 columns \(text, rating, sentiment\) .*scenario's learning\.label_column",
+        ),
+        ("d.csv", "Gut, a b;1\nGut, c d;0\n", "both ',' and ';' give every line 2 columns; .*sep=;"),
+        ("d.csv", "Utterance,Intent_name\na b,0\nc d,1\n", ":1: label 'Intent_name' occurs in this line"),
+        ("d.csv", "Utterance,Intent_name\n" + "a b,x\nc d,y\n" * 4, ":1: label 'Intent_name' occurs in"),
+        (
+            "d.csv",
+            "Utterance,Intent_name\nonce,z\n" + "a b,x\nc d,y\n" * 10,
+            r":1: label 'Intent_name' occurs in this line only; .* scenario's learning\.text_column",
+        ),
+        ("d.tsv", "p\tq\tlong text one\nq\tp\tlong text two\n", "2 of the 3 columns look like a class label"),
+        ("d.tsv", "".join(f"long text {i}\t{i}\n" for i in range(300)), "300 distinct values"),
+        (
+            "d.tsv",
+            "".join(f"text {i}\t{i}\n" for i in range(8)),
+            "8 samples of 8 classes .* add more",
+        ),
+    ],
+    load_tagged: [
+        ("d.conll", "Anna\tB-per\nsaw\n", r":2: one column only \('saw'\)"),
+        ("d.txt", "Anna B-per\n\nNew York B-loc\n", ":3: 3 columns where line 1 has 2; .* by tabs"),
+        ("d.conll", "Anna\tO\nsaw\tX-per\n", ":2: tag 'X-per' is neither O nor like"),
+        ("d.conll", "Anna\tB-\n", ":1: tag 'B-' is neither"),
+        ("d.conll", "Anna\tB-\x1b[31m\n", r":1: tag 'B-.x1b\[31m' is neither"),
+        ("d.conll", "Anna\tO\n# id 17\n", ":2: 3 columns where line 1 has 2"),
+        ("d.conll", "Anna\tO\n\n#tag\tX-per\n", ":3: tag 'X-per' is neither"),
+        ("eng.trial", "Anna\tO\n", r": unknown ending; use one of \.conll, \.txt.* \.testa"),
+        ("d.conll", "\n\t\n-DOCSTART- O\n\n", "empty file"),
+        ("d.conll", "Anna\tB-x\n\n" * 9, "9 sentences are too few"),
+        ("d.conll", "w\tB-x\n\n" * 8 + "w\tB-y\n\nw\tB-z\n", ": every sentence for the dev .* add sentences"),
+        ("d.conll", "Anna\tO\n", "no column 'word' for text_column; there is no header", {"words": "word"}),
+        ("d.conll", "Anna\tO\n", "label_column 2 is out of range; .* 0 to 1", {"tags": 2}),
+        ("d.conll", "Anna\tO\n", "text_column -1 is out of range", {"words": -1}),
+        ("d.conll", "O\tO\n", "column 1 is requested both as word and as tag", {"words": 1}),
+    ],
+    load_documents: [
+        ("d.jsonl", "not json\n", r":1: not JSON \(.*write one object a line"),
+        ("d.jsonl", '{"text": "a"}\n' + "[1]\n", r":2: \[1\] where an object is expected"),
+        ("d.jsonl", '{"txt": "a"}\n', ": no column 'text' for text_column; did you mean 'txt'"),
+        ("d.jsonl", '{"text": "a"}\n', "no column 'topic' for label_column", {"kind": "topic"}),
+        ("d.jsonl", '\n{"text": 3}\n', ":2: the text is 3; it must be a string"),
+        ("d.jsonl", '{"text": " \\n"}\n', ":1: the text is empty; fill it in or drop the line"),
+        ("d.jsonl", '{"text": "a \\ud800"}\n', ":1: the text is not valid Unicode"),
+        ("d.jsonl", '{"text": "a", "t": [1]}\n', r":1: 't' holds \[1\], which is no", {"kind": "t"}),
+        ("d.tsv", "a\tb\n", r": unknown ending '\.tsv'; use \.txt, .* or \.jsonl"),
+        ("d.txt", "only one line", "1 sample cannot be split into training and dev and test"),
+    ],
+    load_parallel: [
+        ("t.xlsx", "a,b\n", r".*\.tsv, \.csv, \.jsonl"),
+        ("t.tsv", "one, eins\ntwo, zwei\n", ":1: 1 columns where 2 are expected"),
+        ("t.tsv", "en\tde\n", ": no pair"),
+        ("t.jsonl", '{"en": "one", "de": "eins"}\n{"en": "two"}\n', ":2: the text in 'de' is empty"),
+        ("t.tsv", "a\tb\nc\t \n", ":2: the text in 'translation' is empty"),
+        ("t.tsv", "a\tb\n\tc\n", ":2: the text in 'sentence' is empty"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("load", "fault"), [(load, fault) for load in FAULTS for fault in FAULTS[load]])
+def test_faults_are_named_with_file_and_line(load, fault, tmp_path):
+    name, content, message, *columns = fault
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(name) + ".*" + message) as caught:
+        load(tmp_path / name, **dict(*columns))
+    assert "\n" not in str(caught.value)

@@ -3,18 +3,16 @@
 import csv
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
+from trace_support import DATA
 
 from collapipe_env.ground.errors import DataError
 from collapipe_env.tasks.data_parts import PARTS
 from collapipe_env.tasks.parallel_text import Pairs, load_parallel, pairs_of_tables, read_lines
 from collapipe_env.tasks.table_files import read_table
 
-SHARED = Path(os.environ.get("COLLAPIPE_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-MULTI30K = SHARED / "mt" / "multi30k_en_de"
+MULTI30K = DATA / "mt" / "multi30k_en_de"
 
 
 def write(path, content):
@@ -38,20 +36,6 @@ def expect(path, *words, languages=None):
         assert word in str(caught.value)
 
 
-def test_languages_turn_the_direction_round(tmp_path):
-    for name in ("train", "dev", "test"):
-        part(tmp_path, name, 2)
-    train, dev, test = load_parallel(tmp_path, ("de", "en"))
-    assert [p.sources[1] for p in (train, dev, test)] == ["train de 1", "dev de 1", "test de 1"]
-    assert [p.targets[1] for p in (train, dev, test)] == ["train en 1", "dev en 1", "test en 1"]
-
-
-@pytest.mark.parametrize(("endings", "source"), [(("de", "en"), "en"), (("fr", "cs"), "cs")])
-def test_detected_languages_are_in_a_fixed_order(tmp_path, endings, source):
-    part(tmp_path, "train", 20, languages=endings)
-    assert load_parallel(tmp_path)[0].sources[0].split()[1] == source
-
-
 @pytest.mark.parametrize(
     "endings",
     [
@@ -62,10 +46,7 @@ def test_detected_languages_are_in_a_fixed_order(tmp_path, endings, source):
         ("en_US", "de_DE"),
         ("EN", "DE"),
         ("en.txt", "de.txt"),
-        ("eng_Latn", "deu_Latn"),
         ("en.tok", "de.tok"),
-        ("clean.eng.bpe", "clean.deu.bpe"),
-        ("English", "ger"),
     ],
 )
 def test_endings_name_languages_in_many_ways(tmp_path, endings):
@@ -87,16 +68,13 @@ def test_endings_name_languages_in_many_ways(tmp_path, endings):
     [
         (["en", "de"], (0, 1), ("en", "de")),
         (["de", "en"], (1, 0), ("en", "de")),
-        (["German", "English"], (1, 0), ("en", "de")),
         (["fra", "deu"], (1, 0), ("de", "fr")),
         (["target", "source"], (1, 0), ("source", "target")),
         (["id", "de_DE", "en_US"], (2, 1), ("en", "de")),
         (["source", "de", "en"], (2, 1), ("en", "de")),
         (["text_de", "text_en"], (1, 0), ("en", "de")),
         (["sentence_deu_Latn", "sentence_eng_Latn"], (1, 0), ("en", "de")),
-        (["Deutsch-Text", "English-Text"], (1, 0), ("en", "de")),
         (["Français", "English"], (1, 0), ("en", "fr")),
-        (["th", "en"], (1, 0), ("en", "th")),
         (["ca", "es"], (0, 1), ("ca", "es")),
         (["no", "en"], (1, 0), ("en", "no")),
     ],
@@ -187,22 +165,6 @@ def test_lines_are_cleaned_and_blank_pairs_skipped(tmp_path):
     assert table.rows == [("one", "eins"), ("three\x0cform", "drei\u2028Zeile")]
 
 
-@pytest.mark.parametrize(("header", "flip"), [("", False), ("source\ttarget\n", False), ("Tgt\tSrc\n", True)])
-@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.tsv.gz"])
-def test_a_table_of_two_columns(tmp_path, header, flip, name):
-    rows = [(f'say "{i}', f"sage {i}") for i in range(30)]
-    lines = ["\t".join(reversed(row) if flip else row) for row in rows]
-    write(tmp_path / name, header + "\n\n".join(lines) + "\n")
-    assert read_pairs(tmp_path / name) == Pairs(*zip(*rows, strict=True))
-    train, dev, test = load_parallel(tmp_path / name)
-    assert [len(p) for p in (train, dev, test)] == [24, 3, 3]
-
-
-def test_a_table_with_named_languages_may_have_more_columns(tmp_path):
-    write(tmp_path / "t.tsv", "id\tde\ten\n1\teins\tone\n2\tzwei\ttwo\n")
-    assert read_pairs(tmp_path / "t.tsv", ("en", "de")) == Pairs(("one", "two"), ("eins", "zwei"))
-
-
 def test_lines_that_do_not_pair_are_named(tmp_path):
     part(tmp_path, "train", 3)
     write(tmp_path / "train.de", "a\nb\nc\nd\ne\n")
@@ -217,7 +179,6 @@ def test_lines_that_do_not_pair_are_named(tmp_path):
 
 
 def test_missing_and_surplus_files_are_named(tmp_path):
-    expect(tmp_path / "nowhere", "nowhere", "no such file")
     expect(tmp_path, "0 files train.LANGUAGE", "add")
     part(tmp_path, "train", 3)
     (tmp_path / "train.de").rename(tmp_path / "train.fr")
@@ -241,23 +202,6 @@ def test_too_little_is_named(tmp_path):
     write(tmp_path / "train.en", "\n")
     write(tmp_path / "train.de", "\n\n")
     expect(tmp_path, "train.en", "no pair")
-
-
-def test_tables_that_do_not_fit_are_named(tmp_path):
-    write(tmp_path / "t.xlsx", "a,b\n")
-    expect(tmp_path / "t.xlsx", "t.xlsx", ".tsv, .csv, .jsonl")
-    write(tmp_path / "t.tsv", "one, eins\ntwo, zwei\n")
-    expect(tmp_path / "t.tsv", "t.tsv:1: 1 columns where 2 are expected")
-    write(tmp_path / "t.tsv", "en\tde\n")
-    expect(tmp_path / "t.tsv", "t.tsv: no pair")
-    write(tmp_path / "t.jsonl", '{"en": "one", "de": "eins"}\n{"en": "two"}\n')
-    expect(tmp_path / "t.jsonl", "t.jsonl:2: the text in 'de' is empty")
-    write(tmp_path / "t.tsv", "a\tb\n\nc\td\te\n")
-    expect(tmp_path / "t.tsv", "t.tsv:3:", "3 columns")
-    write(tmp_path / "t.tsv", "a\tb\nc\t \n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'translation' is empty")
-    write(tmp_path / "t.tsv", "a\tb\n\tc\n")
-    expect(tmp_path / "t.tsv", "t.tsv:2:", "the text in 'sentence' is empty")
 
 
 def pairs_table(folder, name, count, header="", flip=False):

@@ -81,15 +81,10 @@ def test_any_sequence_is_read_as_conlleval_reads_it(tags):
 @pytest.mark.parametrize(
     ("tags", "bio2"),
     [
-        ("O I-x I-x", "O B-x I-x"),
-        ("B-x I-y I-y", "B-x B-y I-y"),
-        ("O B-x", "O B-x"),
-        ("I-x I-x", "B-x I-x"),
         ("U-y B-x I-x L-x", "B-y B-x I-x I-x"),
         ("B-x M-x M-x E-x S-y B-y E-y O", "B-x I-x I-x I-x B-y B-y I-y O"),
         ("B-x M-x E-x W-x W-y", "B-x I-x I-x B-x B-y"),
         ("O B_x-z I_x-z B_x_y", "O B-x-z I-x-z B-x_y"),
-        ("I-x I-y I-x", "B-x B-y B-x"),
     ],
 )
 def test_translation_by_hand(tags, bio2):

@@ -54,25 +54,6 @@ def test_parts_share_nothing_and_leave_nothing_out(count):
 
 
 @needs_data
-@pytest.mark.parametrize("name", known_sets())
-def test_parts_of_every_data_set_share_no_file(name, data):  # noqa: F811
-    known = known_sets()[name]
-    for quantity in ("rsrp", "rate"):
-        columns = Columns(known.format, quantity)
-        if quantity not in columns.layout.columns:
-            continue
-        parts = {}
-        for part in ("train", "dev", "test"):
-            found = {trace.name for trace in source_traces(known.folder, columns, part)}
-            assert found
-            for other in parts.values():
-                assert not found & other
-            parts[part] = found
-        everyone = {trace.name for trace in source_traces(known.folder, columns, "all")}
-        assert set.union(*parts.values()) == everyone
-
-
-@needs_data
 def test_a_file_belongs_to_one_part_whatever_is_read_of_it(data):  # noqa: F811
     """Files without RSRP are left out, but not counted out."""
     for part in ("train", "dev", "test"):
