@@ -141,10 +141,6 @@ def test_only_what_is_missing_is_played_and_the_rest_is_the_same(base, played, t
     assert run(base, TWO, "--no-figures") == 0
     assert played == []
     assert (tmp_path / "out" / "results.csv").read_text() == first
-    (tmp_path / "out" / "evaluation" / "two" / "pipeline-1.json").unlink()
-    assert run(base, TWO, "--no-figures") == 0
-    assert list(map(name, played)) == ["two/pipeline-1"]
-    played.clear()
     assert run(base, "--schedulers", "dssra", "pipeline", "random", "--episodes", 3, "--no-figures") == 0
     assert sorted(map(name, played)) == sorted(
         f"{scenario}/{unit}"
@@ -211,11 +207,6 @@ def test_every_scheduler_meets_the_same_channels() -> None:
         np.testing.assert_array_equal(seen[name], seen["dssra"])
         assert delays[name] != delays["dssra"]
     assert not np.array_equal(seen["dssra"][0], seen["dssra"][1])
-
-
-def test_longer_episodes_than_the_scenario_s(base, tmp_path: Path) -> None:
-    assert run(base, "--schedulers", "pipeline", "--rounds", 12, "--episodes", 1, "--no-figures") == 0
-    assert len(read_csv(tmp_path / "out" / "results.csv")) == 2 * 12
 
 
 def saved_agent(scenario, path: Path, seed: int, *, algorithm: str = "ppo") -> Path:
@@ -353,11 +344,10 @@ def test_the_output_says_how_to_get_all(tmp_path: Path, capsys) -> None:
         ("--scenarios small mediun", "did you mean 'medium'"),
         ("--scenarios", "--scenarios is empty"),
         ("--scenarios small small", "small is the second one named 'small'"),
-        ("--schedulers pipeline pipeline", "pipeline more than once"),
         ("--schedulers agent", "give its file with --agent"),
         ("--schedulers pipeline --reference dssra", "--reference 'dssra' does not play"),
         ("--schedulers pipeline --gantt random", "--gantt 'random' does not play"),
-        ("--episodes 0", "--episodes = 0: use a number from 1 to 100,000"),
+        ("--threads 0", "--threads = 0"),
         ("--agent small", "write SCENARIO=FILE"),
     ],
 )

@@ -91,22 +91,11 @@ def test_every_run_says_the_direction_of_its_translation(
     assert capsys.readouterr().out.splitlines() == [line]
 
 
-@pytest.mark.parametrize(
-    ("task", "content", "fault"),
-    [
-        ("translation", "one\ttwo\tthree\n" * 20, "3 columns where 2 are expected"),
-        ("translation", TAGGED, "1 columns where 2 are expected"),
-        ("ner", "a good film\t1\nno good film\t0\n" * 20, "tag '1' is neither"),
-        ("classification", TAGGED.replace(" ", ""), "one column only"),
-    ],
-)
-def test_data_of_another_format_is_refused_whichever_learner_plays(
-    task: str, content: str, fault: str, tmp_path: Path, monkeypatch
-) -> None:
+def test_data_of_another_format_is_refused_whichever_learner_plays(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.tsv").write_text(content)
-    with pytest.raises(DataError, match=rf"^mine\.tsv:1: .*{fault}"):
-        chosen_scenario("small", task, "mine.tsv")
+    Path("mine.tsv").write_text("one\ttwo\tthree\n" * 20)
+    with pytest.raises(DataError, match=r"^mine\.tsv:1: 3 columns where 2 are expected"):
+        chosen_scenario("small", "translation", "mine.tsv")
 
 
 def test_a_held_out_label_that_training_lacks_is_refused_without_training(tmp_path: Path) -> None:

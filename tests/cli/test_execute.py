@@ -141,9 +141,6 @@ def test_ctrl_c_does_not_break_into_the_imports_of_the_fork_server(tmp_path):
     wait_until_gone(mine, 20.0)
 
 
-NO_NUMBERS = ("c0d1@inf", "c0d1@1e300", "c0d1@nan")
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -156,12 +153,14 @@ NO_NUMBERS = ("c0d1@inf", "c0d1@1e300", "c0d1@nan")
         (["--clock", "virtual", "--fault", "d2"], "c0d1@1.5 is an example"),
         *(
             (["--clock", "virtual", "--fault", text], "names no device and time")
-            for text in (*NO_NUMBERS, "c-0d1@1", "c0_0d1@1", "c\u0660d1@1", "c0d0@\u0661")
+            for text in ("c0d1@nan", "c0d1@1e300", "c-0d1@1", "c0_0d1@1", "c\u0660d1@1", "c0d0@\u0661")
         ),
         (["--clock", "virtual", "--fault", "c0d1@1000001"], "at most 1,000,000 s"),
         (["--clock", "virtual", "--fault", "c0d1@1", "c00d1@2"], "--fault names c0d1 twice"),
         (["--bind", "192.168.1.5"], "--bind is for --join"),
         (["--token-file", "secret"], "--token-file is for --serve and --join"),
+        (["--serve", "127.0.0.1:0"], "need --token-file"),
+        (["--join", "127.0.0.1:1"], "--join and --role go together"),
         (["--micro-batches", "7"], "--micro-batches 7: small allows"),
         (["--schedule", "interleaved"], "in groups of 3: none that the scenario allows fits: use a scenario"),
         (["--scheduler", "nobody"], "nobody"),
@@ -199,28 +198,11 @@ class Forked:
         return self._process.exitcode
 
 
-class Fresh:
-    """A command in a process that imports everything for itself; see :class:`Forked`."""
-
-    def __init__(self, arguments, folder, name):
-        self._output = folder / name
-        command = [sys.executable, "-m", "collapipe_env", *arguments]
-        with self._output.open("w") as output:
-            self._process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=output)
-
-    def output(self):
-        return self._output.read_text()
-
-    def status(self):
-        return self._process.wait(60.0)
-
-
-@pytest.mark.parametrize("kind", [Forked, pytest.param(Fresh, marks=pytest.mark.slow)])
-def test_processes_join_an_execution_that_is_served(kind, tmp_path):
+def test_processes_join_an_execution_that_is_served(tmp_path):
     (tmp_path / "secret").write_text("a word that nobody guesses\n")
     given = written(quick(**{"cluster.clusters": 1, "cluster.devices": 2}), tmp_path)
     given += ["--token-file", "secret", "--rounds", "1", "--clock", "virtual", "--out", "run"]
-    launcher = kind(["execute", *given, "--serve", "0.0.0.0:0"], tmp_path, "launcher")
+    launcher = Forked(["execute", *given, "--serve", "0.0.0.0:0"], tmp_path, "launcher")
     deadline = time.monotonic() + 100.0
     while not (said := re.search(r"^waiting at (\S+) for", launcher.output(), re.MULTILINE)):
         assert time.monotonic() < deadline, launcher.output()
@@ -230,9 +212,9 @@ def test_processes_join_an_execution_that_is_served(kind, tmp_path):
     with contextlib.ExitStack() as silent:
         for _ in range(150):  # they say nothing, and keep nobody out
             silent.enter_context(socket.create_connection(address, timeout=60.0))
-        stranger = kind([*joining, "c7d0"], tmp_path, "stranger")
+        stranger = Forked([*joining, "c7d0"], tmp_path, "stranger")
         assert stranger.status() == 2
-        joined = [kind([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
+        joined = [Forked([*joining, role], tmp_path, role) for role in ("server", "c0", "c0d0", "c0d1")]
         assert launcher.status() == 0, launcher.output()
     assert "round 1 of 1" in launcher.output()
     assert len(re.findall("has joined; still to join: ", launcher.output())) == 3
@@ -253,16 +235,6 @@ def test_a_path_that_is_too_long_for_sockets_is_one_clear_error(tmp_path):
     assert ended.returncode == 2, ended.stderr
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"error: no socket can be made in TMPDIR, {folder} (AF_UNIX path too long): set")
-
-
-def test_several_machines_need_a_token(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for given, words in (
-        (["--serve", "127.0.0.1:0"], "need --token-file"),
-        (["--join", "127.0.0.1:1"], "--join and --role go together"),
-    ):
-        assert main(["execute", *given]) == 2
-        assert words in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

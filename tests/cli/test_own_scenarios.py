@@ -112,6 +112,7 @@ def test_commands_play_what_python_plays(folder, capsys):
     assert evaluated("rain.py:wet", "--processes", "2") == 0
     shown = capsys.readouterr()
     assert "note: only this process knows processes and tasks of your own" in shown.err
+    assert "surrogate learner, 1 process\n" in shown.out
     assert "everything is in runs/evaluate-wet/" in shown.out
     wet = {"base": "small", "dynamics": {"processes": {"rain": {}}}}
     found = collapipe_env.evaluate(["dssra"], scenario=wet, seeds=2, rounds=3)
@@ -163,12 +164,9 @@ def test_one_file_may_be_run_and_imported_but_two_may_not_share_a_name(folder, m
     ("reference", "message"),
     [
         ("rain.py", "'rain.py' names no object: write rain.py:Name, which is a mapping of fields"),
-        ("rain.py:wett", r"there is no 'wett' in .*rain\.py: did you mean 'wet'\?"),
-        ("snow.py:wet", r"snow\.py does not exist: give the path of a Python file"),
         ("rain.py:number", "is an object of type int: name a mapping of fields, a Scenario, or a function"),
         ("rain.py:broken", r"'rain\.py:broken' failed: KeyError: 'no rain' \(.*rain\.py, line \d+\)"),
         ("rain.py:Fields", "is an object of type Fields: name a mapping"),
-        ("no_such_module:wet", "there is no module 'no_such_module' here or among the installed ones"),
     ],
 )
 def test_what_is_no_scenario_is_one_clear_line(folder, capsys, reference, message):
@@ -205,7 +203,6 @@ def test_only_scenarios_with_parts_of_ones_own_stay_in_this_process(folder, caps
     ("body", "message"),
     [
         ("def given(): sys.exit(0)", r"'odd\.py:given' failed: SystemExit: 0 \(.*odd\.py, line \d+\)"),
-        ("def given(): raise GeneratorExit", "failed: GeneratorExit"),
         (
             "class Given(Mapping):\n"
             "    __iter__, __len__ = lambda self: iter(['base']), lambda self: 1\n"
@@ -222,26 +219,14 @@ def test_what_would_end_the_program_is_one_clear_line(folder, capsys, body, mess
     assert re.search(message, line)
 
 
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        ("3", "limits of the process 'rain' returned int: return Limits"),
-        ("Limits(clock=np.full(devices, np.nan))", r"returned nan in 'clock' at \[0, 0, 0\]: return shares"),
-        ("Limits(clock=np.full(devices, -0.5))", r"returned -0.5 in 'clock' at \[0, 0, 0\]: return shares"),
-        (
-            "Limits(memory_bytes=np.full(devices, np.nan))",
-            "returned nan in 'memory_bytes' at .*: return bytes",
-        ),
-    ],
-)
-def test_failures_of_a_process_are_one_clear_line(folder, capsys, returned, message):
+def test_failures_of_a_process_are_one_clear_line(folder, capsys):
     text = (folder / "rain.py").read_text()
     before = "Limits(clock=np.full(devices, 1.0 * self.spec.clock))"
     assert before in text
-    (folder / "rain.py").write_text(text.replace(before, returned))
+    (folder / "rain.py").write_text(text.replace(before, "3"))
     assert evaluated("rain.py:wet") == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(f"^error: .*{message}", line)
+    assert re.search("^error: .*limits of the process 'rain' returned int: return Limits", line)
     assert not (folder / "runs" / "evaluate-wet" / "results.json").exists()
     # The check of a scenario plays a round, too.
     assert main(["scenario", "check", "rain.py:wet"]) == 2
@@ -262,14 +247,6 @@ def test_the_check_of_a_scenario_plays_a_round_with_ones_own_processes(folder, c
     [
         ("def begin(self): return {}", "begin of the process 'rain' cannot be called as begin"),
         (
-            "def advance(self, carried): return {}",
-            "advance of the process 'rain' cannot be called as advance",
-        ),
-        (
-            "def begin(self, system, u): return 3",
-            "begin of the process 'rain' returned int: return a dictionary",
-        ),
-        (
             "def advance(self, *given): return None",
             "advance of the process 'rain' returned NoneType: return a",
         ),
@@ -280,11 +257,6 @@ def test_methods_of_a_process_are_checked(folder, capsys, method, message):
     (folder / "rain.py").write_text(text.replace("    endogenous = False", f"    {method}"))
     assert evaluated("rain.py:wet") == 2
     assert re.search(message, capsys.readouterr().err.splitlines()[-1])
-
-
-def test_the_processes_that_play_are_counted_right(folder, capsys):
-    assert evaluated("rain.py:wet", "--processes", "3") == 0
-    assert "surrogate learner, 1 process\n" in capsys.readouterr().out
 
 
 def test_a_page_of_an_edited_process_is_refused(folder, capsys):

@@ -45,27 +45,6 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-def test_compare_tells_namesakes_apart_and_draws_them(here: Path, played, capsys) -> None:
-    own = ["deep/mine.py:Mine", "other.py:Mine"]
-    command = ["compare", "--scenarios", "one.yaml", "--schedulers", "pipeline", *own, *QUICK, "--out", "out"]
-    assert main(command) == 0, capsys.readouterr().err
-    assert [unit.scheduler for unit in played] == ["pipeline", *own]
-    summary = json.loads((here / "out" / "summary.json").read_text())["scenarios"]["one"]["summary"]
-    assert {s["scheduler"]: s["title"] for s in summary} == {
-        "pipeline": "PipeLine",
-        own[0]: "mine (mine.py:Mine)",
-        own[1]: "mine (other.py:Mine)",
-    }
-    assert (here / "out" / "figures" / "gantt-one.png").exists()
-    names = {path.name for path in (here / "out" / "evaluation" / "one").iterdir()}
-    assert len(names) == 6
-    assert all(":" not in name for name in names)
-    command.append("--no-figures")
-    assert main(command) == 0
-    assert len(played) == 3
-
-
 def test_titles_are_told_apart_by_folder_and_alike_in_progress_lines(here: Path, capsys) -> None:
     make = "\ndef make(scenario):\n    return Mine(scenario)\n"
     (here / "mine.py").write_text(SOURCE)
@@ -116,16 +95,6 @@ def test_what_cannot_be_imported_gets_one_line_and_writes_nothing(here: Path, co
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: scheduler 'broken.py:Mine' cannot be imported: ZeroDivisionError: ")
     assert sorted(here.rglob("*")) == before
-
-
-def test_a_failure_in_evaluate_is_one_line(here: Path, capsys) -> None:
-    command = ["evaluate", "--scenario", "two.yaml", "--schedulers", "other.py:Picky", *QUICK, "--out", "out"]
-    assert main(command) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
-        "error: scheduler 'other.py:Picky' (name 'mine') failed in act: ValueError: two is not mine "
-        f"({here / 'other.py'}, line {LINE})"
-    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from collapipe_env.cli.early_end import INTERRUPTED
 from collapipe_env.cli.main import main
 from collapipe_env.evaluation import tuning
 from collapipe_env.scenario import load_scenario
@@ -53,26 +52,6 @@ def test_it_prints_and_writes_what_it_found_and_goes_on(mine: Path, tmp_path: Pa
     assert mine.read_text() == f"{MINE}\n{section}\n"
 
 
-def test_ctrl_c_keeps_finished_candidates(mine: Path, tmp_path: Path, capsys, monkeypatch) -> None:
-    play, played = tuning.play_candidate, []
-
-    def stopped(*given):
-        if len(played) == 2:
-            raise KeyboardInterrupt
-        played.append(given)
-        return play(*given)
-
-    monkeypatch.setattr(tuning, "play_candidate", stopped)
-    out = tmp_path / "run"
-    command = ["tune", str(mine), *QUICK, "--out", str(out)]
-    assert main(command) == INTERRUPTED
-    assert "all finished work is kept" in capsys.readouterr().err
-    kept = sorted(path.name for path in (out / "candidates").iterdir())
-    assert kept == ["candidate-0.json", "candidate-1.json"]
-    monkeypatch.setattr(tuning, "play_candidate", play)
-    assert main(command) == 0
-
-
 def test_other_options_need_another_folder(mine: Path, tmp_path: Path, capsys) -> None:
     command = ["tune", str(mine), "--candidates", "1", "--episodes", "1", "--out", str(tmp_path / "run")]
     assert main([*command, "--rounds", "3"]) == 0
@@ -108,15 +87,6 @@ def test_a_missing_package_is_named_with_the_remedy(tmp_path, monkeypatch, capsy
     assert "needs the package cma, which is not installed: pip install 'collapipe-env[tune]'" in (
         capsys.readouterr().err
     )
-
-
-def test_help_names_every_option(capsys) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["tune", "--help"])
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    for name in ("candidates", "episodes", "check-episodes", "rounds", "seed", "write", "out", "fresh"):
-        assert f"--{name}" in text
 
 
 def test_a_section_that_cannot_be_replaced_is_told_of_before_the_search(

@@ -13,19 +13,15 @@ def refusal(capsys, *arguments: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("command", ["evaluate", "train", "execute", "calibrate"])
+@pytest.mark.parametrize("command", ["evaluate", "train", "execute", "calibrate", "compare", "warm-up"])
 @pytest.mark.parametrize(
     ("word", "meant"),
     [("small", "small"), ("smal", "small"), ("wet.yaml", "wet.yaml"), ("rain.py:wet", "rain.py:wet")],
 )
 def test_a_scenario_without_its_option_is_told_the_option(command, word, meant, capsys) -> None:
     line = refusal(capsys, command, word, "--fresh")
-    assert line == f"error: {word!r} follows no option: did you mean --scenario {meant}?"
-
-
-@pytest.mark.parametrize("command", ["compare", "warm-up"])
-def test_commands_with_several_scenarios_have_another_option(command, capsys) -> None:
-    assert refusal(capsys, command, "small", "medium").endswith("did you mean --scenarios small?")
+    option = "--scenarios" if command in ("compare", "warm-up") else "--scenario"
+    assert line == f"error: {word!r} follows no option: did you mean {option} {meant}?"
 
 
 @pytest.mark.parametrize(
@@ -58,10 +54,6 @@ def test_a_reward_outside_training_is_told_its_command(command, given, capsys) -
     assert "collapipe train --reward NAME" in line
 
 
-def test_a_reward_in_training_is_read(capsys) -> None:
-    assert "reward 'dely' is not known: did you mean 'delay'?" in refusal(capsys, "train", "--reward", "dely")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -69,11 +61,6 @@ def test_a_reward_in_training_is_read(capsys) -> None:
             ["evaluate", "--episodes", "three"],
             "Error parsing --episodes: give a whole number, such as 5, not 'three'",
         ),
-        (
-            ["evaluate", "--episodes", "1e2"],
-            "Error parsing --episodes: give a whole number, such as 5, not '1e2'",
-        ),
-        (["evaluate", "--rounds", "2.5"], "give a whole number, such as 5, not '2.5'"),
         (["view", "run", "--fps", "slow"], "Error parsing --fps: give a number, such as 0.5, not 'slow'"),
     ],
 )

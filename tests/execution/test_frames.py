@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickle
 import struct
 import zlib
 
@@ -113,30 +112,6 @@ def test_each_damaged_bit_of_what_is_interpreted_is_noticed(frame: Frame, data: 
         decode(bytes(damaged))
 
 
-@given(FRAMES, st.data())
-def test_damaged_payloads_keep_shapes_and_types(frame: Frame, data: st.DataObject) -> None:
-    parts = encode(frame)
-    damaged = bytearray(b"".join(parts))
-    if len(damaged) > len(parts[0]):
-        damaged[data.draw(st.integers(len(parts[0]), len(damaged) - 1))] ^= 255
-    found = decode(bytes(damaged))
-    assert {name: (a.dtype, a.shape) for name, a in found.arrays.items()} == {
-        name: (a.dtype, a.shape) for name, a in frame.arrays.items()
-    }
-
-
-@given(st.binary(max_size=200))
-def test_noise_is_refused(noise: bytes) -> None:
-    with pytest.raises(FrameError):
-        decode(noise)
-
-
-@given(st.binary(max_size=100))
-def test_noise_in_a_header_is_refused(noise: bytes) -> None:
-    with pytest.raises(FrameError):
-        decode(framed(noise))
-
-
 DAMAGED = st.recursive(
     PLAIN | st.sampled_from(["float32", "int16"]) | st.integers(-3, 2**70),
     lambda inner: st.lists(inner, max_size=4),
@@ -183,25 +158,18 @@ def test_strange_shapes_raise_nothing_else(arrays) -> None:
         ),
         (framed(header(), magic=b"HTTP"), "begins with b'HTTP'"),
         (framed(header() + b" " * 2**20), "header of .* above the limit of 1,048,576"),
-        (framed(header(), claimed=2**30 + 1), "1,073,741,825 bytes, above the limit of 1,073,741,824"),
-        (framed(header(), claimed=2**64 - 1), "above the limit"),
-        (framed(header(), b"12"), "0 bytes by their shapes, its payload has 2"),
-        (framed(header(arrays=[["x", "float32", [3]]]), b"1" * 8), "12 bytes by their shapes"),
         (framed(header(arrays=[["x", "float32", [2**40]]]), b"1" * 8), "its payload has 8"),
-        (framed(header(arrays=[["x", "float128", [1]]]), b"1" * 16), "one of its arrays is"),
         (framed(header(arrays=[["x", "object", [1]]]), b"1" * 8), "one of its arrays is"),
         (framed(header(arrays=[["x", "bool", [1]], ["x", "bool", [1]]]), b"11"), "one of its arrays is"),
         (framed(header(arrays=[["x", "bool", [-1]], ["y", "bool", [1]]])), "shape"),
         (framed(header(kind="Forward")), "its kind is 'Forward'"),
         (framed(header(tag=[0, 0, 0, 0])), "its tag is"),
         (framed(header(tag=[0, 0, 0, 0, 0.5])), "0.5 in its tag"),
-        (framed(header(tag=[0, 0, 0, 0, 2**31])), "2147483648 in its tag"),
         (framed(header(at_s=math.inf)), "finite"),
         (framed(header(more=1)), "fields"),
         (framed(b"[" * 500_000 + b"]" * 500_000), "nested deeper"),
         (framed(header(meta={"n": 0}).replace(b"0}", b"9" * 5000 + b"}")), "damaged"),
         (framed(header()) + b"x", "1 bytes follow it"),
-        (pickle.dumps(Tag()), "instead of"),
     ],
 )
 def test_refusals_say_why(content: bytes, message: str) -> None:
@@ -225,21 +193,16 @@ def test_nothing_is_read_beyond_a_refused_length() -> None:
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (Frame(""), "kind of a frame is ''"),
         (Frame("a" * 33), "at most 32"),
-        (Frame("Ünter"), "ASCII"),
-        (Frame("a", Tag(round=0.5)), "0.5 in its tag"),  # type: ignore[arg-type]
         (Frame("a", Tag(round=True)), "True in its tag"),
         (Frame("a", Tag(step=2**31)), "below 2,147,483,648"),
         (Frame("a", at_s=-math.inf), "finite"),
         (Frame("a", at_s="1"), "seconds"),  # type: ignore[arg-type]
         (Frame("a", meta={"x": np.zeros(2)}), "arrays belong into `arrays`"),
-        (Frame("a", meta={"x": {1, 2}}), "JSON cannot express"),
         (Frame("a", meta={"x": 1 << 2000}), "2,001 bits"),
         (Frame("a", meta={1: 2}), "has the name 1"),  # type: ignore[dict-item]
         (Frame("a", meta={"x": "y" * 2**20}), "above the limit of 1,048,576: move large data"),
         (Frame("a", arrays={"x": np.zeros(2, complex)}), "'x' of type complex128: use NumPy arrays"),
-        (Frame("a", arrays={"x": np.array([object()])}), "type object"),
         (Frame("a", arrays={"x": [1.0]}), "type list"),  # type: ignore[dict-item]
         (Frame("a", arrays={"x": np.zeros((1,) * 33)}), "33 axes"),
     ],
@@ -247,17 +210,6 @@ def test_nothing_is_read_beyond_a_refused_length() -> None:
 def test_senders_are_told_what_frames_cannot_carry(frame: Frame, message: str) -> None:
     with pytest.raises(FrameError, match=message):
         encode(frame)
-
-
-def test_meta_data_that_contain_themselves_are_refused() -> None:
-    meta: dict = {}
-    meta["meta"] = meta
-    with pytest.raises(FrameError, match="JSON cannot express"):
-        encode(Frame("a", meta=meta))
-    for _ in range(100):
-        meta = {"meta": meta} if "meta" not in meta or meta["meta"] is not meta else {"meta": 1}
-    with pytest.raises(FrameError, match="nested deeper"):
-        encode(Frame("a", meta=meta))
 
 
 def test_limits_hold_on_both_sides() -> None:

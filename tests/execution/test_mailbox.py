@@ -131,7 +131,7 @@ def test_mailboxes_do_what_lists_do(actions) -> None:
     assert mailbox.waits() == []
 
 
-X, Y, LATE = ("f", Tag(0, 1, 2)), ("b", Tag(0, 1, 3)), ("f", Tag(0, 2))
+X, Y = ("f", Tag(0, 1, 2)), ("b", Tag(0, 1, 3))
 STEPS = ("wait X", "wait Y or X", "put X", "put Y", "cancel", "fail")
 
 
@@ -204,50 +204,6 @@ def _ended_with(waiter: Waiter, mailbox: Mailbox, waiting: int) -> bool:
         return False
     waiter.join(PATIENCE_S)
     return not waiter.is_alive()
-
-
-def test_every_frame_reaches_one_of_many_threads_once() -> None:
-    mailbox, count, got = Mailbox(), 200, []
-    tags = [Tag(0, 0, step, 0, step % 3) for step in range(count)]
-
-    def consume(own) -> None:
-        got.extend(mailbox.wait("f", tag, PATIENCE_S).tag for tag in own)
-
-    def produce(own) -> None:
-        for tag in own:
-            mailbox.put(Frame("f", tag))
-
-    threads = [threading.Thread(target=consume, args=(tags[n::4],), daemon=True) for n in range(4)]
-    threads += [threading.Thread(target=produce, args=(tags[n::3][::-1],), daemon=True) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert sorted(got) == sorted(tags)
-    assert mailbox.held() == []
-
-
-def test_a_cancellation_leaves_what_comes_later() -> None:
-    mailbox = Mailbox()
-    early, late = Waiter(mailbox, X), Waiter(mailbox, LATE)
-    mailbox.put(Frame("b", Tag(1, 0)))
-    mailbox.cancel(0, 1)
-    early.join(PATIENCE_S)
-    assert isinstance(early.ended, Cancelled)
-    assert mailbox.waits() == [(LATE,)]
-    assert not mailbox.put(Frame(*X))
-    assert mailbox.put(Frame(*LATE))
-    late.join(PATIENCE_S)
-    assert isinstance(late.ended, Frame)
-    assert mailbox.held() == [("b", Tag(1, 0))]
-
-
-def test_what_is_wanted_first_comes_first() -> None:
-    mailbox = Mailbox()
-    mailbox.put(Frame(*X))
-    mailbox.put(Frame(*Y))
-    assert mailbox.wait_any([Y, X], 0).kind == "b"
-    assert mailbox.wait_any([Y, X], 0).kind == "f"
 
 
 def test_a_late_frame_is_named() -> None:

@@ -58,11 +58,6 @@ def places(value, before=()):
         yield from places(inner, (*before, key))
 
 
-def test_reports_of_played_rounds_are_accepted(played):
-    for planned, report in played:
-        require(report, planned)
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_damage_is_one_clear_error_or_harmless(played, data):
@@ -106,19 +101,15 @@ def test_damage_is_one_clear_error_or_harmless(played, data):
     ("field", "value", "words"),
     [
         ("delay_s", float("nan"), "delay_s is nan, expected a number"),
-        ("delay_s", "x", "delay_s is 'x', expected a number"),
         ("delay_s", True, "delay_s is True"),
         ("figures", [], r"figures is \[\], expected an object"),
         ("figures", {"loss": "low"}, "figures.loss is 'low'"),
-        ("events", 5, "events is 5, expected a list"),
         ("events", [[1]], r"events\[0\] is \[1\], expected a list of 13 numbers"),
         ("events", [[0, 0, 99, 0, 0, 0, *[1.0] * 6, 1]], "one of the elements 0 to 6"),
         ("events", [[0, 0, 1, 0, 3, 0, *[1.0] * 6, 1]], "a direction from 0 to 2"),
-        ("recoveries", None, "recoveries is None, expected a list of 2, one entry a cluster"),
         ("recoveries", [[{}], []], r"recoveries\[0\]\[0\] is {}, expected a recovery"),
         ("cluster_s", [], r"cluster_s is \[\], expected a list of 2"),
         ("cluster_s", [1.0, None], r"cluster_s\[1\] is None, expected a number"),
-        ("collected_s", [None, 1.0], r"collected_s\[0\] is None"),
         ("emulated", 1, "emulated is 1, expected true or false"),
         ("train_loss", [1.0], "train_loss is"),
     ],
@@ -129,11 +120,13 @@ def test_the_message_names_the_field(played, field, value, words):
         require({**report, field: value}, planned)
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_field_that_is_missing_is_named(played, field):
-    planned, report = played[0]
-    with pytest.raises(StateError, match=rf"{PLACE} is not a report of a round \({field} missing\)"):
-        require({name: value for name, value in report.items() if name != field}, planned)
+def test_fields_that_are_missing_are_named(played):
+    for planned, report in played:
+        require(report, planned)
+    with pytest.raises(
+        StateError, match=rf"{PLACE} is not a report of a round \({', '.join(FIELDS)} missing\)"
+    ):
+        require({}, planned)
 
 
 def test_recoveries_have_the_delay_of_their_script(played):

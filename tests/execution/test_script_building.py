@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 from script_support import a_world, even_plan, replayed_round, scheduled, sorted_events
 
-from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.execution.predicted import predicted_events
 from collapipe_env.execution.script_building import round_script
 from collapipe_env.execution.script_reading import from_json, to_json
 from collapipe_env.execution.scripts import RoundScript
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import with_explicit_server, with_schedule
-from collapipe_env.simulator.build import system_parameters
 
 SCHEDULED = ("gpipe", "1f1b", "zb-h1", "interleaved")
 ONE_STAGE = {
@@ -109,17 +107,6 @@ def test_slots_in_another_order_than_the_devices():
     assert_as_predicted(record, script, world.parameters)
 
 
-def test_chunks_are_dealt_stage_after_stage():
-    world = a_world()
-    plan = replace(even_plan(world, 4), blocks=np.array([[[3, 0, 3], [2, 4, 0]]]))
-    record = world.step(scheduled(plan, "interleaved", chunks=2))
-    first, second = round_script(record, 0, world.parameters).clusters
-    assert [stage.chunks for stage in first.stages] == [((0, 2), (4, 5)), ((2, 4), (5, 6))]
-    assert [stage.chunk_share for stage in second.stages] == [(0.5, 0.5), (0.5, 0.5)]
-    assert [stage.devices for stage in first.stages] == [(1,), (3,)]
-    assert first.wrap_forward_s > 0.0
-
-
 def test_blocks_of_the_server_and_lost_micro_batches():
     world = a_world(radio={"link_errors": "drop", "waterfall_threshold": 300.0})
     plan = even_plan(world, 4)
@@ -162,15 +149,6 @@ def test_every_phase_of_a_round():
     assert script.clusters[0].hosts == (3, 1)
     # Of 1, 1, 4 blocks against 2, 0, 4 the second block alone travels.
     assert script.clusters[0].moments == (0, 1, 0, 0, 0, 0)
-
-
-def test_replicas_at_the_control_unit():
-    presence = {"on_mean_s": 1e7, "graceful": 0.0, "replication": "cu"}
-    world = a_world(dynamics={"processes": {"presence": presence}})
-    record = world.step(even_plan(world, 2))
-    for cluster in round_script(record, 0, world.parameters).clusters:
-        assert cluster.replicas == "cu"
-        assert cluster.hosts == (0,) * len(cluster.stages)
 
 
 def test_clusters_that_sit_out_and_own_local_steps():
@@ -220,24 +198,3 @@ def test_plans_that_are_not_executed_are_refused(sections, change, word):
     record = world.step(change(even_plan(world, 1)))
     with pytest.raises(AllocationError, match=word):
         round_script(record, 0, world.parameters)
-
-
-def test_scripts_say_nothing_of_failures():
-    """The script of a round in which a device failed is that of the plan."""
-    presence = {"on_mean_s": 60.0, "off_mean_s": 30.0, "graceful": 0.0}
-    scenario = a_world(dynamics={"processes": {"presence": presence}}).scenario
-    env = CollaPipeVectorEnv(4, scenario, "surrogate")
-    env.reset(seed=1)
-    for _ in range(40):
-        env.step(np.zeros((4, env.single_action_space.shape[0]), np.float32))
-        record = env.last_round
-        failed = record.interruption and record.interruption.failed
-        if failed and (failed.device >= 0).any():
-            break
-    row = int(np.flatnonzero((failed.device >= 0).any(axis=-1))[0])
-    script = round_script(record, row, system_parameters(scenario))
-    for n, cluster in enumerate(script.clusters):
-        if cluster.plays:
-            own = record.costs.cluster_delay[row, n] - record.interruption.cluster_delay[row, n]
-            assert cluster.delay_s == pytest.approx(float(own), rel=1e-12)
-    assert record.interruption.cluster_delay[row].any()

@@ -1,4 +1,4 @@
-"""Replays of scripts against the simulator's universal recurrence, and against closed forms."""
+"""Orders and replays of scripts against the compiled ones of the simulator, and against closed forms."""
 
 from dataclasses import replace
 
@@ -6,16 +6,58 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from script_support import chain_script, replayed_round, sorted_events
+from script_support import chain_script, sorted_events
 
-from collapipe_env.execution.script_replay import StageClock, replayed_step
-from collapipe_env.execution.scripts import WEIGHT
+from collapipe_env.execution.script_orders import ORDERED, stage_orders
+from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics.allocation import SCHEDULES
 from collapipe_env.physics.schedules.events import _KINDS, _element
 from collapipe_env.physics.schedules.orders import fill_orders
 from collapipe_env.physics.schedules.simulation import ChainTimes, simulate_chain
 from collapipe_env.physics.schedules.timeline import Event
+
+
+def compiled_orders(schedule, caps, micro_batches, chunks, variant):
+    """Orders of all stages, and their lengths, by the compiled code."""
+    orders = np.zeros((len(caps) + 1, 3 * micro_batches * chunks, 3), dtype=np.int64)
+    counts = np.zeros(len(caps) + 1, dtype=np.int64)
+    kind = SCHEDULES.index(schedule)
+    fill_orders(kind, np.array(caps), micro_batches, chunks, variant, orders, counts)
+    return orders, counts
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    schedule=st.sampled_from(ORDERED),
+    caps=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    micro_batches=st.integers(1, 9),
+    chunks=st.integers(1, 3),
+    variant=st.integers(0, 3),
+)
+def test_orders_are_the_compiled_ones(schedule, caps, micro_batches, chunks, variant):
+    if schedule == "interleaved":
+        micro_batches *= len(caps)
+    else:
+        chunks = 1
+    found = stage_orders(schedule, caps, micro_batches, chunks, variant)
+    compiled = zip(*compiled_orders(schedule, caps, micro_batches, chunks, variant), strict=True)
+    assert found == [tuple(map(tuple, row[:n].tolist())) for row, n in compiled]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("async", [1], 2), "async"),
+        (("1f1b", [0], 2), "caps"),
+        (("1f1b", [], 2), "caps"),
+        (("gpipe", [0], 0), "micro_batches 0"),
+        (("interleaved", [2, 2], 3, 2), "multiple"),
+    ],
+)
+def test_what_has_no_order_is_refused(arguments, word):
+    with pytest.raises(AllocationError, match=word):
+        stage_orders(*arguments)
 
 
 def random_times(rng, stages, chunks, split, latency, edge_latency):
@@ -38,9 +80,7 @@ def random_times(rng, stages, chunks, split, latency, edge_latency):
 def simulated(times, schedule, caps, micro_batches, chunks, variant):
     """Length and events of one local step by the compiled recurrence."""
     S, M = len(caps), micro_batches
-    orders = np.zeros((S + 1, 3 * M * chunks, 3), dtype=np.int64)
-    counts = np.zeros(S + 1, dtype=np.int64)
-    fill_orders(SCHEDULES.index(schedule), np.array(caps), M, chunks, variant, orders, counts)
+    orders, counts = compiled_orders(schedule, caps, M, chunks, variant)
     limits = np.array([*(min(cap, M) for cap in caps), M])
     gaps = schedule == "zb-h1" and bool(variant & 1)
     found = np.full((M * (3 * chunks * (S + 1) + 2 * (chunks * S + 2)), 6), -1.0)
@@ -94,39 +134,6 @@ def test_equal_stages_take_the_textbook_time(schedule, micro_batches):
     # Three stages and the server are a pipeline of four: (M + P - 1) (F + B).
     script = chain_script(uniform(3, 1.0, 2.0), schedule, [4, 3, 2], micro_batches)
     assert replayed_step(script)[0] == pytest.approx((micro_batches + 3) * 3.0)
-
-
-def test_local_steps_follow_each_other_with_their_phases():
-    script = chain_script(uniform(2, 1.0, 2.0, 0.5), "1f1b", [3, 2], 2, local_steps=2)
-    script = replace(script, migration_s=3.0, relay_s=1.0, update_s=0.25, replicas_s=0.5, collect_s=2.0)
-    step = replayed_step(script)[0]
-    events, phases = replayed_round(script)
-    names = ["migration", "relay", *(["step", "update", "replicas"] * 2), "collect"]
-    assert [phase.label for phase in phases] == names
-    assert phases[-1].end_s == pytest.approx(4.0 + 2 * (step + 0.75) + 2.0)
-    half = len(events) // 2
-    shifts = [b.start_s - a.start_s for a, b in zip(events[:half], events[half:], strict=True)]
-    assert shifts == pytest.approx([step + 0.75] * half)
-    assert events[0].start_s == 4.0
-
-
-def test_a_stage_fills_gaps_and_makes_room():
-    # F0 B0, then F1 is late: W0 goes first. Later F2 is there, but the stage is full: W1 goes before it.
-    times = uniform(1, 1.0, 1.0)._replace(weight=np.array([1.0, 1.0]))
-    stage = chain_script(times, "zb-h1", [1], 3, variant=1).stages[0]
-    clock = StageClock(stage)
-    done = [clock.start(arrived) for arrived in (0.0, 1.0, 2.5, 2.5, 5.0, 5.0, 6.0, 7.0)]
-    assert [operation for operation, _, _ in done[:5]] == [
-        (0, 0, 0),
-        (1, 0, 0),
-        (WEIGHT, 0, 0),
-        (0, 1, 0),
-        (1, 1, 0),
-    ]
-    assert done[5][0] == (WEIGHT, 1, 0)
-    assert [begin for _, begin, _ in done[:6]] == [0.0, 1.0, 2.0, 3.0, 5.0, 6.0]
-    assert clock.start(None)[0] == (WEIGHT, 2, 0)
-    assert clock.finished
 
 
 def test_a_stage_without_room_says_so():

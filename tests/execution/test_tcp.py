@@ -1,7 +1,6 @@
 """TCP between processes: killed and stopped ones, strangers, wrong tokens, and connections by hand."""
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -17,9 +16,9 @@ import pytest
 from transport_support import PATIENCE_S, TOKEN, Notes, open_sockets, transport_threads
 
 from collapipe_env.execution import tokens
-from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, decode, encode, read_frame
+from collapipe_env.execution.frames import MAGIC, VERSION, Frame, Limits, encode, read_frame
 from collapipe_env.execution.tokens import TokenError
-from collapipe_env.execution.transport import TransportError, tcp
+from collapipe_env.execution.transport import TransportError, handshake, tcp
 from collapipe_env.execution.transport.handshake import WORDS, Hello, introduce, reader, receive, say
 from collapipe_env.execution.transport.tcp import TcpEndpoint
 
@@ -88,89 +87,45 @@ def test_a_killed_process_is_lost_once_and_the_others_go_on(endpoints, processes
 
 
 @needs_signals
-def test_a_killed_process_that_never_sends_is_lost_too(endpoints, processes) -> None:
-    """Only frames to it were sent, and none is under way."""
-    parent = endpoints("parent")
-    notes = Notes(parent)
-    victim = processes("c0d1", parent, "echo")
-    met(parent, notes, "c0d1")
-    parent.send("c0d1", Frame("forward"))
-    notes.until(lambda: any(frame.kind == "forward" for _, frame in notes.frames))
-    other = endpoints("other")
-    other_notes = Notes(other)
-    other.connect({"c0d1": parent._directory["c0d1"]})
-    other.send("c0d1", Frame("forward"))
-    _until_open(other, "c0d1")
-    victim.send_signal(signal.SIGKILL)
-    assert [peer for peer, _ in other_notes.until_lost()] == ["c0d1"]
-    assert [peer for peer, _ in notes.until_lost()] == ["c0d1"]
-
-
-def _until_open(endpoint: TcpEndpoint, peer: str) -> None:
-    """Wait until a connection to a peer has come through its handshake, of which nobody is told."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(connection._open for connection in [*endpoint._peers[peer].outgoing.values()]):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-@needs_signals
-def test_dropping_a_stopped_process_releases_what_is_sent_to_it(endpoints, processes, monkeypatch) -> None:
-    monkeypatch.setattr(tcp, "LINGER_S", 10_000.0)  # closing would wait for a send that is held up
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_stopped_process_holds_nobody_up(endpoints, processes, monkeypatch, dropped: bool) -> None:
+    """Who closes waits for it a short time, and not at all once it was dropped."""
+    monkeypatch.setattr(tcp, "LINGER_S", 10_000.0 if dropped else 0.05)
     parent = endpoints("parent")
     notes = Notes(parent)
     stopped = processes("c0d1", parent, "echo")
-    processes("c0d2", parent, "echo")
-    met(parent, notes, "c0d1", "c0d2")
+    met(parent, notes, "c0d1")
     parent.send("c0d1", Frame("forward"))
     notes.until(lambda: notes.frames[-1][1].kind == "forward")
     stopped.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
-    (connection,) = parent._peers["c0d1"].outgoing.values()
-    for _ in range(4):
+    for _ in range(4):  # far more than a system holds for a process that does not read
         parent.send("c0d1", Frame("forward", arrays={"x": np.zeros(10_000_000)}))
-    while not connection._busy:  # far more than a system holds for a process that does not read
+    (connection,) = parent._peers["c0d1"].outgoing.values()
+    while not connection._busy:
         time.sleep(0.001)
-    assert connection._queue
-    # Others are served meanwhile, before and after.
-    parent.send("c0d2", Frame("before"))
-    notes.until(lambda: notes.frames[-1][1].kind == "before")
-    parent.drop("c0d1")
-    parent.send("c0d1", Frame("forward"))
-    parent.send("c0d2", Frame("after"))
-    notes.until(lambda: notes.frames[-1][1].kind == "after")
-    parent.send("c0d2", Frame("stop"))
-    parent.close()
-    assert notes.lost == []
-    stopped.send_signal(signal.SIGCONT)
-    stopped.wait()  # it learns that it was dropped, and ends
-
-
-@needs_signals
-def test_closing_does_not_wait_long_for_a_stopped_process(endpoints, processes, monkeypatch) -> None:
-    monkeypatch.setattr(tcp, "LINGER_S", 0.05)
-    parent = endpoints("parent")
-    notes = Notes(parent)
-    stopped = processes("c0d1", parent, "echo")
-    met(parent, notes, "c0d1")
-    stopped.send_signal(signal.SIGSTOP)
-    parent.send("c0d1", Frame("forward", arrays={"x": np.zeros(10_000_000)}))
+    if dropped:
+        parent.drop("c0d1")
     parent.close()
     assert transport_threads() == []
-
-
-def test_a_process_that_was_told_to_stop_says_goodbye(endpoints, processes) -> None:
-    parent = endpoints("parent")
-    notes = Notes(parent)
-    process = processes("c0d1", parent, "echo")
-    met(parent, notes, "c0d1")
-    large = np.arange(4_000_000)
-    parent.send("c0d1", Frame("forward", arrays={"x": large}))
-    parent.send("c0d1", Frame("stop"), channel="data")
-    assert process.wait() == 0
-    notes.until(lambda: notes.frames[-1][1].kind == "forward")
-    np.testing.assert_array_equal(notes.frames[-1][1].arrays["x"], large)
     assert notes.lost == []
+
+
+def test_frames_of_the_handshake_hold_no_token(network, monkeypatch) -> None:
+    words = []
+
+    def heard(connection: socket.socket, kind: str, **meta: str) -> None:
+        words.append((kind, meta))
+        say(connection, kind, **meta)
+
+    monkeypatch.setattr(handshake, "say", heard)
+    a, b = network("a", "b")
+    Notes(a)
+    notes = Notes(b)
+    a.send("b", Frame("forward"))
+    notes.until_frames(1)
+    assert [kind for kind, _ in words] == ["challenge", "hello", "welcome"]
+    assert all(TOKEN not in str(meta) for _, meta in words)
 
 
 def test_a_wrong_token_is_refused(endpoints, caplog) -> None:
@@ -234,14 +189,8 @@ def ended(connection: socket.socket) -> bool:
     ("content", "message"),
     [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "begins with b'GET '"),
-        (
-            struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0),
-            f"version {VERSION + 1}, this side reads version {VERSION}",
-        ),
-        (struct.pack("!4sHIQI", MAGIC, VERSION, 2**20, 0, 0), "above the limit of 4,096"),
         (struct.pack("!4sHIQI", MAGIC, VERSION, 10, 2**40, 0), "above the limit of 0"),
         (b"".join(encode(Frame("forward"))), "'forward' instead of 'hello'"),
-        (b"".join(encode(Frame("hello"))), "introduces itself as"),
         (b"".join(encode(Frame("hello", meta={"name": "x\n", "to": "a", "channel": "data"}))), "introduces"),
         (
             b"".join(
@@ -252,7 +201,6 @@ def ended(connection: socket.socket) -> bool:
             "b: its token differs",
         ),
         (b"", "closed the connection before its 'hello'"),
-        (b"CP", "truncated"),
     ],
 )
 def test_strangers_are_turned_away(endpoints, caplog, content: bytes, message: str) -> None:
@@ -281,35 +229,6 @@ def test_silent_strangers_are_turned_away_in_time(endpoints, caplog, monkeypatch
     with socket.create_connection(a.address, timeout=60) as stranger:
         assert ended(stranger)
     assert "did not answer in time" in caplog.text
-
-
-def test_strangers_that_say_nothing_keep_nobody_out(endpoints, monkeypatch) -> None:
-    """However many there are, and though they come again at once when they are hung up on."""
-    monkeypatch.setattr(tcp, "_MOST_STRANGERS", 4)
-    a = endpoints("a")
-    notes = Notes(a)
-    over = threading.Event()
-
-    def return_at_once() -> None:
-        while not over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection(a.address, timeout=60) as stranger:
-                ended(stranger)
-
-    strangers = [threading.Thread(target=return_at_once) for _ in range(12)]
-    for thread in strangers:
-        thread.start()
-    for number in range(20):
-        peer = endpoints(f"b{number}")
-        Notes(peer)
-        peer.connect({"a": a.address})
-        peer.send("a", Frame("forward"))
-    notes.until_frames(20)
-    assert len(a._strangers) <= 4
-    over.set()
-    a.close()
-    for thread in strangers:
-        thread.join(60)
-    assert notes.lost == []
 
 
 def test_an_address_with_many_strangers_does_not_push_out_another(endpoints, monkeypatch) -> None:
@@ -367,23 +286,9 @@ def test_lines_about_strangers_are_few(endpoints, caplog) -> None:
     assert last == "15 more lines of this kind were left out"
 
 
-def test_another_version_is_named_on_both_sides(endpoints) -> None:
-    a = endpoints("a")
-    notes = Notes(a)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        a.connect({"b": server.getsockname()})
-        a.send("b", Frame("forward"))
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(struct.pack("!4sHIQI", MAGIC, VERSION + 1, 10, 0, 0) + b"0123456789")
-            ((_, reason),) = notes.until_lost()
-    assert f"version {VERSION + 1}, this side reads version {VERSION}: install the same release" in reason
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"noise that is no frame at all", "begins with b'nois'"),
         (b"".join(encode(Frame("forward", arrays={"x": np.zeros(9)})))[:-1], "truncated: its array 'x'"),
         (b"".join(encode(Frame("forward", arrays={"x": np.zeros(2000)}))), "above the limit of 10,000"),
         (b"".join(encode(Frame("forward"))), "closed the connection"),
@@ -458,46 +363,11 @@ def test_an_address_where_nobody_listens_is_a_loss(endpoints) -> None:
     assert len(notes.lost) == 2
 
 
-def test_dropping_ends_a_connection_that_is_being_made(endpoints, monkeypatch) -> None:
-    monkeypatch.setattr(tcp, "LINGER_S", 10_000.0)
-    monkeypatch.setattr(tcp, "HANDSHAKE_S", 10_000.0)
-    a = endpoints("a")
-    notes = Notes(a)
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and says nothing
-        a.connect({"b": server.getsockname()})
-        a.send("b", Frame("forward", arrays={"x": np.zeros(10)}))
-        connection, _ = server.accept()
-        with connection:
-            a.drop("b")
-            assert ended(connection)
-    a.close()
-    assert notes.lost == []
-
-
-@pytest.mark.parametrize(("host", "token"), [("0.0.0.0", ""), ("0.0.0.0", "short"), ("::", "")])
-def test_other_machines_need_a_token(host: str, token: str) -> None:
+def test_other_machines_need_a_token() -> None:
     before = open_sockets()
     with pytest.raises(TokenError, match="give a token of at least 16 characters"):
-        TcpEndpoint("a", bind=(host, 0), token=token)
+        TcpEndpoint("a", bind=("0.0.0.0", 0), token="short")
     assert open_sockets() <= before  # what an earlier test has left may go meanwhile
-
-
-def test_with_a_token_all_addresses_may_be_listened_at(endpoints) -> None:
-    a, b = endpoints("a", bind=("0.0.0.0", 0)), endpoints("b")
-    Notes(b)
-    notes = Notes(a)
-    b.connect({"a": ("127.0.0.1", a.address[1])})
-    b.send("a", Frame("forward"))
-    notes.until_frames(1)
-
-
-def test_on_this_machine_a_token_may_be_left_out(endpoints) -> None:
-    a, b = endpoints("a", token=""), endpoints("b", token="")
-    Notes(b)
-    notes = Notes(a)
-    b.connect({"a": a.address})
-    b.send("a", Frame("forward"))
-    notes.until_frames(1)
 
 
 def test_an_address_that_is_taken_is_named(endpoints) -> None:
@@ -515,10 +385,6 @@ def test_an_address_that_is_taken_is_named(endpoints) -> None:
         TcpEndpoint("b c")
 
 
-def test_an_endpoint_that_never_listened_closes(endpoints) -> None:
-    endpoints("a").close()
-
-
 def test_peers_without_an_address_are_named(endpoints) -> None:
     a = endpoints("a")
     notes = Notes(a)
@@ -527,35 +393,6 @@ def test_peers_without_an_address_are_named(endpoints) -> None:
         notes.until_frames(1)
         with pytest.raises(TransportError, match="a has no address of b"):
             a.send("b", Frame("forward"))
-
-
-def test_frames_that_are_cut_anywhere_arrive_whole(endpoints) -> None:
-    """TCP may deliver any pieces: here, each byte on its own."""
-    a = endpoints("a")
-    notes = Notes(a)
-    frame = Frame("forward", meta={"x": 1}, arrays={"y": np.arange(7, dtype=np.int16)})
-    content = b"".join(encode(frame)) * 2
-    with by_hand(a) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in content:
-            connection.sendall(bytes([byte]))
-        for found in notes.until_frames(2):
-            assert found.meta == {"x": 1}
-            np.testing.assert_array_equal(found.arrays["y"], np.arange(7))
-        say(connection, "bye")
-
-
-def test_logs_are_quiet_where_nothing_is_wrong(endpoints, caplog) -> None:
-    caplog.set_level(logging.DEBUG)
-    a, b = endpoints("a"), endpoints("b")
-    notes = Notes(a)
-    Notes(b)
-    b.connect({"a": a.address})
-    b.send("a", Frame("forward"))
-    notes.until_frames(1)
-    a.close()
-    b.close()
-    assert caplog.records == []
 
 
 def test_threads_end_though_a_handler_is_busy_for_long(endpoints, monkeypatch, caplog) -> None:
@@ -576,17 +413,10 @@ def test_threads_end_though_a_handler_is_busy_for_long(endpoints, monkeypatch, c
             thread.join()
 
 
-@pytest.mark.parametrize("changed", range(4))
-def test_a_proof_vouches_for_every_word(changed: int) -> None:
-    said = ["hello", "nonce", "c0d1", "data"]
-    right = tokens.proof(TOKEN, *said)
-    assert tokens.proven(right, TOKEN, *said)
-    said[changed] += "x"
-    assert not tokens.proven(right, TOKEN, *said)
-
-
 def test_proofs_of_other_tokens_and_forms_are_wrong() -> None:
     right = tokens.proof(TOKEN, "ab", "c")
+    assert tokens.proven(right, TOKEN, "ab", "c")
+    assert not tokens.proven(right, TOKEN, "ab", "cx")
     assert not tokens.proven(right, TOKEN, "a", "bc")
     assert not tokens.proven(right, "x" + TOKEN, "ab", "c")
     for claimed in (None, 1, "", right[:-1], right.upper(), "ä" * 64, "\ud800"):
@@ -598,48 +428,12 @@ def test_proofs_of_other_tokens_and_forms_are_wrong() -> None:
     ("host", "expected"),
     [
         ("127.0.0.1", True),
-        ("127.8.9.1", True),
         ("::1", True),
         ("localhost", True),
         ("0.0.0.0", False),
-        ("::", False),
         ("", False),
-        ("192.168.0.1", False),
         ("example.org", False),
     ],
 )
 def test_loopback_addresses_are_known(host: str, expected: bool) -> None:
     assert tokens.is_loopback(host) == expected
-
-
-def test_frames_of_the_handshake_hold_no_token() -> None:
-    """All that goes over the wire, in both directions, without the token."""
-    ends = socket.socketpair()
-    sent: list[bytes] = []
-
-    class Tapped:
-        """A socket that keeps what is sent."""
-
-        def __init__(self, end: socket.socket) -> None:
-            self.end = end
-
-        def sendall(self, content: bytes) -> None:
-            sent.append(bytes(content))
-            self.end.sendall(content)
-
-        def __getattr__(self, name: str):
-            return getattr(self.end, name)
-
-    got = []
-    deadline = time.monotonic() + 60
-    thread = threading.Thread(
-        target=lambda: got.append(receive(Tapped(ends[1]), "a", TOKEN, deadline, lambda _: None))
-    )
-    thread.start()
-    introduce(Tapped(ends[0]), Hello("b", "a", "data", "1"), TOKEN, deadline)
-    thread.join()
-    for end in ends:
-        end.close()
-    assert got == [Hello("b", "a", "data", "1")]
-    assert [decode(word).kind for word in sent] == ["challenge", "hello", "welcome"]
-    assert all(TOKEN.encode() not in word for word in sent)

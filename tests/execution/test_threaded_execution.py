@@ -17,10 +17,8 @@ from numpy.testing import assert_allclose
 from process_support import Twin
 from threaded_execution import ThreadedExecution
 
-from collapipe_env.execution.planned_rounds import PlannedRounds
 from collapipe_env.execution.price_comparison import compare_round
 from collapipe_env.ground.errors import ScenarioError
-from collapipe_env.physics.recovery import RecoveryTerms
 
 WITHIN = 1e-9
 """Largest difference of times [s]."""
@@ -180,37 +178,6 @@ def test_weights_are_the_learners_whatever_fails(recovery, replication, head, st
     assert failures > 0
 
 
-@pytest.mark.parametrize("at", [0.01, pytest.param(0.3, marks=slow), 0.95])
-def test_a_device_that_fails_on_a_plain_scenario_is_replaced(at):
-    # The learner knows nothing of this failure: it trains the round as planned, and blocks that were lost
-    # differ in their moments alone, which do not matter in the first round.
-    scenario = quick()
-    usual = RecoveryTerms("light", 0.5, 4)
-    whole = PlannedRounds(scenario, Changed(scenario), 3).next().record.costs
-    collected = float(whole.cluster_delay[0, 0] - whole.upload[0, 0])
-    rounds = executed(scenario, rounds=2, faults=[(0, 1, at * collected)])
-    planned, result, federation, twin = next(rounds)
-    assert same_weights(federation, twin.run)
-    (recovery,) = result["recoveries"][0]
-    assert recovery["device"] == 1
-    assert recovery["detect_s"] == usual.detection_s
-    assert result["cluster_s"][0] > planned.record.costs.cluster_delay[0, 0]
-    assert result["cluster_s"][1] == pytest.approx(planned.record.costs.cluster_delay[0, 1], abs=WITHIN)
-    # It is back for the next round.
-    planned, result, *_ = next(rounds)
-    assert_allclose(result["cluster_s"], planned.record.costs.cluster_delay[0], atol=WITHIN)
-    rounds.close()
-
-
-def test_two_devices_of_a_cluster_may_fail_in_one_round():
-    scenario = failing(on_mean_s=1e9).with_overrides({"workload.local_steps": 2})
-    rounds = executed(scenario, rounds=1, faults=[(0, 2, 2.0), (0, 3, 9.0)])
-    _, result, federation, twin = next(rounds)
-    rounds.close()
-    assert [one["device"] for one in result["recoveries"][0]] == [2, 3]
-    assert same_weights(federation, twin.run)
-
-
 def after_a_late_loss(scenario):
     """Play three rounds; in the second one cluster 1 loses a device late in its last local step.
 
@@ -233,38 +200,26 @@ def after_a_late_loss(scenario):
 
 
 @pytest.mark.parametrize(
-    ("head", "replication", "most"),
+    ("recovery", "head", "replication", "steps", "most"),
     [
-        ("copies", "none", 0.0),
-        pytest.param("common", "cu", 0.0, marks=slow),
-        pytest.param("copies", "cu", 0.0, marks=slow),
-        pytest.param("common", "none", 1e-4, marks=slow),
+        ("light", "copies", "none", 3, 0.0),
+        pytest.param("light", "common", "cu", 3, 0.0, marks=slow),
+        pytest.param("light", "copies", "cu", 3, 0.0, marks=slow),
+        # One head for all is not taken back: the steps that it made with the moments before the loss stay.
+        pytest.param("light", "common", "none", 3, 1e-4, marks=slow),
+        pytest.param("drop-round", "copies", "none", 2, 0.0, marks=slow),
+        ("drop-round", "common", "none", 1, 0.0),
+        pytest.param("drop-round", "copies", "none", 1, 0.0, marks=slow),
+        # Others have taken their second step from a head that knew the first one of cluster 1.
+        pytest.param("drop-round", "common", "none", 2, 1e-4, marks=slow),
     ],
 )
-def test_local_steps_that_are_taken_again_meet_the_heads_that_belong_to_them(head, replication, most):
-    # One head for all is not taken back: the steps that it made with the moments before the loss stay.
-    changes = {"workload.local_steps": 3, "workload.head": head, "workload.batch_size": 16}
-    scenario = failing(on_mean_s=1e9, replication=replication).with_overrides(changes)
-    recovery, difference = after_a_late_loss(scenario)
-    assert recovery["credited"] == (0 if replication == "none" else 2)
-    assert difference <= most
-
-
-@pytest.mark.parametrize(
-    ("head", "steps", "most"),
-    [
-        pytest.param("copies", 2, 0.0, marks=slow),
-        ("common", 1, 0.0),
-        pytest.param("copies", 1, 0.0, marks=slow),
-        pytest.param("common", 2, 1e-4, marks=slow),
-    ],
-)
-def test_heads_forget_what_a_cluster_did_that_gives_its_round_up(head, steps, most):
-    # With one head for all, others have taken their second step from one that knew the first of cluster 1.
+def test_heads_forget_steps_that_are_taken_again_or_given_up(recovery, head, replication, steps, most):
     changes = {"workload.local_steps": steps, "workload.head": head, "workload.batch_size": 16}
-    scenario = failing(on_mean_s=1e9, recovery="drop-round").with_overrides(changes)
-    recovery, difference = after_a_late_loss(scenario)
-    assert recovery["dropped"]
+    scenario = failing(on_mean_s=1e9, recovery=recovery, replication=replication).with_overrides(changes)
+    found, difference = after_a_late_loss(scenario)
+    assert found["dropped"] == (recovery == "drop-round")
+    assert found["credited"] == (2 if replication == "cu" else 0)
     assert difference <= most
 
 
