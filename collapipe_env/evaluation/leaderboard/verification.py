@@ -66,15 +66,11 @@ def differences(
     if bool(claimed.impossible) != bool(found.impossible):
         yield Difference(name, "", "impossible", claimed.impossible, found.impossible)
         return  # its episodes are all missing on one side
-    by_place: dict[tuple[int, int], EpisodeFigures] = {}
+    by_place = {(before.run, before.episode): before for before in claimed.episodes}
     played = {(again.run, again.episode) for again in found.episodes}
-    for before in claimed.episodes:
-        place = (before.run, before.episode)
-        if place in by_place:
-            yield Difference(name, before.place, "episode", "listed twice", "played once")
-        elif place not in played and (episodes is None or before.episode < episodes):
+    for place, before in by_place.items():
+        if place not in played and (episodes is None or before.episode < episodes):
             yield Difference(name, before.place, "episode", "there", "not played")
-        by_place[place] = before
     for again in found.episodes:
         there = by_place.get((again.run, again.episode))
         if there is None:
