@@ -361,7 +361,7 @@ def test_the_server_works_for_those_that_take_part_as_long_as_they_do():
     each = terms.pue * terms.joules_per_flop * 3.0 * c.batch_size * c.block_forward_flops
     expected = each * np.array([1.0, 0.0, 8.0, own])
     found = round_costs(parameters, STATE, plan)
-    np.testing.assert_allclose(found.server_energy, np.broadcast_to(expected, (3, 4)), rtol=1e-12)
+    np.testing.assert_allclose(found.terms.server_j, np.broadcast_to(expected, (3, 4)), rtol=1e-12)
     np.testing.assert_allclose(found.server_ratio, expected.sum() / terms.budget_j, rtol=1e-12)
 
 

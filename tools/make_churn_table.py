@@ -230,9 +230,10 @@ def replicated_rounds(replicas: str, steps: int, adapters: bool, band: float, ro
         costs = round_costs(policy.parameters, record.state, record.allocation)
         delay += record.costs.delay / rounds
         plays = np.ones(costs.local_step.shape, dtype=bool) if costs.plays is None else costs.plays
-        if costs.replication is not None:
-            sent = plays & (costs.replication > 0.0)
-            ratio += (costs.replication[sent] / costs.local_step[sent]).tolist()
+        if "replicas" in costs.terms.step:
+            seconds = costs.terms.step["replicas"]
+            sent = plays & (seconds > 0.0)
+            ratio += (seconds[sent] / costs.local_step[sent]).tolist()
     return Replicated(delay, float(np.mean(ratio)) if ratio else float("nan"))
 
 

@@ -145,7 +145,7 @@ def round_objective(
     value: FloatArray = form(
         costs.delay, state.live_backlog, costs.energy_ratio, tradeoff_v, granted, costs.plays
     )
-    if state.server_backlog is not None and costs.server_ratio is not None:
+    if state.server_backlog is not None:
         each = 1.0 if granted is None else granted
         value = value + queue_drift(state.server_backlog, costs.server_ratio, each, exact=exact_drift)
     if state.absence is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from collapipe_env.decisions.entries import SCHEDULE_CHOICES, OpenedLayout
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import GPIPE, Allocation
-from collapipe_env.physics.participation import players, steps_or
+from collapipe_env.physics.participation import players, whole_steps
 from collapipe_env.physics.workload import WorkloadCosts
 
 
@@ -86,8 +86,8 @@ def _participation(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation)
 
 
 def _local_steps(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:
-    taken = np.broadcast_to(steps_or(plan, costs.local_steps), np.shape(plan.micro_batches))
-    return _spread(np.searchsorted(layout.step_choices, taken), len(layout.step_choices))
+    taken = np.asarray(whole_steps(plan, costs.local_steps))
+    return _spread(np.asarray(np.searchsorted(layout.step_choices, taken)), len(layout.step_choices))
 
 
 def _clock_cap(layout: OpenedLayout, costs: WorkloadCosts, plan: Allocation) -> FloatArray:  # noqa: ARG001

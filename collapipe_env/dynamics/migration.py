@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.costs import seconds_per_bit
 from collapipe_env.simulator.process import Carried, Observed, Process
 from collapipe_env.simulator.process_registry import leaves_clusters_short
-from collapipe_env.simulator.round import Price, RoundCosts, priced
+from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
@@ -126,29 +126,29 @@ def holders_of(plan: Allocation, blocks: int) -> Array:
     return holders
 
 
-def with_migration(
+def migration_terms(
     costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
-) -> RoundCosts:
-    """Costs of a round with the phase that moves moments before its local steps.
+) -> Terms | None:
+    """The phase that moves moments before the local steps; ``None`` where no earlier plan is carried.
+
+    Notes hold the fate of every block's ``moments`` (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
+    :mod:`collapipe_env.physics.moves`.
 
     Args:
         costs: The round without it.
         parameters: Scalars of the scenario, with migration.
-        state: The system; where it carries no earlier plan, as a reference state does not, the costs are
-            returned unchanged.
     """
     change = change_of_plan(parameters, state, allocation)
     if change is None or parameters.migration is None:
-        return costs
+        return None
+    notes = {"moments": change.moments}
     if not parameters.migration.moves:
-        nothing = namespace(costs.delay).zeros_like(costs.cluster_delay)
-        return replace(costs, migration=nothing, moments=change.moments)
+        return Terms({"migration": 0.0 * costs.cluster_delay}, notes=notes)
     times = phase_times(parameters, state, allocation, change)
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
-    price = Price(times.duration, joules)
-    return priced(costs, state, price, migration=times.duration, moments=change.moments)
+    return Terms({"migration": times.duration}, energy=joules, notes=notes)
 
 
 def change_of_plan(

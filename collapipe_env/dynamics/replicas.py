@@ -13,19 +13,17 @@ from collapipe_env.physics.replication import (
     replica_hosts,
     replica_times,
 )
-from collapipe_env.physics.schedules import split
 from collapipe_env.simulator.costs import seconds_per_bit
-from collapipe_env.simulator.round import Price, RoundCosts, priced
+from collapipe_env.simulator.round import RoundCosts, Terms
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 
-def with_replicas(
+def replica_terms(
     costs: RoundCosts, parameters: SystemParameters, state: SystemState, allocation: Allocation
-) -> RoundCosts:
-    """A round in which devices send replicas after every local step.
+) -> Terms | None:
+    """Replicas that devices send after every local step, under the interference of the local step.
 
-    Senders meet the interference of the local step. Where the head is common, all clusters take local steps
-    at one pace, replicas included.
+    Notes hold the hosts of the devices' replicas, ``replica_hosts`` (..., N, K, K+1), bool, CU first.
 
     Args:
         costs: The round without replicas.
@@ -36,29 +34,21 @@ def with_replicas(
     kind = kinds_of(parameters, allocation)
     xp = namespace(kind, costs.delay)
     if not bool(xp.any(kind != NO_REPLICAS)):
-        return costs
+        return None
     blocks = xp.astype(allocation.device_blocks, costs.delay.dtype)
     held = blocks * terms.block_bytes
     hosts = hosts_with_room(replica_hosts(costs.graph, kind), held, costs.memory, state.memory_bytes)
     each = seconds_per_bit(parameters, state, allocation.node_power, costs.interference)
     times = replica_times(hosts, blocks * terms.block_bits, each)
-    steps = real_steps(allocation, parameters.costs.local_steps, costs.delay.dtype)
-    step_s, barrier = costs.local_step + times.duration, costs.barrier
-    if parameters.barrier:
-        barrier = split.paced_steps(allocation, step_s, steps) - step_s
-    longer = steps * (times.duration + barrier - costs.barrier)
+    steps = real_steps(allocation, parameters.costs.local_steps)
     drawn = parameters.radio_power
     power = energy.radio_power(allocation.node_power, drawn.d2d_circuit_w, drawn.efficiency)
     joules = power * times.sent + drawn.receive_w * times.received
-    node_steps = steps if isinstance(steps, int) else steps[..., None]
-    return priced(
-        costs,
-        state,
-        Price(longer, node_steps * joules),
-        barrier=barrier,
-        memory=costs.memory + kept_bytes(hosts, held),
-        replication=times.duration,
-        replica_hosts=hosts,
+    return Terms(
+        step={"replicas": times.duration},
+        energy=steps[..., None] * joules,
+        memory=kept_bytes(hosts, held),
+        notes={"replica_hosts": hosts},
     )
 
 

@@ -6,11 +6,25 @@ from typing import Any
 
 from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.ground.state_trees import LARGEST_NUMBER, require_within
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import update_backlog
+from collapipe_env.physics.server import encoder_energy
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.server_section import term_values
 from collapipe_env.simulator.process import Carried, Observed, Process
+from collapipe_env.simulator.round import RoundCosts, Terms
+from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.system import System
+
+
+def encoder_terms(
+    costs: RoundCosts,  # noqa: ARG001 - all prices have the same arguments
+    parameters: SystemParameters,
+    state: SystemState,  # noqa: ARG001
+    allocation: Allocation,
+) -> Terms:
+    """Energy of the encoder blocks that the server trains, which counts against its budget."""
+    return Terms(server_j=encoder_energy(parameters.server, parameters.costs, allocation))
 
 
 class ServerQueue(Process):

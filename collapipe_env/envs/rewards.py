@@ -98,17 +98,11 @@ class LyapunovReward:
 def _server_drift(record: RoundRecord) -> Array:
     """Rise of the server's ``L`` due to each cluster's blocks on it (E, N); 0 without a server budget."""
     z, costs = record.state.server_backlog, record.costs
-    if z is None or costs.server_energy is None:
+    if z is None:
         return 0.0 * costs.cluster_delay
-    used, own = costs.server_ratio[..., None], _own_ratio(costs)
+    used, own = costs.server_ratio[..., None], costs.terms.server_j / costs.server_budget_j
     granted = costs.allowance[..., None]
     return queue_drift(z[..., None], used, granted) - queue_drift(z[..., None], used - own, granted)
-
-
-def _own_ratio(costs: RoundCosts) -> Array:
-    """Energy of each cluster's blocks on the server over the server's budget (E, N)."""
-    energy: Array = costs.server_energy
-    return energy / costs.server_budget_j
 
 
 def _relief(record: RoundRecord, marginal: Array) -> Array:
@@ -172,7 +166,8 @@ class DriftPlusPenaltyReward:
         server = record.state.server_backlog
         if server is not None:
             server = at_most(server, self.backlog_cap)
-            penalty = penalty + server[..., None] * _own_ratio(record.costs)
+            used = record.costs.terms.server_j / record.costs.server_budget_j
+            penalty = penalty + server[..., None] * used
         if record.costs.budget_period_s is not None:
             # Reduction of the others' queues by the slowest cluster's own delay, weighted by their pressure.
             shorter = replace(record.costs, delay=record.costs.delay - xp.max(marginal, axis=-1))

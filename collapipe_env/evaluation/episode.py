@@ -106,9 +106,9 @@ def play_episode(
         allowance = float(record.costs.allowance[0])
         worst, largest = float(record.costs.energy_ratio[0].max()), float(record.backlog[0].max())
         held = float(record.backlog[0].sum())
-        ratio, queue = record.costs.server_ratio, record.server_backlog
-        if ratio is not None and queue is not None:
-            used, waiting = float(ratio[0]), float(queue[0])
+        queue = record.server_backlog
+        if queue is not None:
+            used, waiting = float(record.costs.server_ratio[0]), float(queue[0])
             on_server, held = on_server + used, held + waiting
             worst, largest = max(worst, used), max(largest, waiting)
         columns["worst_energy"].append(worst / allowance)

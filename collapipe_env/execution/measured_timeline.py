@@ -16,7 +16,6 @@ from collapipe_env.physics.schedules.timeline import (
     Element,
     Event,
     Phase,
-    PhaseLabel,
     RoundTimeline,
     chain_elements,
 )
@@ -46,7 +45,7 @@ def measured_timeline(planned: PlannedRound, result: Mapping[str, Any], cluster:
     after = [one for one in done if one.start_s >= last["resume_s"] - 1e-9] if left.plays else []
     collected = result["collected_s"][cluster]
     ends = last["resume_s"] if collected is None else float(collected) - left.collect_s
-    lengths: list[tuple[PhaseLabel, float]] = []
+    lengths: list[tuple[str, float]] = []
     for one in recoveries:
         begun = sum(seconds for _, seconds in lengths)
         lengths += [
@@ -102,7 +101,7 @@ def _events(done: Sequence[Recorded]) -> tuple[Event, ...]:
 def _measured_phases(done: Sequence[Recorded], result: Mapping[str, Any], cluster: int) -> tuple[Phase, ...]:
     """Return the phases, from their recorded ends; blocks are handed out before the first step."""
     ends = max(e.over_s for e in done)
-    marks: list[tuple[PhaseLabel, float]] = [
+    marks: list[tuple[str, float]] = [
         ("relay", min(e.began_s for e in done)),
         ("step", ends),
         ("collect", max(float(result["collected_s"][cluster]), ends)),
@@ -121,7 +120,7 @@ def _with_wait(phases: Sequence[Phase], result: Mapping[str, Any]) -> tuple[Phas
     return _phases([*own, ("wait", waits), *lengths[len(own) :]])
 
 
-def _phases(lengths: Sequence[tuple[PhaseLabel, float]]) -> tuple[Phase, ...]:
+def _phases(lengths: Sequence[tuple[str, float]]) -> tuple[Phase, ...]:
     phases, now = [], 0.0
     for label, seconds in lengths:
         if seconds > 0.0:

@@ -18,7 +18,7 @@ from collapipe_env.execution.script_building import cluster_script
 from collapipe_env.execution.scripts import ClusterScript, Move, RecoveryScript
 from collapipe_env.ground.arrays import FloatArray, on_host
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.physics.participation import steps_or
+from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import Message, RecoveryTerms
 from collapipe_env.simulator.failed_records import NOBODY, unscathed
 from collapipe_env.simulator.failed_rounds import Failures
@@ -155,8 +155,10 @@ class RecoveryPlanner:
         else:
             left = len(self._arrived) if reset else self._script.local_steps - credited
             nothing = np.zeros_like(after.relay)
-            own = on_host(steps_or(self._costs.allocation[rounds.rows], self._parameters.costs.local_steps))
-            steps = np.broadcast_to(own, nothing.shape).copy()
+            own = on_host(
+                whole_steps(self._costs.allocation[rounds.rows], self._parameters.costs.local_steps)
+            )
+            steps = own.copy()
             steps[self._at] = left
             after = replace(
                 after,

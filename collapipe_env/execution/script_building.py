@@ -92,7 +92,7 @@ def cluster_script(
         own = parameters.costs.local_steps if costs.local_steps is None else costs.local_steps[at]
         local_steps = int(own)
     M = int(plan.micro_batches[at])
-    kept, moments = plan.recompute, costs.moments
+    kept, moments = plan.recompute, costs.terms.notes.get("moments")
     recompute = parameters.costs.training_memory.recompute
     if kept is not None and kept[at] >= 0:
         recompute = bool(kept[at])
@@ -273,10 +273,10 @@ def _with_phases(
     at: tuple[int, int],
 ) -> ClusterScript:
     """Return the script with the lengths of its phases, and its replicas."""
-    migration = 0.0 if costs.migration is None else float(costs.migration[at])
-    replicas = 0.0 if costs.replication is None else float(costs.replication[at])
+    migration = sum(float(seconds[at]) for seconds in costs.terms.once.values())
+    replicas = sum(float(seconds[at]) for seconds in costs.terms.step.values())
     kind = NO_REPLICAS
-    if parameters.replication is not None and costs.replica_hosts is not None:
+    if "replica_hosts" in costs.terms.notes:
         kind = int(kinds_of(parameters, costs.allocation)[at])
     collect = float(costs.collect[at])
     found = replace(
@@ -300,9 +300,9 @@ def _with_phases(
 
 def _host(costs: RoundCosts, at: tuple[int, int], stage: StageScript, kind: int) -> int | None:
     """Return the node that keeps a stage's replica; ``None`` if there is none."""
-    if kind == NO_REPLICAS or costs.replica_hosts is None or len(stage.devices) > 1:
+    if kind == NO_REPLICAS or len(stage.devices) > 1:
         return None
-    nodes = np.flatnonzero(on_host(costs.replica_hosts)[at][stage.devices[0] - 1])
+    nodes = np.flatnonzero(on_host(costs.terms.notes["replica_hosts"])[at][stage.devices[0] - 1])
     return int(nodes[0]) if len(nodes) else None
 
 

@@ -250,7 +250,11 @@ class SystemParameters:
     @cached_property
     def prices(self) -> tuple[str, ...]:
         """Names of what the scenario adds to the physics of a round, in the order in which it is added."""
-        terms = {"replicas": self.replication, "migration": self.migration}
+        terms = {
+            "server": self.server.budget_j,
+            "replicas": self.replication,
+            "migration": self.migration,
+        }
         return tuple(name for name, own in terms.items() if own is not None)
 
     @cached_property

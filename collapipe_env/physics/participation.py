@@ -17,36 +17,24 @@ def players(allocation: Allocation) -> Array | None:
     return None if allocation.participates is None else allocation.participates != 0
 
 
-def whole_steps(allocation: Allocation, own: int) -> Array | None:
-    """Local steps ``H_n`` of the clusters (..., N), int; ``None`` where a plan leaves all to the workload.
+def whole_steps(allocation: Allocation, own: int) -> Array:
+    """Local steps ``H_n`` of the clusters (..., N), int.
 
     Args:
-        own: ``H`` of the workload.
+        own: ``H`` of the workload, for clusters whose steps the plan leaves to it.
     """
+    given = allocation.local_steps
+    if given is None:
+        return 0 * allocation.micro_batches + own
+    return namespace(given).where(given < 0, own, given)
+
+
+def real_steps(allocation: Allocation, own: int) -> Array:
+    """Local steps as real numbers; arguments as for :func:`whole_steps`."""
     if allocation.local_steps is None:
-        return None
-    return namespace(allocation.local_steps).where(allocation.local_steps < 0, own, allocation.local_steps)
-
-
-def steps_or(allocation: Allocation, own: int) -> Array | int:
-    """Local steps ``H_n`` of the clusters (..., N), int, or ``H`` where a plan leaves all to the workload.
-
-    Args:
-        own: ``H`` of the workload.
-    """
-    steps = whole_steps(allocation, own)
-    return own if steps is None else steps
-
-
-def real_steps(allocation: Allocation, own: int, dtype: object) -> Array | int:
-    """Local steps ``H_n`` of the clusters as real numbers (..., N), or ``H`` where a plan names none.
-
-    Args:
-        own: ``H`` of the workload.
-        dtype: Type of the numbers.
-    """
-    steps = steps_or(allocation, own)
-    return steps if isinstance(steps, int) else namespace(steps).astype(steps, dtype)
+        return 0.0 * allocation.bandwidth + own
+    xp = namespace(allocation.bandwidth)
+    return xp.astype(whole_steps(allocation, own), allocation.bandwidth.dtype)
 
 
 def waiting_steps(steps: Array, local_step: Array) -> Array:

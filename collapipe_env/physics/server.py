@@ -107,7 +107,7 @@ def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocat
     if allocation.server_blocks is None:
         return namespace(allocation.bandwidth).zeros_like(allocation.bandwidth)
     kept = namespace(allocation.bandwidth).astype(allocation.server_blocks, allocation.bandwidth.dtype)
-    steps = real_steps(allocation, costs.local_steps, allocation.bandwidth.dtype)
+    steps = real_steps(allocation, costs.local_steps)
     each = terms.pue * terms.joules_per_flop * passes_flops(costs, costs.block_forward_flops, steps)
     return _of_players(allocation, kept * each)
 
@@ -134,7 +134,7 @@ def server_energy(
     downlink, broadcast, delay = seconds
     xp = namespace(plan.bandwidth)
     real = plan.bandwidth.dtype
-    steps = real_steps(plan, costs.local_steps, real)
+    steps = real_steps(plan, costs.local_steps)
     passes = steps * xp.astype(plan.micro_batches, real)
     gradients = _of_players(plan, plan.bandwidth * passes * downlink)
     sending = xp.sum(gradients, axis=-1) + broadcast

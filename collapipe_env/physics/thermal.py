@@ -124,11 +124,10 @@ def computing_seconds(
     if allocation.sample_share is not None:
         maths = maths * allocation.sample_share
     work = maths + launch_time(blocks, extra.block_cycles, clock)
-    steps = real_steps(allocation, costs.local_steps, speed.dtype)
-    each = steps if isinstance(steps, int) else steps[..., None]
+    steps = real_steps(allocation, costs.local_steps)
     ratio = recomputation_terms(parameters, allocation).backward_over_forward
     updates = update_time(blocks, extra.update_cycles, clock)
-    return compute_time((steps * micro_batches)[..., None], work, ratio) + each * updates
+    return compute_time((steps * micro_batches)[..., None], work, ratio) + steps[..., None] * updates
 
 
 def busy_phase(

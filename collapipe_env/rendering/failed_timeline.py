@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collapipe_env.physics.schedules.timeline import Element, Phase, PhaseLabel, RoundTimeline
+from collapipe_env.physics.schedules.timeline import Element, Phase, RoundTimeline
 from collapipe_env.simulator.record import RoundRecord
 
 WIDEST = 16
@@ -32,7 +32,7 @@ def with_failure(timeline: RoundTimeline, record: RoundRecord, row: int, cluster
     events = [replace(e, end_s=min(e.end_s, begun)) for e in timeline.events if e.start_s < begun]
     now = begun
 
-    def add(label: PhaseLabel, until: float) -> None:
+    def add(label: str, until: float) -> None:
         nonlocal now
         # The sums were taken in another order: a remainder from rounding is not a phase.
         if until - now > 1e-9 * max(now, 1.0):

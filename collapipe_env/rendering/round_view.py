@@ -61,6 +61,8 @@ def cluster_round_timeline(
         wrap_s = float(e.wrap_forward[at]), float(e.wrap_backward[at])
     scheduled = _scheduled_events(costs, record, row, cluster, local_steps)
     whole_round = allocation.schedule is not None and int(allocation.schedule[at]) == ASYNC
+    ends = local_steps if whole_round else 1
+    before, step_ends, after = costs.phases
     return cluster_timeline(
         chain_elements(
             (leaders + 1).tolist(),
@@ -81,15 +83,10 @@ def cluster_round_timeline(
             edge_latency_s=e.edge_latency,
         ),
         int(allocation.micro_batches[at]),
-        migration_s=0.0 if costs.migration is None else float(costs.migration[at]),
         local_steps=1 if whole_round else local_steps,
-        all_reduce_s=float(costs.allreduce[at]) * (local_steps if whole_round else 1),
-        update_s=float(costs.update[at]) * (local_steps if whole_round else 1),
-        replicas_s=0.0 if costs.replication is None else float(costs.replication[at]),
-        relay_s=float(costs.relay[at]),
-        barrier_s=float(costs.barrier[at]) * (local_steps if whole_round else 1),
-        collect_s=float(costs.collect[at]),
-        upload_s=float(costs.upload[at]),
+        before={name: float(seconds[at]) for name, seconds in before.items()},
+        step_ends={name: ends * float(seconds[at]) for name, seconds in step_ends.items()},
+        after={name: float(seconds[at]) for name, seconds in after.items()},
         broadcast_s=float(costs.broadcast[row]),
         # A cluster in which a device failed may finish earlier than planned.
         broadcast_start_s=None if failed else float(costs.cluster_delay[row].max()),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -36,24 +35,24 @@ from collapipe_env.physics.participation import (
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
-from collapipe_env.physics.server import encoder_energy
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
-from collapipe_env.simulator.round import RoundCosts, without_absent
+from collapipe_env.simulator.round import RoundCosts, Terms, with_terms, without_absent
 from collapipe_env.simulator.running import running_state
-from collapipe_env.simulator.state import SystemParameters, SystemState, able_where_open
+from collapipe_env.simulator.state import SystemParameters, SystemState, able_clusters
 
-Addition: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], RoundCosts]
+Pricing: TypeAlias = Callable[[RoundCosts, SystemParameters, SystemState, Allocation], Terms | None]
 
-PRICES: Registry[Addition] = Registry(
+PRICES: Registry[Pricing] = Registry(
     "price",
     {
-        "replicas": "collapipe_env.dynamics.replicas:with_replicas",
-        "migration": "collapipe_env.dynamics.migration:with_migration",
+        "server": "collapipe_env.dynamics.server_queue:encoder_terms",
+        "replicas": "collapipe_env.dynamics.replicas:replica_terms",
+        "migration": "collapipe_env.dynamics.migration:migration_terms",
     },
 )
-"""Prices beyond the physics of a round by name, in the order in which they are added: functions of
-the round so far, the scalars, the system and the plan."""
+"""Prices beyond the physics of a round by name, in the order in which they are added: functions of the
+physics' round, the scalars, the system and the plan, which return terms; ``None`` adds nothing."""
 
 
 def round_costs(
@@ -76,23 +75,21 @@ def round_costs(
     costs: RoundCosts | None = None
     state = running_state(state, allocation)
     if interference_w is None and allocation.is_plain:
-        counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
-        compiled = plain_round_costs(parameters, state, allocation, counted)
+        compiled = plain_round_costs(parameters, state, allocation, _counted(parameters, state, allocation))
         if compiled is not None:
             costs = _named(compiled, allocation, parameters)
     if costs is None:
         costs = general_round_costs(parameters, state, allocation, interference_w)
-    budget_j = parameters.server.budget_j
-    if budget_j is not None:
-        joules = encoder_energy(parameters.server, parameters.costs, allocation)
-        costs = replace(costs, server_energy=joules, server_budget_j=budget_j)
+    found = []
     for price in _prices(parameters.prices):
-        costs = price(costs, parameters, state, allocation)
-    return costs
+        terms = price(costs, parameters, state, allocation)
+        if terms is not None:
+            found.append(terms)
+    return with_terms(costs, parameters, state, found) if found else costs
 
 
 @lru_cache(maxsize=16)
-def _prices(names: tuple[str, ...]) -> tuple[Addition, ...]:
+def _prices(names: tuple[str, ...]) -> tuple[Pricing, ...]:
     return tuple(PRICES.get(name) for name in names)
 
 
@@ -133,6 +130,7 @@ def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParamete
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,
         local_steps=taken_steps(parameters, allocation),
+        server_budget_j=parameters.server.budget_j or math.inf,
     )
 
 
@@ -167,8 +165,8 @@ def general_round_costs(
     """Evaluate one round of any plan on any array library; arguments as for :func:`round_costs`."""
     xp = namespace(state.uplink_gain, allocation.bandwidth)
     costs, state = parameters.costs, running_state(state, allocation)
-    steps = real_steps(allocation, costs.local_steps, state.speed.dtype)
-    device_steps = steps if isinstance(steps, int) else steps[..., None]
+    steps = real_steps(allocation, costs.local_steps)
+    device_steps = steps[..., None]
     graph = plan_graph(allocation)
     links = _links(parameters, state, allocation, graph, interference_w)
 
@@ -282,9 +280,18 @@ def general_round_costs(
         budget_period_s=parameters.budget_period_s,
         idle_round_s=parameters.idle_round_s,
         local_steps=taken_steps(parameters, allocation),
+        server_budget_j=parameters.server.budget_j or math.inf,
     )
-    counted = counted_delay(allocation, able_where_open(parameters, state), parameters.idle_round_s)
+    counted = _counted(parameters, state, allocation)
     return found if counted is None else without_absent(found, counted)
+
+
+def _counted(parameters: SystemParameters, state: SystemState, allocation: Allocation) -> Array | None:
+    """``T_n`` of clusters that sit out, see :func:`counted_delay`; ``None`` where all take part."""
+    if allocation.participates is None:
+        return None
+    able = None if parameters.idle_round_s is None else able_clusters(parameters, state)
+    return counted_delay(allocation, able, parameters.idle_round_s)
 
 
 def _device_energy(
@@ -406,11 +413,9 @@ def _elements(
 
 def taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
     """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
-    own = parameters.costs.local_steps
-    steps = whole_steps(allocation, own)
-    if steps is None and parameters.local_steps_choices is not None:
-        steps = namespace(allocation.micro_batches).full_like(allocation.micro_batches, own)
-    return steps
+    if allocation.local_steps is None and parameters.local_steps_choices is None:
+        return None
+    return whole_steps(allocation, parameters.costs.local_steps)
 
 
 def seconds_per_bit(

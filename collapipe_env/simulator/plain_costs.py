@@ -17,7 +17,7 @@ from collapipe_env.kernels.plain_round import (
     plain_round,
 )
 from collapipe_env.physics.allocation import Allocation
-from collapipe_env.physics.participation import players, steps_or
+from collapipe_env.physics.participation import players, whole_steps
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
 _CLOSED: FloatArray = np.empty((0, 0, 0))
@@ -102,7 +102,7 @@ def _opened(parameters: SystemParameters, allocation: Allocation, counted: Array
         other = (chosen >= 0) & ((chosen > 0) != parameters.costs.training_memory.recompute)
     if allocation.local_steps is plays is None:
         return _real(other[None])
-    steps = np.zeros(other.shape) + steps_or(allocation, own)
+    steps = whole_steps(allocation, own)
     absent = np.full(other.shape, -1.0)
     if plays is not None and counted is not None:
         absent = np.where(plays, -1.0, counted)

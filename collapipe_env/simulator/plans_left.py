@@ -13,7 +13,7 @@ import numpy as np
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
 from collapipe_env.physics.moves import block_holders
-from collapipe_env.physics.participation import steps_or
+from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import (
     RecoveryTerms,
     Transfer,
@@ -114,22 +114,21 @@ class PlansLeft:
         self.plan = costs.allocation[rows]
         self.state = running_state(state, self.plan)
         own = owner.parameters.costs
-        self.steps = np.broadcast_to(steps_or(self.plan, own.local_steps), device.shape)
+        self.steps = whole_steps(self.plan, own.local_steps)
         self.holders: BoolArray = np.asarray(block_holders(self.plan, own.blocks))[..., 1:]
-        self._step_s = (costs.local_step + costs.barrier)[rows]
+        before, _, _ = costs.phases
+        self._begun_s = np.asarray(sum(before.values()))[rows]
+        self._step_s = (costs.local_step + sum(costs.terms.step.values()) + costs.barrier)[rows]
         self._needs: FloatArray = costs.memory[rows]
         self._hosts: BoolArray | None = None
-        if costs.replication is not None and costs.replica_hosts is not None:
-            self._step_s = self._step_s + costs.replication[rows]
-            self._hosts = np.asarray(costs.replica_hosts[rows])
+        if "replica_hosts" in costs.terms.notes:
+            self._hosts = np.asarray(costs.terms.notes["replica_hosts"][rows])
             terms = owner.parameters.replication
             assert terms is not None
             # The plan after a failure keeps no replicas in this round, so they take no memory.
             self._needs = self._needs - kept_bytes(
                 self._hosts, terms.block_bytes * np.asarray(self.plan.device_blocks, dtype=np.float64)
             )
-        moved = np.zeros_like(self._step_s) if costs.migration is None else costs.migration[rows]
-        self._begun_s = moved + costs.relay[rows]
         # Interference of the old plan: idle devices may have to send later on, but not in this phase.
         self.seconds_per_bit = np.asarray(
             seconds_per_bit(owner.parameters, self.state, self.plan.node_power, costs.interference[rows])

@@ -107,9 +107,10 @@ def server_round(state: SystemState, costs: RoundCosts) -> tuple[Array, Array] |
         ``z_BS(t+1)`` (E,), and the server's energy above the allowance, in budgets (E,); ``None`` where it
         has no budget.
     """
-    backlog, ratio = state.server_backlog, costs.server_ratio
-    if backlog is None or ratio is None:
+    backlog = state.server_backlog
+    if backlog is None:
         return None
+    ratio = costs.server_ratio
     return update_backlog(backlog, ratio, costs.allowance), at_least(ratio - costs.allowance, 0.0)
 
 

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, namespace
 from collapipe_env.physics import queues
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph, plan_graph
-from collapipe_env.physics.participation import delay_of_round, players
+from collapipe_env.physics.participation import delay_of_round, players, real_steps
+from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.simulator.failed_records import FailedRounds
-from collapipe_env.simulator.state import SystemState
+from collapipe_env.simulator.state import SystemParameters, SystemState
+
+
+class Terms(NamedTuple):
+    """Terms that a price adds to a round, by default none.
+
+    Attributes:
+        once: Phases before the first local step by name (..., N) [s].
+        step: Phases at the end of every local step by name (..., N) [s].
+        delay: Time of no phase (..., N) [s], which may be negative.
+        energy: Energy of each node (..., N, K+1) [J].
+        memory: Memory of each device (..., N, K) [byte].
+        server_j: Energy of the server for each cluster (..., N) [J], which counts against its budget.
+        notes: Arrays for learners, failures and records by name.
+    """
+
+    once: Mapping[str, Array] = MappingProxyType({})
+    step: Mapping[str, Array] = MappingProxyType({})
+    delay: Array | float = 0.0
+    energy: Array | float = 0.0
+    memory: Array | float = 0.0
+    server_j: Array | float = 0.0
+    notes: Mapping[str, Array] = MappingProxyType({})
+
+
+NO_TERMS = Terms()
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,21 +67,12 @@ class RoundCosts:
         interference: ``I_n`` (..., N) [W].
         elements: Times of one micro-batch on each pipeline element.
         allocation: The plan.
-        migration: ``T_mig`` (..., N) [s], the time to move the moments of moved blocks before the first local
-            step; ``None`` where a change of plan costs nothing.
-        moments: Fate of every block's moments (..., N, L), int: ``STAY``, ``TRAVEL`` or ``LOST`` of
-            :mod:`collapipe_env.physics.moves`; ``None`` where a change of plan costs nothing.
         budget_period_s: Period of an energy budget [s]; ``None`` where budgets are per round.
-        server_energy: Energy of the encoder blocks that the server trains for each cluster (..., N) [J],
-            which counts against the server's budget; ``None`` where it has no budget.
-        server_budget_j: The server's energy budget of a round [J]; ``None`` where it has none.
         idle_round_s: Delay of a round without participants [s]; ``None`` where all clusters must take part.
         local_steps: ``H_n`` (..., N), int, where schedulers choose them; ``None`` if all clusters take the
             workload's.
-        replication: ``T_rep`` (..., N) [s], the time to send replicas after every local step; ``None`` where
-            there are no replicas.
-        replica_hosts: Hosts of the devices' replicas (..., N, K, K+1), bool, CU first; ``None`` where there
-            are no replicas.
+        terms: Terms that prices have added, with energy and memory of devices counted above.
+        server_budget_j: The server's energy budget of a round [J]; infinite where it has none.
     """
 
     delay: Array
@@ -72,15 +92,11 @@ class RoundCosts:
     interference: Array
     elements: PipelineElements
     allocation: Allocation
-    migration: Array | None = None
-    moments: Array | None = None
     budget_period_s: float | None = None
-    server_energy: Array | None = None
-    server_budget_j: float | None = None
     idle_round_s: float | None = None
     local_steps: Array | None = None
-    replication: Array | None = None
-    replica_hosts: Array | None = None
+    terms: Terms = NO_TERMS
+    server_budget_j: float = math.inf
 
     @property
     def plays(self) -> Array | None:
@@ -94,10 +110,19 @@ class RoundCosts:
 
     @property
     def server_ratio(self) -> Array:
-        """The server's energy over its budget ``e_BS`` (...); ``None`` where it has no budget."""
-        if self.server_energy is None or self.server_budget_j is None:
-            return None
-        return namespace(self.server_energy).sum(self.server_energy, axis=-1) / self.server_budget_j
+        """The server's energy over its budget ``e_BS`` (...); 0 where it has no budget."""
+        each = self.terms.server_j + namespace(self.delay).zeros_like(self.cluster_delay)
+        return namespace(each).sum(each, axis=-1) / self.server_budget_j
+
+    @property
+    def phases(self) -> tuple[Mapping[str, Array], Mapping[str, Array], Mapping[str, Array]]:
+        """Phases by name (..., N) [s]: before the local steps, at the end of each, and after the last."""
+        steps = {"all-reduce": self.allreduce, "update": self.update, **self.terms.step}
+        return (
+            {**self.terms.once, "relay": self.relay},
+            {**steps, "wait": self.barrier},
+            {"collect": self.collect, "upload": self.upload},
+        )
 
     @property
     def granted(self) -> Array:
@@ -140,31 +165,54 @@ class Interruption(NamedTuple):
     failed: FailedRounds | None = None
 
 
-def priced(costs: RoundCosts, state: SystemState, extra: Price | Interruption, **others: Any) -> RoundCosts:
-    """Add delays of clusters and energies of nodes to a round.
+def with_terms(
+    costs: RoundCosts, parameters: SystemParameters, state: SystemState, found: Sequence[Terms]
+) -> RoundCosts:
+    """Add the terms of prices to a round: ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
+
+    Where the head is common, all clusters take local steps at one pace, the new phases included.
 
     Args:
         state: The system before it, with the energy budgets.
-        extra: Delays and energies to add; ``T = max_n T_n + T_bc`` and ``e = E / budget`` follow.
-        others: Other fields of the round to replace.
+        found: Terms to add, in the order of their phases.
     """
+    old, barrier = costs.terms, costs.barrier
+    once, step, notes = dict(old.once), dict(old.step), dict(old.notes)
+    longer: Array = 0.0
+    ends, energy, memory, server_j = longer, longer, costs.memory, old.server_j
+    for terms in found:
+        once.update(terms.once)
+        step.update(terms.step)
+        notes.update(terms.notes)
+        longer = longer + sum(terms.once.values()) + terms.delay
+        ends = ends + sum(terms.step.values())
+        energy, memory = energy + terms.energy, memory + terms.memory
+        server_j = server_j + terms.server_j
+    if len(step) > len(old.step):
+        steps = real_steps(costs.allocation, parameters.costs.local_steps)
+        if parameters.barrier:
+            step_s = costs.local_step + sum(step.values())
+            barrier = paced_steps(costs.allocation, step_s, steps) - step_s
+        longer = longer + steps * (ends + barrier - costs.barrier)
     plays = costs.plays
-    more_delay, more_energy = extra.cluster_delay, extra.energy
     if plays is not None:
         # Clusters that sit out do nothing that could cost more.
         xp = namespace(plays)
-        more_delay = xp.where(plays, more_delay, xp.zeros_like(more_delay))
-        more_energy = xp.where(plays[..., None], more_energy, xp.zeros_like(more_energy))
-    cluster_delay = costs.cluster_delay + more_delay
+        zeros, none = xp.zeros_like(costs.cluster_delay), xp.zeros_like(costs.energy)
+        longer = xp.where(plays, zeros + longer, zeros)
+        energy = xp.where(plays[..., None], none + energy, none)
+    cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
-    energy = at_least(costs.energy + more_energy, 0.0)
+    energy = at_least(costs.energy + energy, 0.0)
     return replace(
         costs,
         delay=delay_of_round(cluster_delay, costs.broadcast, plays, costs.idle_round_s),
         cluster_delay=cluster_delay,
+        barrier=barrier,
         energy=energy,
         energy_ratio=energy / state.budget,
-        **others,
+        memory=memory,
+        terms=Terms(once, step, server_j=server_j, notes=notes),
     )
 
 

@@ -119,12 +119,3 @@ def able_clusters(parameters: SystemParameters, state: SystemState) -> Array:
         state: The system (...).
     """
     return able_to_hold(parameters.costs, parameters.other_costs, state.memory_bytes)
-
-
-def able_where_open(parameters: SystemParameters, state: SystemState) -> Array | None:
-    """Return the clusters that can hold the encoder (..., N), bool; ``None`` where none may sit out.
-
-    Args:
-        state: The system (...).
-    """
-    return None if parameters.idle_round_s is None else able_clusters(parameters, state)

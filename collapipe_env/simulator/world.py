@@ -38,7 +38,7 @@ from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.own_results import price_of_own
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
 from collapipe_env.simulator.record import RoundRecord, queue_round, server_round
-from collapipe_env.simulator.round import Interruption, RoundCosts, priced
+from collapipe_env.simulator.round import Interruption, RoundCosts, Terms, with_terms
 from collapipe_env.simulator.round_events import RoundEvents, as_left, moments_after
 from collapipe_env.simulator.saved_round import (
     SavedRound,
@@ -206,7 +206,7 @@ class World:
         arrivals = _of_the_plan(arrivals, costs)
         interruption = self._events.inside(state, costs)
         if interruption is not None:
-            costs = priced(costs, state, interruption)
+            costs = self._interrupted(costs, state, interruption)
             arrivals = arrivals.only(interruption.trained)
         if self.quick is None:
             self._broken = np.ones_like(self._broken)
@@ -219,7 +219,7 @@ class World:
                 server_blocks=allocation.server_blocks,
                 server_mode=allocation.server_mode,
                 staleness=None if allocation.schedule is None else version_gaps(allocation),
-                moments=moments_after(costs.moments, interruption),
+                moments=moments_after(costs.terms.notes.get("moments"), interruption),
                 recompute=None if allocation.recompute is None else self._recomputes(allocation.recompute),
                 participates=costs.plays,
                 local_steps=costs.local_steps,
@@ -289,8 +289,14 @@ class World:
             price = process.price(state, allocation)
             if process.name in self.system.checked:
                 price = price_of_own(process, price, costs.energy.shape)
-            costs = priced(costs, state, price)
+            own = Terms({process.name: price.cluster_delay}, energy=price.energy)
+            costs = with_terms(costs, self.parameters, state, [own])
         return costs
+
+    def _interrupted(self, costs: RoundCosts, state: SystemState, found: Interruption) -> RoundCosts:
+        """Costs of a round with the events inside it."""
+        terms = Terms(delay=found.cluster_delay, energy=found.energy)
+        return with_terms(costs, self.parameters, state, [terms])
 
     def _recorded(
         self,
@@ -349,7 +355,7 @@ class World:
             costs, interruption = self._costs(state, allocation), saved.interruption
             if interruption is not None:
                 interruption = interruption_on(interruption, array)
-                costs = priced(costs, state, interruption)
+                costs = self._interrupted(costs, state, interruption)
             learning = mapped(saved.learning, array)
             arrivals = self._arrivals.restored(saved.arrivals)
             self._last_round = self._recorded(state, allocation, costs, arrivals, learning, interruption)

@@ -101,7 +101,7 @@ def test_weight_0_does_not_see_moves_and_is_charged_for_them() -> None:
         plan = blind.allocate(env.state)
         support.assert_same(plan, without.allocate(replace(env.state, processes={})))
         env.step_allocation(plan)
-        charged += float(env.last_round.costs.migration.sum())
+        charged += float(env.last_round.costs.terms.once["migration"].sum())
     assert charged > 0.0
 
 
@@ -116,10 +116,10 @@ def test_its_objective_counts_moments_so_often(weight) -> None:
         plan = support.random_plan(scenario, state, seed)
         plus = DSSRAPlus(scenario, migration_weight=weight)
         costs = round_costs(DSSRA(scenario).parameters, state, plan)
-        longest = (costs.cluster_delay + (weight - 1.0) * costs.migration).max(axis=-1)
+        longest = (costs.cluster_delay + (weight - 1.0) * costs.terms.once["migration"]).max(axis=-1)
         expected = scenario.budgets.tradeoff_v * (longest + costs.broadcast)
         np.testing.assert_allclose(plus.objective(state, plan), expected, rtol=1e-9)
-        assert (costs.migration > 0.0).any()
+        assert (costs.terms.once["migration"] > 0.0).any()
 
 
 def warm_state(scenario, rows=3, seed=0, headroom=None):

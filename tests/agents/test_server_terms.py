@@ -73,7 +73,7 @@ def test_dssras_objective_counts_the_servers_queue(drift, per) -> None:
     for e in range(3):
         value = scheduler.tradeoff_v * costs.delay[e]
         pairs = [*zip(state.backlog[e].ravel(), costs.energy_ratio[e].ravel(), strict=True)]
-        pairs.append((z[e], float(costs.server_energy[e].sum()) / 2.0))
+        pairs.append((z[e], float(costs.terms.server_j[e].sum()) / 2.0))
         for queue, ratio in pairs:
             if drift == "bound":
                 value += queue * ratio
@@ -139,7 +139,7 @@ def test_difference_rewards_weigh_the_servers_energy_by_its_capped_queue() -> No
         for n, found in enumerate(reward.by_cluster(record)[0]):
             marginal = max(delays[n] - np.delete(delays, n).max(), 0.0)
             drift = (np.minimum(state.backlog[0, n], 1.5) * (costs.energy_ratio[0, n] - 1.0)).sum()
-            drift += min(state.server_backlog[0], 1.5) * costs.server_energy[0, n] / 0.5
+            drift += min(state.server_backlog[0], 1.5) * costs.terms.server_j[0, n] / 0.5
             assert found == pytest.approx(-(V * marginal + drift) / (V * T), rel=1e-9)
     assert 0 < capped < 4
 
@@ -159,7 +159,7 @@ def test_difference_rewards_are_what_the_round_loses_without_a_cluster(per) -> N
     found = env._mdp.reward.by_cluster(record)
     costs, V, T = record.costs, scenario.budgets.tradeoff_v, env.reference_delay
     for e in range(2):
-        z, spent = record.state.server_backlog[e], costs.server_energy[e] / 0.5
+        z, spent = record.state.server_backlog[e], costs.terms.server_j[e] / 0.5
         order = np.sort(costs.cluster_delay[e])
         for n in range(scenario.clusters):
             marginal = max(costs.cluster_delay[e, n] - order[-2], 0.0)

@@ -327,7 +327,7 @@ def test_stages_of_one_device_keep_replicas_where_the_scenario_says_so():
     scheduler, state = Asteroid(scenario), first_state(scenario, 3)
     plan = scheduler.allocate(state)
     check_allocation(scheduler.parameters, state, plan)
-    hosts = round_costs(scheduler.parameters, state, plan).replica_hosts
+    hosts = round_costs(scheduler.parameters, state, plan).terms.notes["replica_hosts"]
     holders = (plan.stage[..., :, None] == plan.stage[..., None, :]) & (plan.device_blocks > 0)[..., None, :]
     alone = (plan.device_blocks > 0) & (holders.sum(axis=-1) == 1)
     assert alone.any()

@@ -168,7 +168,7 @@ def test_blocks_of_those_who_left_lose_their_moments():
         holders = world.state.processes["migration"]["holders"].copy()
         gone = (holders[..., 1:] & ~world.state.present[:, :, None, :]).any(axis=-1)
         record = world.step(scheduler.allocate(world.state))
-        moments = np.asarray(record.costs.moments)
+        moments = np.asarray(record.costs.terms.notes["moments"])
         assert (moments[gone] == LOST).all()
         reset += gone.sum()
     assert reset > 0

@@ -22,18 +22,20 @@ def test_a_change_of_plan_lengthens_the_picture_and_a_saved_state_knows_of_it():
     record, saved = env.last_round, env.get_state()
     np.testing.assert_array_equal(env.state.processes["migration"]["blocks"], record.allocation.blocks)
     costs = record.costs
-    assert (costs.migration > 0.0).any()
+    assert (costs.terms.once["migration"] > 0.0).any()
     for n in range(2):
         timeline = cluster_round_timeline(costs, record, 0, n, 1)
         first = timeline.phases[0]
-        assert (first.label == "migration") == (costs.migration[0, n] > 0.0)
+        assert (first.label == "migration") == (costs.terms.once["migration"][0, n] > 0.0)
         if first.label == "migration":
-            assert first.end_s == costs.migration[0, n]
+            assert first.end_s == costs.terms.once["migration"][0, n]
             assert timeline.events[0].start_s == first.end_s
         assert timeline.end_s == pytest.approx(costs.delay[0], rel=1e-9)
     other = CollaPipeVectorEnv(1, SCENARIO, "surrogate")
     other.set_state(saved)
-    np.testing.assert_array_equal(other.last_round.costs.migration, costs.migration)
+    np.testing.assert_array_equal(
+        other.last_round.costs.terms.once["migration"], costs.terms.once["migration"]
+    )
     action = actions(env, 1, seed=9)[0]
     np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
     env.reset(seed=1)

@@ -102,7 +102,7 @@ def test_per_second_the_round_grants_what_it_lasts() -> None:
     for _ in range(5):
         env.step_allocation(split_plan(env))
         costs = env.last_round.costs
-        spent, granted = costs.server_energy.sum(axis=-1) / 1.0, costs.delay / period
+        spent, granted = costs.terms.server_j.sum(axis=-1) / 1.0, costs.delay / period
         queue = np.maximum(queue + spent - granted, 0.0)
         np.testing.assert_allclose(env.state.server_backlog, queue, rtol=1e-12)
 

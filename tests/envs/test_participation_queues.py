@@ -199,12 +199,12 @@ def test_a_cluster_that_sits_out_keeps_its_plan():
     saved.set_state(env.get_state())  # one cluster that holds nothing yet
     costs, held = play(other, [0, 1, 1])
     np.testing.assert_array_equal(held, [plan.blocks[0, 0], other[0, 1], other[0, 2]])
-    assert costs.migration[0, 0] == costs.migration[0, 1] == 0.0
-    assert costs.migration[0, 2] > 0.0
-    assert not costs.moments[0, 0].any()
+    assert costs.terms.once["migration"][0, 0] == costs.terms.once["migration"][0, 1] == 0.0
+    assert costs.terms.once["migration"][0, 2] > 0.0
+    assert not costs.terms.notes["moments"][0, 0].any()
     assert not costs.energy[0, 0].any()
     costs, held = play(plan.blocks, [1, 0, 0])  # back at once: nothing has to move
-    assert not costs.migration.any()
+    assert not costs.terms.once["migration"].any()
     np.testing.assert_array_equal(held, [plan.blocks[0, 0], other[0, 1], other[0, 2]])
 
 

@@ -9,7 +9,7 @@ from collapipe_env.execution.script_replay import replayed_step
 from collapipe_env.execution.scripts import ClusterScript, StageScript
 from collapipe_env.learners.idle import IdleLearner
 from collapipe_env.physics.allocation import with_schedule
-from collapipe_env.physics.schedules.timeline import Event, Phase, PhaseLabel
+from collapipe_env.physics.schedules.timeline import Event, Phase
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.world import World
@@ -135,7 +135,7 @@ def replayed_round(script: ClusterScript) -> tuple[list[Event], list[Phase]]:
     phases: list[Phase] = []
     now = 0.0
 
-    def add(label: PhaseLabel, length: float) -> None:
+    def add(label: str, length: float) -> None:
         nonlocal now
         if length > 0.0:
             phases.append(Phase(label, now, now + length))

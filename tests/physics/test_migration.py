@@ -141,13 +141,13 @@ def test_the_phase_is_that_of_scalar_python(seed, priced, through_cu, errors, ab
     costs = round_costs(p, with_previous(s, before, 6), a)
     for e in range(2):
         duration, energy = scalar_phase(p, s[e], a[e], before[e])
-        np.testing.assert_allclose(costs.migration[e], duration, rtol=1e-12, atol=0)
+        np.testing.assert_allclose(costs.terms.once["migration"][e], duration, rtol=1e-12, atol=0)
         np.testing.assert_allclose(costs.cluster_delay[e], free.cluster_delay[e] + duration, rtol=1e-12)
         np.testing.assert_allclose(costs.energy[e], free.energy[e] + energy, rtol=1e-12)
     np.testing.assert_allclose(costs.delay, costs.cluster_delay.max(axis=-1) + free.broadcast, rtol=1e-12)
     np.testing.assert_array_equal(costs.energy_ratio, costs.energy / s.budget)
     gone = ~np.take_along_axis(s.present, owners(before), axis=-1)
-    np.testing.assert_array_equal(costs.moments == LOST, gone & (owners(before) != owners(a)))
+    np.testing.assert_array_equal(costs.terms.notes["moments"] == LOST, gone & (owners(before) != owners(a)))
 
 
 def owners(plan):
@@ -162,8 +162,8 @@ def test_an_unchanged_plan_costs_nothing_to_the_bit(seed, groups, through_cu):
     p, s, a = make_case(seed, groups=groups, **PRICED)
     free = round_costs(p, s, a)
     costs = round_costs(replace(p, migration=Migration(BITS, True, through_cu)), with_previous(s, a, 6), a)
-    assert (costs.migration == 0.0).all()
-    assert (costs.moments == STAY).all()
+    assert (costs.terms.once["migration"] == 0.0).all()
+    assert (costs.terms.notes["moments"] == STAY).all()
     for name in ("delay", "cluster_delay", "energy", "energy_ratio"):
         np.testing.assert_array_equal(getattr(costs, name), getattr(free, name))
 
@@ -177,12 +177,12 @@ def test_reset_costs_nothing_and_loses_what_would_move(seed):
     paid = round_costs(replace(p, migration=Migration(BITS, True, False)), moved, a)
     costs = round_costs(replace(p, migration=Migration(BITS, False, False)), moved, a)
     np.testing.assert_array_equal(costs.delay, round_costs(p, s, a).delay)
-    np.testing.assert_array_equal(costs.moments == LOST, paid.moments == TRAVEL)
+    np.testing.assert_array_equal(costs.terms.notes["moments"] == LOST, paid.terms.notes["moments"] == TRAVEL)
     # A sender's bits are at least those of its blocks at its best rate and least power.
     best = p.d2d_bandwidth_hz * np.log2(
         1.0 + p.power_max_w * s.d2d_gain.max() / (p.noise_density * p.d2d_bandwidth_hz)
     )
-    least = p.power_min_w * BITS / best * (paid.moments == TRAVEL).sum()
+    least = p.power_min_w * BITS / best * (paid.terms.notes["moments"] == TRAVEL).sum()
     assert (paid.energy - costs.energy).sum() >= least * (1.0 - 1e-9)
 
 

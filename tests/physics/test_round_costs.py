@@ -1,7 +1,5 @@
 """The round as a whole: against scalar Python, over batches, and on every array library."""
 
-import dataclasses
-
 import array_api_strict
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import PRICES, RELAYED, make_case, scalar_round
+from record_support import leaves
 
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.simulator.costs import general_round_costs, round_costs
@@ -17,16 +16,6 @@ from collapipe_env.simulator.record import RoundRecord
 
 SEEDS = st.integers(0, 2**32 - 1)
 MODES = ("drop", "arq", "none")
-
-
-def leaves(costs):
-    """Every array of a result, by dotted name."""
-    for field in dataclasses.fields(costs):
-        value = getattr(costs, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from ((f"{field.name}.{name}", leaf) for name, leaf in leaves(value))
-        elif value is not None and not isinstance(value, float):
-            yield field.name, value
 
 
 @pytest.mark.parametrize("prices", PRICES.values(), ids=PRICES)

@@ -69,8 +69,8 @@ def test_tenants_stretch_the_servers_times_and_nothing_else(seed, left, sequenti
     np.testing.assert_array_equal(moving.delay[1], free.delay[1])
     assert (moving.delay >= free.delay).all()
     np.testing.assert_array_equal(moving.energy, free.energy)
-    assert free.server_energy is None
-    assert free.server_ratio is None
+    assert not free.terms.server_j
+    assert free.server_ratio.tolist() == [0.0, 0.0]
 
 
 @settings(max_examples=40, deadline=None)
@@ -108,11 +108,11 @@ def test_energy_is_linear_in_the_flops(seed, e_flop, pue, budget) -> None:
         for _ in range(c.local_steps):
             for _ in range(c.batch_size):
                 flops += kept[e, n] * (c.block_forward_flops + 2.0 * c.block_forward_flops)
-        assert costs.server_energy[e, n] == pytest.approx(pue * e_flop * flops, rel=1e-9)
-    np.testing.assert_allclose(costs.server_ratio, costs.server_energy.sum(axis=-1) / budget, rtol=1e-12)
+        assert costs.terms.server_j[e, n] == pytest.approx(pue * e_flop * flops, rel=1e-9)
+    np.testing.assert_allclose(costs.server_ratio, costs.terms.server_j.sum(axis=-1) / budget, rtol=1e-12)
     twice = replace(c, batch_size=2 * c.batch_size)
     double = encoder_energy(terms, twice, split(plan, kept))
-    np.testing.assert_allclose(double, 2.0 * costs.server_energy, rtol=1e-12)
+    np.testing.assert_allclose(double, 2.0 * costs.terms.server_j, rtol=1e-12)
     # What is reported beside: the head, idling, and the base station's sender.
     whole = server_energy(
         terms, c, p.bs_power_w, costs.allocation, (costs.elements.downlink, costs.broadcast, costs.delay)
@@ -125,8 +125,8 @@ def test_energy_is_linear_in_the_flops(seed, e_flop, pue, budget) -> None:
         passes = c.local_steps * plan.micro_batches[e, n]
         sent[e] += plan.bandwidth[e, n] * passes * costs.elements.downlink[e, n]
     np.testing.assert_allclose(whole.radio, p.bs_power_w / 0.3 * sent, rtol=1e-12)
-    np.testing.assert_array_equal(whole.encoder, costs.server_energy)
-    assert (round_costs(p, state, plan).server_energy == 0.0).all()
+    np.testing.assert_array_equal(whole.encoder, costs.terms.server_j)
+    assert (round_costs(p, state, plan).terms.server_j == 0.0).all()
 
 
 @given(seed=SEEDS, room=st.floats(0.0, 25.0), sequential=st.booleans())

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import array_api_strict
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_support import make_case
+from record_support import leaves
 
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.physics import radio
@@ -156,15 +157,6 @@ def test_v2_queues_for_the_whole_server(seed, steps, clusters, slow) -> None:
         delays = [t + u for t, u in zip(times, update, strict=True)]
         assert costs.cluster_delay[row].tolist() == pytest.approx(delays, rel=1e-9)
         assert costs.delay[row] == pytest.approx(max(delays) + broadcast_seconds(p, s, a, row), rel=1e-9)
-
-
-def leaves(value, name=""):
-    """Every array of a result, by dotted name."""
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from leaves(getattr(value, field.name), f"{name}.{field.name}")
-    elif value is not None:
-        yield name, value
 
 
 @pytest.mark.parametrize("mode", [COMMON, COPIES])

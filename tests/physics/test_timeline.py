@@ -131,9 +131,8 @@ def test_round_is_the_sum_of_its_phases():
         elements,
         4,
         local_steps=3,
-        all_reduce_s=0.5,
-        collect_s=1.5,
-        upload_s=2.5,
+        step_ends={"all-reduce": 0.5},
+        after={"collect": 1.5, "upload": 2.5},
         broadcast_s=0.25,
         broadcast_start_s=own_end + 7.0,
     )
@@ -152,7 +151,7 @@ def test_round_is_the_sum_of_its_phases():
 @pytest.mark.parametrize(("drawn", "steps"), [(1, 1), (None, 3), (0, 0), (2, 2)])
 def test_only_the_drawn_steps_have_events(drawn, steps):
     elements = chain()
-    timeline = cluster_timeline(elements, 4, local_steps=3, all_reduce_s=0.5, drawn_steps=drawn)
+    timeline = cluster_timeline(elements, 4, local_steps=3, step_ends={"all-reduce": 0.5}, drawn_steps=drawn)
     assert len(timeline.events) == steps * 2 * 4 * len(elements)
     period = gpipe_makespan(elements, 4) + 0.5
     per_step = len(timeline.events) // steps if steps else 0
@@ -164,10 +163,10 @@ def test_only_the_drawn_steps_have_events(drawn, steps):
 
 def test_the_slowest_cluster_does_not_wait():
     elements = chain()
-    end = cluster_timeline(elements, 4, collect_s=0.3, upload_s=0.7).end_s
+    end = cluster_timeline(elements, 4, after={"collect": 0.3, "upload": 0.7}).end_s
     for start in (end, math.nextafter(end, 0.0), math.nextafter(end, math.inf)):
         timeline = cluster_timeline(
-            elements, 4, collect_s=0.3, upload_s=0.7, broadcast_s=1.0, broadcast_start_s=start
+            elements, 4, after={"collect": 0.3, "upload": 0.7}, broadcast_s=1.0, broadcast_start_s=start
         )
         assert [p.label for p in timeline.phases] == ["step", "collect", "upload", "broadcast"]
 
@@ -176,8 +175,8 @@ def test_the_slowest_cluster_does_not_wait():
 def test_bad_times_are_refused_by_name(bad):
     with pytest.raises(AllocationError, match=r"backward_s of element 1 \('slow'\)"):
         gpipe_timeline([Element("hop", "h", 1.0, 1.0, 0), Element("compute", "slow", 1.0, bad, 1)], 2)
-    with pytest.raises(AllocationError, match="upload_s"):
-        cluster_timeline(chain(), 2, upload_s=bad)
+    with pytest.raises(AllocationError, match="upload is"):
+        cluster_timeline(chain(), 2, after={"upload": bad})
 
 
 def test_bad_counts_are_refused():
@@ -188,4 +187,4 @@ def test_bad_counts_are_refused():
     with pytest.raises(AllocationError, match="local_steps is 0"):
         cluster_timeline(chain(), 2, local_steps=0)
     with pytest.raises(AllocationError, match="broadcast_start_s"):
-        cluster_timeline(chain(), 2, upload_s=5.0, broadcast_start_s=1.0)
+        cluster_timeline(chain(), 2, after={"upload": 5.0}, broadcast_start_s=1.0)

@@ -98,7 +98,7 @@ def test_replicas_cost_airtime_energy_and_memory(kind, scheduler):
             joules[host] += radio.receive_w * seconds
             if host > 0:
                 kept[host - 1] += bits / 8.0
-        assert costs.replication[row, n] == pytest.approx(longest, rel=1e-12)
+        assert costs.terms.step["replicas"][row, n] == pytest.approx(longest, rel=1e-12)
         assert costs.cluster_delay[row, n] - without.cluster_delay[row, n] == pytest.approx(H * longest)
         np.testing.assert_allclose(costs.energy[row, n] - without.energy[row, n], H * joules, rtol=1e-9)
         np.testing.assert_allclose(costs.memory[row, n] - without.memory[row, n], kept, rtol=1e-9)
@@ -114,7 +114,9 @@ def test_two_stages_keep_each_others_replicas_and_one_stage_leaves_its_to_the_cu
     room = np.full_like(state.memory_cap, L)
     state = dataclasses.replace(state, memory_bytes=np.full_like(state.memory_bytes, 1e12), memory_cap=room)
     blocks[:, 0], blocks[:, 1] = [0, L - 1, 0, 1], [0, 0, L, 0]
-    hosts = round_costs(parameters, state, dataclasses.replace(plan, blocks=blocks)).replica_hosts
+    hosts = round_costs(parameters, state, dataclasses.replace(plan, blocks=blocks)).terms.notes[
+        "replica_hosts"
+    ]
     expected = np.zeros((2, 4, 5), dtype=bool)
     expected[0, 1, 4] = expected[0, 3, 2] = expected[1, 2, 0] = True
     np.testing.assert_array_equal(hosts, [expected, expected])
@@ -125,19 +127,19 @@ def test_hosts_without_room_leave_replicas_to_the_cu():
     tight = dataclasses.replace(state, memory_bytes=without.memory * 1.0)
     full = round_costs(parameters, tight, plan)
     # Stages of no device have no replicas, all others theirs at the CU.
-    np.testing.assert_array_equal(full.replica_hosts[..., 0], plan.blocks > 0)
-    assert not full.replica_hosts[..., 1:].any()
+    np.testing.assert_array_equal(full.terms.notes["replica_hosts"][..., 0], plan.blocks > 0)
+    assert not full.terms.notes["replica_hosts"][..., 1:].any()
     np.testing.assert_array_equal(full.memory, without.memory)
     # One byte less than a single host needs moves what it keeps, and nothing else.
     memory = np.where(costs.memory > without.memory, costs.memory, 1e12)
     memory[0, 0, 1] -= 1.0
     one = round_costs(parameters, dataclasses.replace(state, memory_bytes=memory), plan)
-    moved = costs.replica_hosts[0, 0, :, 2]
+    moved = costs.terms.notes["replica_hosts"][0, 0, :, 2]
     assert moved.any()
-    assert one.replica_hosts[0, 0, moved, 0].all()
-    other = costs.replica_hosts.copy()
+    assert one.terms.notes["replica_hosts"][0, 0, moved, 0].all()
+    other = costs.terms.notes["replica_hosts"].copy()
     other[0, 0, moved, 2], other[0, 0, moved, 0] = False, True
-    np.testing.assert_array_equal(one.replica_hosts, other)
+    np.testing.assert_array_equal(one.terms.notes["replica_hosts"], other)
 
 
 def test_groups_have_copies_and_keep_no_replicas():
@@ -149,7 +151,7 @@ def test_groups_have_copies_and_keep_no_replicas():
         stage=np.broadcast_to([0, 0, 0, 1], (2, 2, 4)).copy(),
         sample_share=np.broadcast_to([0.5, 0.25, 0.25, 1.0], (2, 2, 4)).copy(),
     )
-    hosts = round_costs(parameters, state, grouped).replica_hosts
+    hosts = round_costs(parameters, state, grouped).terms.notes["replica_hosts"]
     expected = np.zeros((4, 5), dtype=bool)
     expected[3, 1] = True  # the second stage's only device, at the first one's lead
     np.testing.assert_array_equal(hosts, np.broadcast_to(expected, (2, 2, 4, 5)))
@@ -162,14 +164,16 @@ def test_adapters_alone_travel(kind):
     w_a = parameters.costs.adapter_parameters
     assert 0 < w_a < parameters.costs.block_parameters
     assert parameters.replication.block_bits == 96.0 * w_a
-    assert (costs.replication > 0.0).all()
+    assert (costs.terms.step["replicas"] > 0.0).all()
     assert plan.blocks.sum() > 0
 
 
 def test_a_common_head_waits_for_the_slowest_replicas():
     parameters, _state, _plan, costs, without = a_round("cu", workload={"head": "common"})
-    pace = (costs.local_step + costs.replication).max(axis=-1, keepdims=True)
-    np.testing.assert_allclose(costs.local_step + costs.replication + costs.barrier - pace, 0.0, atol=1e-12)
+    pace = (costs.local_step + costs.terms.step["replicas"]).max(axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        costs.local_step + costs.terms.step["replicas"] + costs.barrier - pace, 0.0, atol=1e-12
+    )
     H = parameters.costs.local_steps
     before = without.local_step.max(axis=-1, keepdims=True)
     np.testing.assert_allclose(
@@ -181,13 +185,13 @@ def test_no_replicas_where_a_round_would_be_given_up():
     parameters, state, plan, _, without = a_round("cu")
     waiting = with_schedule(plan, "1f1b", np.where(plan.blocks > 0, 2, 0))
     waiting = dataclasses.replace(waiting, schedule=np.full_like(waiting.schedule, ASYNC))
-    assert round_costs(parameters, state, waiting).replication is None
+    assert not round_costs(parameters, state, waiting).terms.step
     assert round_costs(parameters, state, plan).delay.min() > without.delay.min()
 
 
 def failed_at(parameters, state, costs, local_steps, device=1, kind="light"):
     """The first cluster's round, with a failure half-way through a local step, ``local_steps`` being done."""
-    step = float(costs.local_step[0, 0] + (0.0 if costs.replication is None else costs.replication[0, 0]))
+    step = float(costs.local_step[0, 0] + sum(each[0, 0] for each in costs.terms.step.values()))
     failing = np.full(state.present.shape, np.inf)
     failing[0, 0, device] = (local_steps + 0.5) * step
     found = Failures(parameters, RecoveryTerms(kind, 0.5, 4)).replayed(state, costs, failing)
@@ -302,7 +306,7 @@ def test_environments_play_save_and_draw_rounds_with_replicas(replication):
     assert credited > 0
     assert lost > 0
     view = round_view(env.last_round, scenario.workload.local_steps, "a round")
-    kept = env.last_round.costs.replication
+    kept = env.last_round.costs.terms.step["replicas"]
     for n, cluster in enumerate(view.clusters):
         labels = [phase.label for phase in cluster.timeline.phases]
         plays = env.last_round.costs.plays is None or env.last_round.costs.plays[0, n]

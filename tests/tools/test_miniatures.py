@@ -136,9 +136,11 @@ def test_rounds_and_states_are_those_of_the_environment(name):
         env.step_allocation(plan)
         costs = env.last_round.costs
         np.testing.assert_allclose(costs.delay, rounds.delay[each, action], rtol=1e-12)
-        if costs.migration is not None:
-            np.testing.assert_allclose(costs.migration[:, 0], rounds.moving[each, action], rtol=1e-12)
-            seen += costs.migration.sum()
+        if "migration" in costs.terms.once:
+            np.testing.assert_allclose(
+                costs.terms.once["migration"][:, 0], rounds.moving[each, action], rtol=1e-12
+            )
+            seen += costs.terms.once["migration"].sum()
         if system.heat is not None:
             heat = env.state.processes["heat"]
             np.testing.assert_allclose(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from record_support import leaves
 from torch_support import arrays_of
 
 from collapipe_env.envs.rewards import make_reward
@@ -46,15 +47,6 @@ def random_actions(codec, rng, rows=4):
     free = rng.uniform(-1.5, 1.5, (rows, codec.action_size))
     special = rng.choice([-1.0, 0.0, 1.0], free.shape)
     return np.where(rng.random(free.shape) < rng.choice([0.0, 0.3, 1.0]), special, free)
-
-
-def leaves(value, name=""):
-    """Arrays of a nested result by dotted name."""
-    if dataclasses.is_dataclass(value):
-        for f in dataclasses.fields(value):
-            yield from leaves(getattr(value, f.name), f"{name}.{f.name}")
-    elif value is not None and not isinstance(value, float):
-        yield name, value
 
 
 def assert_equal_leaves(expected, found):

@@ -248,7 +248,7 @@ class SmallSystem:
         micro_batches, each = self.micro_batches(state), state[np.repeat(np.arange(R), A)]
         plan = self.plan(np.tile(self.split_of, R), micro_batches.ravel())
         costs = round_costs(self.parameters, each, plan)
-        moving = np.zeros(R * A) if costs.migration is None else costs.migration[:, 0]
+        moving = costs.terms.once["migration"][:, 0] if costs.terms.once else np.zeros(R * A)
         temperature = np.zeros((R * A, K))
         if self.heat is not None:
             warm = self.heat.advance(each.processes["heat"], each, costs, None, costs.delay)

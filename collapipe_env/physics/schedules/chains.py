@@ -14,7 +14,7 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.elements import PipelineElements
 from collapipe_env.physics.links import PlanGraph
 from collapipe_env.physics.parameters import SystemParameters
-from collapipe_env.physics.participation import steps_or
+from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.schedules.crossings import Crossings
 from collapipe_env.physics.schedules.makespans import Chains, Orders, local_step_times
 
@@ -65,7 +65,7 @@ def scheduled_steps(
             "leave schedule, caps and chunks out, which is GPipe, or detach the tensors"
         )
     chains, orders = flat_chains(allocation, graph, elements, gpipe.shape)
-    own = on_host(steps_or(allocation, parameters.costs.local_steps))
+    own = on_host(whole_steps(allocation, parameters.costs.local_steps))
     found = np.empty(gpipe.shape)
     for steps in np.unique(own).tolist():
         # Only under an asynchronous schedule does a local step's time depend on the number of steps.

@@ -92,7 +92,7 @@ def relay_payload(costs: WorkloadCosts, allocation: Allocation) -> Array | float
     return (block + dense * (costs.block_broadcast_bits(0) - block))[..., None]
 
 
-def paced_steps(allocation: Allocation, local_step: Array, steps: Array | int) -> Array:
+def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Array:
     """Local steps that end together, when the slowest cluster's does (..., N) [s] ([X]).
 
     A common head steps with the gradients of all clusters, so no cluster begins the next local step earlier.
@@ -100,17 +100,14 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array | int) -
 
     Args:
         local_step: ``T_step`` (..., N) [s].
-        steps: Local steps of the clusters (..., N), real numbers, or the number that all take.
+        steps: Local steps of the clusters (..., N), real numbers.
     """
     xp = namespace(local_step)
     plays = players(allocation)
-    if isinstance(steps, int) and steps > 1 and plays is None:
-        longest = xp.broadcast_to(xp.max(local_step, axis=-1, keepdims=True), local_step.shape)
-    else:
-        taken = xp.zeros_like(local_step) + steps
-        if plays is not None:
-            taken = xp.where(plays, taken, xp.zeros_like(taken))
-        longest = waiting_steps(taken, local_step)
+    taken = xp.zeros_like(local_step) + steps
+    if plays is not None:
+        taken = xp.where(plays, taken, xp.zeros_like(taken))
+    longest = waiting_steps(taken, local_step)
     if allocation.server_mode is None:
         return longest
     return xp.where((allocation.server_mode == COMMON)[..., None], longest, local_step)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from collapipe_env.ground.errors import AllocationError
@@ -23,23 +24,6 @@ from collapipe_env.physics.delay import gpipe_step
 
 Direction = Literal["forward", "backward", "weight"]
 ElementKind = Literal["hop", "compute", "uplink", "server"]
-PhaseLabel = Literal[
-    "migration",
-    "relay",
-    "step",
-    "all-reduce",
-    "update",
-    "replicas",
-    "detection",
-    "planning",
-    "moves",
-    "replay",
-    "collect",
-    "upload",
-    "wait",
-    "broadcast",
-]
-
 SERVER_NODE = -1
 
 
@@ -85,7 +69,7 @@ class Event:
 class Phase:
     """A stretch of the round that concerns the cluster as a whole."""
 
-    label: PhaseLabel
+    label: str
     start_s: float
     end_s: float
 
@@ -307,35 +291,24 @@ def cluster_timeline(
     elements: Sequence[Element],
     micro_batches: int,
     *,
-    migration_s: float = 0.0,
     local_steps: int = 1,
-    all_reduce_s: float = 0.0,
-    update_s: float = 0.0,
-    replicas_s: float = 0.0,
-    relay_s: float = 0.0,
-    barrier_s: float = 0.0,
-    collect_s: float = 0.0,
-    upload_s: float = 0.0,
+    before: Mapping[str, float] = MappingProxyType({}),
+    step_ends: Mapping[str, float] = MappingProxyType({}),
+    after: Mapping[str, float] = MappingProxyType({}),
     broadcast_s: float = 0.0,
     broadcast_start_s: float | None = None,
     drawn_steps: int | None = 1,
     scheduled: tuple[float, Sequence[Event]] | None = None,
 ) -> RoundTimeline:
-    """Build the whole round of a cluster: relay, H local steps, collection, upload, wait, broadcast.
+    """Build the whole round of a cluster: first phases, H local steps, last phases, wait, broadcast.
 
     Args:
         elements: The pipeline in forward order.
         micro_batches: M >= 1.
-        migration_s: Length of the phase before the local steps in which moments of moved blocks travel.
         local_steps: H >= 1.
-        all_reduce_s: Length of the gradient all-reduce that ends every local step (0 for stages of one
-            device).
-        update_s: Length of the optimiser's update that ends every local step.
-        replicas_s: Time in which replicas travel after every local step.
-        relay_s: Length of the relay of new weights from the CU to the devices, which begins the round.
-        barrier_s: Wait for the slowest cluster that ends every local step.
-        collect_s: Length of the collection of the segments by the CU.
-        upload_s: Length of the update's upload.
+        before: Phases before the local steps by name [s], such as the relay of new weights.
+        step_ends: Phases that end every local step by name [s], such as the optimiser's update.
+        after: Phases after the local steps by name [s].
         broadcast_s: Length of the new model's broadcast.
         broadcast_start_s: When the broadcast begins, that is when the slowest cluster has uploaded; ``None``
             puts it right after this cluster's own upload.
@@ -350,18 +323,7 @@ def cluster_timeline(
         AllocationError: For a bad pipeline, a negative or non-finite length, fewer than one local step, or a
             broadcast that begins before the cluster's own upload has ended.
     """
-    lengths = {
-        "migration_s": migration_s,
-        "all_reduce_s": all_reduce_s,
-        "update_s": update_s,
-        "replicas_s": replicas_s,
-        "relay_s": relay_s,
-        "barrier_s": barrier_s,
-        "collect_s": collect_s,
-        "upload_s": upload_s,
-        "broadcast_s": broadcast_s,
-    }
-    for name, length in lengths.items():
+    for name, length in (*before.items(), *step_ends.items(), *after.items(), ("broadcast", broadcast_s)):
         if not (math.isfinite(length) and length >= 0.0):
             raise AllocationError(f"{name} is {length!r}; a phase lasts a finite time of 0 s or more")
     if local_steps < 1:
@@ -378,26 +340,24 @@ def cluster_timeline(
     phases: list[Phase] = []
     now = 0.0
 
-    def add(label: PhaseLabel, length: float) -> None:
+    def add(label: str, length: float) -> None:
         nonlocal now
         if length > 0.0:
             phases.append(Phase(label, now, now + length))
             now += length
 
-    add("migration", migration_s)
-    add("relay", relay_s)
+    for name, length in before.items():
+        add(name, length)
     for step in range(local_steps):
         if step < shown:
             events += [
                 Event(e.element, e.micro_batch, e.direction, now + e.start_s, now + e.end_s) for e in one_step
             ]
         add("step", step_s)
-        add("all-reduce", all_reduce_s)
-        add("update", update_s)
-        add("replicas", replicas_s)
-        add("wait", barrier_s)
-    add("collect", collect_s)
-    add("upload", upload_s)
+        for name, length in step_ends.items():
+            add(name, length)
+    for name, length in after.items():
+        add(name, length)
     if broadcast_start_s is not None:
         # The caller's maximum over clusters was summed in another order: allow for rounding.
         if not (math.isfinite(broadcast_start_s) and broadcast_start_s >= now * (1.0 - 1e-9)):

@@ -84,7 +84,7 @@ def delays_at(needs, share, edge_message_s):
 
 def settled(costs):
     """Parts of the simulator's delays that the features settle (E, N)."""
-    moving = 0.0 if costs.migration is None else costs.migration
+    moving = costs.terms.once.get("migration", 0.0)
     return costs.cluster_delay - moving - costs.relay
 
 
@@ -104,7 +104,7 @@ def test_delays_are_the_simulators_where_clusters_do_not_disturb_each_other(name
         waits["uplink"].append(e.uplink > np.max(there, axis=0))
         waits["downlink"].append(e.downlink > np.max(back, axis=0))
         if name == "boards":
-            assert (costs.migration > 0.0).any()
+            assert (costs.terms.once["migration"] > 0.0).any()
         if name == "relays":
             assert (costs.relay > 0.0).all()
     for link, slow in (("uplink", "slow uplink"), ("downlink", "slow downlink")):
