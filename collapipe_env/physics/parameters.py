@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from collapipe_env.physics.energy import IDEAL_RADIO, RadioPower
 from collapipe_env.physics.moves import Migration
@@ -166,6 +166,7 @@ class SystemParameters:
         clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
             ``None`` where all clocks run free.
         replication: Terms on which replicas are kept; ``None`` where there are none.
+        processes: Settings of the active processes by name, as the scenario lists them.
     """
 
     costs: WorkloadCosts
@@ -201,6 +202,7 @@ class SystemParameters:
     clock_cap_min: float | None = None
     max_transmissions: int = 16
     replication: Replication | None = None
+    processes: tuple[tuple[str, Any], ...] = ()
 
     @property
     def uplink_noise_w(self) -> float:
@@ -249,12 +251,9 @@ class SystemParameters:
 
     @cached_property
     def prices(self) -> tuple[str, ...]:
-        """Names of what the scenario adds to the physics of a round, in the order in which it is added."""
-        terms = {
-            "server": self.server.budget_j,
-            "replicas": self.replication,
-            "migration": self.migration,
-        }
+        """Names of what may add to the physics of a round: the scenario's terms and processes."""
+        own = {"replicas": self.replication, "migration": self.migration}
+        terms = {"server": self.server.budget_j, **dict(self.processes), **own}
         return tuple(name for name, own in terms.items() if own is not None)
 
     @cached_property

@@ -25,6 +25,7 @@ PHASE_COLOURS = {
     "upload": "#9b6fb5",
     "wait": "#ffffff",
     "broadcast": "#d9c441",
+    "other": "#c7b299",
 }
 PHASE_NAMES = {
     "migration": "migration",
@@ -41,4 +42,10 @@ PHASE_NAMES = {
     "upload": "upload",
     "wait": "wait",
     "broadcast": "broadcast",
+    "other": "another phase",
 }
+
+
+def known_phase(label: str) -> str:
+    """Return the label under which a phase has a colour; ``other`` for phases of prices of one's own."""
+    return label if label in PHASE_NAMES else "other"

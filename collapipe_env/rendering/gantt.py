@@ -17,6 +17,7 @@ from collapipe_env.rendering.style import (
     INK,
     PHASE_COLOURS,
     ink_on,
+    known_phase,
     micro_batch_colours,
     node_colours,
 )
@@ -129,12 +130,12 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
     phases = timeline.phases
     start = panel.to_x([p.start_s for p in phases])
     end = panel.to_x([p.end_s for p in phases])
-    strip = [PHASE_COLOURS[p.label] for p in phases]
+    strip = [PHASE_COLOURS[known_phase(p.label)] for p in phases]
     panel.page.boxes(start, end, rows.phase_top, rows.phase_foot, strip, edge="white", line_widths=0.8, z=1.5)
 
     below = float(rows.top[0])
     tinted = [i for i, p in enumerate(phases) if p.label not in ("step", "wait", "replay")]
-    tints = [PHASE_COLOURS[phases[i].label] + "38" for i in tinted]
+    tints = [PHASE_COLOURS[known_phase(phases[i].label)] + "38" for i in tinted]
     panel.page.boxes(start[tinted], end[tinted], below, rows.end, tints, z=0.4)
     plain = undrawn_steps(timeline)
     panel.page.boxes(start[plain], end[plain], below, rows.end, "none", edge=HATCH_COLOUR, hatch=HATCH, z=0.3)
@@ -150,7 +151,7 @@ def _draw_phases(panel: Panel, cluster: ClusterView, rows: _Rows) -> None:
             if cluster.schedule is not None:
                 text += f" ({cluster.schedule})"
         if size >= LEAST_FONT and end[i] - start[i] > 0.85 * size * len(text) + 4.0:
-            colour = ink_on(PHASE_COLOURS[phase.label])
+            colour = ink_on(PHASE_COLOURS[known_phase(phase.label)])
             middle = 0.5 * (rows.phase_top + rows.phase_foot)
             panel.words(float(0.5 * (start[i] + end[i])), middle, text, size, colour=colour)
 
@@ -214,7 +215,7 @@ def _draw_summary(panel: Panel, view: RoundView, chosen: list[int], top: float) 
     left = panel.to_x([phase.start_s for _, phase in strips])
     right = panel.to_x([phase.end_s for _, phase in strips])
     row = top + np.array([n for n, _ in strips]) * row_px
-    colours = [PHASE_COLOURS[phase.label] for _, phase in strips]
+    colours = [PHASE_COLOURS[known_phase(phase.label)] for _, phase in strips]
     panel.page.boxes(
         left, right, row + 0.08 * row_px, row + 0.92 * row_px, colours, edge="white", line_widths=0.4
     )

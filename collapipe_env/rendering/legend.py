@@ -16,6 +16,7 @@ from collapipe_env.rendering.style import (
     HATCH_NAME,
     PHASE_COLOURS,
     PHASE_NAMES,
+    known_phase,
     micro_batch_colours,
 )
 
@@ -58,7 +59,7 @@ def legend_entries(timelines: Sequence[RoundTimeline]) -> list[Entry]:
         timelines: Timelines of the clusters that are drawn in detail.
     """
     directions = {event.direction for timeline in timelines for event in timeline.events}
-    phases = {phase.label for timeline in timelines for phase in timeline.phases}
+    phases = {known_phase(phase.label) for timeline in timelines for phase in timeline.phases}
     names = ["forward, micro-batch 1…M", "backward", *(["weight gradient"] if "weight" in directions else [])]
     entries = [
         Entry(name, [tuple(shade) for shade in ramp])

@@ -24,6 +24,7 @@ from collapipe_env.rendering.colours import (
     PHASE_COLOURS,
     PHASE_NAMES,
     SERVER_COLOUR,
+    known_phase,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "RC",
     "SERVER_COLOUR",
     "ink_on",
+    "known_phase",
     "micro_batch_colours",
     "node_colours",
 ]

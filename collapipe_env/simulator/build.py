@@ -126,6 +126,7 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         ),
         clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
         replication=replication_of(scenario),
+        processes=scenario.dynamics.processes,
     )
 
 

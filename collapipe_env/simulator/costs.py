@@ -51,8 +51,9 @@ PRICES: Registry[Pricing] = Registry(
         "migration": "collapipe_env.dynamics.migration:migration_terms",
     },
 )
-"""Prices beyond the physics of a round by name, in the order in which they are added: functions of the
-physics' round, the scalars, the system and the plan, which return terms; ``None`` adds nothing."""
+"""Prices beyond the physics of a round, in the order in which they are added: functions of the physics'
+round, the scalars, the system and the plan, which return terms; ``None`` adds nothing. A price is on where
+the scenario has a process, or terms, of its name."""
 
 
 def round_costs(
@@ -90,7 +91,7 @@ def round_costs(
 
 @lru_cache(maxsize=16)
 def _prices(names: tuple[str, ...]) -> tuple[Pricing, ...]:
-    return tuple(PRICES.get(name) for name in names)
+    return tuple(PRICES.get(name) for name in PRICES if name in names)
 
 
 def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:
