@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array, loop_array, namespace
+from collapipe_env.ground.arrays import Array, loop_array, namespace, where
 from collapipe_env.ground.errors import StateError
 from collapipe_env.ground.state_trees import REMEDY
 from collapipe_env.kernels.handovers import handover_rows, holder_rows
@@ -203,13 +203,11 @@ def phase_times(
     """
     p, power, plays = parameters, allocation.node_power, players(allocation)
     assert p.migration is not None
-    if plays is None:
-        looped = _looped_phase(p, p.migration, state, power, change)
-        if looped is not None:
-            return looped
-    sent = radio.mean_active_power(power, change.involved)
-    if plays is not None:
-        sent = namespace(sent).where(plays, sent, namespace(sent).zeros_like(sent))
+    on_air = power if plays is None else where(plays[..., None], power, 0.0)
+    looped = _looped_phase(p, p.migration, state, on_air, change)
+    if looped is not None:
+        return looped
+    sent = radio.mean_active_power(on_air, change.involved)
     seconds = seconds_per_bit(p, state, power, radio.interference(state.cross_gain, sent))
     return moving_times(change, p.migration.block_bits * seconds, p.migration.through_cu)
 
