@@ -73,8 +73,10 @@ world.py: envs/test_participation_queues.py -k 'stand_still or hold'
     arrivals.only(costs.plays) => arrivals
 world.py: dynamics/test_presence.py -k nobody_chose
     absence = where(able, moved, absence) => absence = moved
+queues.py: dynamics/test_walk_loops.py -k stand_still
+    if plays[e, n] and (i == 0 => if (i == 0
+    (i == 0 or present[e, n, i - 1]) => (i >= 0)
 world.py: dynamics/test_open_area.py dynamics/test_tenants.py -k 'still or queue'
-    if self.system.comes_and_goes else None => if False else None
     excess + server[1] => excess
 world.py: dynamics/test_process_parts.py envs/test_single_env.py -k 'test_interrupt or afresh'
     arrivals.only(interruption.trained) => arrivals

@@ -117,9 +117,7 @@ def clock_problem(
     elements = costs.elements
     energy = np.asarray(costs.energy[..., 1:], dtype=np.float64)
     computing = computing_seconds(parameters, plan, state.speed, state.clock) * state.compute_power
-    used = (plan.device_blocks > 0) & state.cubic_power
-    if costs.plays is not None:
-        used = used & costs.plays[..., None]
+    used = (plan.device_blocks > 0) & state.cubic_power & costs.plays[..., None]
     computing = np.where(used, np.minimum(computing, energy), 0.0)
     share = np.asarray(state.speed) / np.asarray(state.full_speed)
     hops = elements.hop_forward.max(axis=-1), elements.hop_backward.max(axis=-1)

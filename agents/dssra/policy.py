@@ -288,9 +288,7 @@ class DSSRA(StateScheduler):
             value = value + (extra * costs.energy).sum(axis=(-2, -1))
         using = self.use_price(state)
         if using is not None:
-            used = allocation.device_blocks > 0
-            if costs.plays is not None:
-                used = used & costs.plays[..., None]
+            used = (allocation.device_blocks > 0) & costs.plays[..., None]
             value = value + (using * used).sum(axis=(-2, -1))
         return value
 

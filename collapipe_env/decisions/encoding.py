@@ -46,8 +46,7 @@ def recomputes(costs: WorkloadCosts, plan: Allocation) -> IntArray:
 
 def takes_part(plan: Allocation) -> BoolArray:
     """Whether clusters take part under plans (..., N)."""
-    plays = players(plan)
-    return np.ones(np.shape(plan.micro_batches), dtype=np.bool_) if plays is None else np.asarray(plays)
+    return np.asarray(players(plan))
 
 
 def server_blocks(plan: Allocation) -> IntArray:

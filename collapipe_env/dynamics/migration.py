@@ -87,11 +87,11 @@ class PreviousPlan(Process):
         xp, plan = namespace(costs.delay), costs.allocation
         blocks = xp.astype(plan.device_blocks, xp.int64)
         holders = holders_of(plan, self.scenario.blocks)
-        plays = costs.plays
-        if plays is not None:
-            blocks = xp.where(plays[..., None], blocks, carried["blocks"])
-            holders = xp.where(plays[..., None, None], holders, carried["holders"])
-        return {"blocks": blocks, "holders": holders}
+        blocks = xp.where(costs.plays[..., None], blocks, carried["blocks"])
+        return {
+            "blocks": blocks,
+            "holders": xp.where(costs.plays[..., None, None], holders, carried["holders"]),
+        }
 
     def realistic(self, carried: Carried) -> Carried:
         """All arrays: a planner knows the plans that were played."""
@@ -159,12 +159,12 @@ def change_of_plan(
     if previous is None or rules is None:
         return None
     after = holders_of(allocation, parameters.costs.blocks)
+    if allocation.participates is None:
+        return _handed_over(previous["holders"], state.present, after, rules.moves)
     plays = players(allocation)
-    if plays is not None:
-        # A cluster that sits out keeps the plan that it had.
-        after = namespace(after).where(plays[..., None, None], after, previous["holders"])
-    change = _handed_over(previous["holders"], state.present, after, rules.moves)
-    return change if plays is None else _of_players(change, plays)
+    # A cluster that sits out keeps the plan that it had.
+    after = namespace(after).where(plays[..., None, None], after, previous["holders"])
+    return _of_players(_handed_over(previous["holders"], state.present, after, rules.moves), plays)
 
 
 def _handed_over(before: Array, present: Array, after: Array, moves: bool) -> Handover:
@@ -201,9 +201,9 @@ def phase_times(
         parameters: Scalars of the scenario, with migration.
         change: Blocks that it hands over.
     """
-    p, power, plays = parameters, allocation.node_power, players(allocation)
+    p, power = parameters, allocation.node_power
     assert p.migration is not None
-    on_air = power if plays is None else where(plays[..., None], power, 0.0)
+    on_air = where(players(allocation)[..., None], power, 0.0)
     looped = _looped_phase(p, p.migration, state, on_air, change)
     if looped is not None:
         return looped

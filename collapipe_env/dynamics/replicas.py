@@ -71,5 +71,4 @@ def kinds_of(parameters: SystemParameters, allocation: Allocation) -> Array:
         kind = xp.where(stopped, none, kind)
     if allocation.server_mode is not None:
         kind = xp.where((allocation.server_mode == SEQUENTIAL)[..., None], none, kind)
-    plays = players(allocation)
-    return kind if plays is None else xp.where(plays, kind, none)
+    return xp.where(players(allocation), kind, none)

@@ -185,10 +185,7 @@ def _change(before: SystemState, costs: RoundCosts) -> Array:
     """Change of the queues, as the per-round form counts it (E, N, K+1): ``e - 1`` or ``max(e - a, -z)``."""
     plays = costs.plays
     if costs.budget_period_s is None:
-        change = costs.energy_ratio - 1.0
-        return (
-            change if plays is None else where(plays[..., None], change, namespace(change).zeros_like(change))
-        )
+        return where(plays[..., None], costs.energy_ratio - 1.0, 0.0)
     granted = per_node(costs.allowance)
     return moved_backlog(before.backlog, costs.energy_ratio, granted, plays) - before.backlog
 

@@ -22,7 +22,7 @@ def predicted_events(record: RoundRecord, row: int, cluster: int, local_steps: i
     costs = record.costs
     failed = None if record.interruption is None else record.interruption.failed
     interrupted = failed is not None and bool((failed.device[row] >= 0).any())
-    plays = costs.plays is None or bool(costs.plays[row, cluster])
+    plays = bool(costs.plays[row, cluster])
     timeline = cluster_round_timeline(
         costs,
         record,

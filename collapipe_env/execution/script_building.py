@@ -98,7 +98,7 @@ def cluster_script(
         recompute = bool(kept[at])
     bare = ClusterScript(
         cluster=n,
-        plays=costs.plays is None or bool(costs.plays[at]),
+        plays=bool(costs.plays[at]),
         local_steps=local_steps,
         micro_batches=M,
         schedule=SCHEDULES[schedule],

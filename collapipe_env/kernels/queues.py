@@ -14,16 +14,20 @@ def queue_rows(
     backlog: FloatArray,
     energy_ratio: FloatArray,
     granted: FloatArray,
+    plays: BoolArray,
+    present: BoolArray,
     following: FloatArray,
     excess: FloatArray,
     held: FloatArray,
 ) -> None:
-    """Move the queues on and sum up.
+    """Move the queues on and sum up; those of absent devices and of clusters that sit out stay as they are.
 
     Args:
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: ``e(t)`` (E, N, K+1).
         granted: Allowance of the round, ``a(t)`` (E,).
+        plays: Clusters that take part (E, N).
+        present: Present devices (E, N, K).
         following: ``z(t+1)`` (E, N, K+1), written.
         excess: Sum over the nodes of the energy above the allowance, in budgets (E,), written.
         held: Sum over the nodes of ``z(t+1)`` (E,), written.
@@ -35,31 +39,11 @@ def queue_rows(
         for n in range(N):
             for i in range(nodes):
                 ratio = energy_ratio[e, n, i]
-                z = update_backlog(backlog[e, n, i], ratio, allowed)
+                z = backlog[e, n, i]
+                if plays[e, n] and (i == 0 or present[e, n, i - 1]):
+                    z = update_backlog(z, ratio, allowed)
                 following[e, n, i] = z
                 together += z
                 above += max(ratio - allowed, 0.0)
         excess[e] = above
-        held[e] = together
-
-
-@compiled
-def hold_rows(backlog: FloatArray, present: BoolArray, following: FloatArray, held: FloatArray) -> None:
-    """Leave the queues of absent devices as they were, and sum up.
-
-    Args:
-        backlog: ``z(t)`` (E, N, K+1).
-        present: Present devices (E, N, K).
-        following: ``z(t+1)`` (E, N, K+1), changed.
-        held: Sum over the nodes of ``z(t+1)`` (E,), written.
-    """
-    E, N, nodes = backlog.shape
-    for e in range(E):
-        together = 0.0
-        for n in range(N):
-            together += following[e, n, 0]
-            for i in range(1, nodes):
-                if not present[e, n, i - 1]:
-                    following[e, n, i] = backlog[e, n, i]
-                together += following[e, n, i]
         held[e] = together

@@ -77,7 +77,7 @@ class ExpectedProgress:
         survival = np.asarray(costs.survival)
         steps = costs.local_steps
         taken = np.full(survival.shape, self.local_steps) if steps is None else np.asarray(steps)
-        return self.of_round(survival, taken if costs.plays is None else np.where(costs.plays, taken, 0))
+        return self.of_round(survival, np.where(costs.plays, taken, 0))
 
     def reached(self, loss: FloatArray) -> FloatArray:
         """Return the progress at which the curve reaches a loss; 0 at and above the initial loss, any shape.

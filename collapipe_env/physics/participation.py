@@ -12,9 +12,10 @@ from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import round_delay
 
 
-def players(allocation: Allocation) -> Array | None:
-    """Clusters that take part (..., N), bool; ``None`` where a plan leaves this open, and all do."""
-    return None if allocation.participates is None else allocation.participates != 0
+def players(allocation: Allocation) -> Array:
+    """Clusters that take part (..., N), bool; all where a plan leaves this open."""
+    given = allocation.participates
+    return allocation.micro_batches > 0 if given is None else given != 0
 
 
 def whole_steps(allocation: Allocation, own: int) -> Array:
@@ -61,19 +62,13 @@ def waiting_steps(steps: Array, local_step: Array) -> Array:
     return xp.where(waits & (steps > 0.0), together / taken, local_step)
 
 
-def counted_delay(allocation: Allocation, able: Array | None, idle_round_s: float | None) -> Array | None:
+def counted_delay(allocation: Allocation, able: Array | None, idle_round_s: float | None) -> Array:
     """``T_n`` of clusters that sit out (..., N) [s]: 0, or ``T_ref`` for one that cannot hold the encoder.
 
     Args:
         able: Clusters that can hold the encoder (..., N), bool; ``None`` if all can.
         idle_round_s: ``T_ref`` [s]; ``None`` where all clusters have to take part.
-
-    Returns:
-        ``None`` where all clusters take part.
     """
-    plays = players(allocation)
-    if plays is None:
-        return None
     xp = namespace(allocation.bandwidth)
     nothing = xp.zeros_like(allocation.bandwidth)
     if able is None or idle_round_s is None:
@@ -81,20 +76,18 @@ def counted_delay(allocation: Allocation, able: Array | None, idle_round_s: floa
     return xp.where(able, nothing, nothing + idle_round_s)
 
 
-def delay_of_round(
-    cluster_delay: Array, broadcast: Array, plays: Array | None, idle_round_s: float | None
-) -> Array:
+def delay_of_round(cluster_delay: Array, broadcast: Array, plays: Array, idle_round_s: float | None) -> Array:
     """Delay of a round, ``T = max_n T_n + T_bc``, or ``T_ref`` if nobody takes part (...) [s].
 
     Args:
         cluster_delay: ``T_n`` (..., N) [s]; for clusters that sit out, that of :func:`counted_delay`.
         broadcast: ``T_bc`` (...) [s].
-        plays: Clusters that take part (..., N), bool; ``None`` for all.
+        plays: Clusters that take part (..., N), bool.
         idle_round_s: ``T_ref`` [s]; read only where somebody sits out.
     """
     xp = namespace(cluster_delay)
     delay = round_delay(xp.max(cluster_delay, axis=-1), broadcast)
-    if plays is None or idle_round_s is None:
+    if idle_round_s is None:
         return delay
     return xp.where(xp.any(plays, axis=-1), delay, xp.zeros_like(delay) + idle_round_s)
 

@@ -92,11 +92,7 @@ def passes_flops(
 
 def _of_players(allocation: Allocation, values: Array) -> Array:
     """Numbers of clusters (..., N), 0 for those that sit the round out."""
-    plays = players(allocation)
-    if plays is None:
-        return values
-    xp = namespace(values)
-    return xp.where(plays, values, xp.zeros_like(values))
+    return namespace(values).where(players(allocation), values, namespace(values).zeros_like(values))
 
 
 def encoder_energy(terms: ServerTerms, costs: WorkloadCosts, allocation: Allocation) -> Array:

@@ -193,7 +193,7 @@ def round_view(
     arrivals = record.surviving_fraction()[row]
     # Only the slowest clusters are drawn in detail where there are many: the others need no events.
     detailed = set(np.argsort(-costs.cluster_delay[row])[:4].tolist())
-    plays = np.ones(N, dtype=np.bool_) if costs.plays is None else costs.plays[row]
+    plays = costs.plays[row]
     clusters = tuple(
         ClusterView(
             name=f"c{n}",
@@ -286,7 +286,8 @@ def preview(world: World) -> RoundRecord:
         state.backlog,
         costs.energy_ratio,
         costs.allowance,
-        present=state.present if world.system.comes_and_goes else None,
+        costs.plays,
+        state.present,
     )
     server = server_round(state, costs)
     if server is not None:

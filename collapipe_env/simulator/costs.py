@@ -327,13 +327,11 @@ def _links(
 ) -> _Links:
     p, share, cu_power, gain = parameters, allocation.bandwidth, allocation.cu_power, state.uplink_gain
     power, plays = allocation.node_power, players(allocation)
-    if plays is not None:
-        xp = namespace(share)
-        share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
+    xp = namespace(share)
+    share = xp.where(plays, share, xp.ones_like(share))  # an unread share may be zero
     if interference_w is None:
         sent = radio.mean_active_power(power, graph.active)
-        if plays is not None:
-            sent = xp.where(plays, sent, xp.zeros_like(sent))
+        sent = xp.where(plays, sent, xp.zeros_like(sent))
         interference_w = radio.interference(state.cross_gain, sent)
     noise = radio.d2d_noise(p.noise_density, p.d2d_bandwidth_hz, interference_w)
     snr = radio.d2d_snr(power, state.d2d_gain, noise)

@@ -55,8 +55,7 @@ class Failures:
     def _first(self, costs: RoundCosts, failing_s: FloatArray) -> tuple[IntArray, FloatArray]:
         """The first device of each cluster that fails while it holds blocks that are not collected yet."""
         at_work = np.where(costs.allocation.device_blocks > 0, failing_s, np.inf)
-        if costs.plays is not None:
-            at_work = np.where(costs.plays[..., None], at_work, np.inf)
+        at_work = np.where(costs.plays[..., None], at_work, np.inf)
         device, at = at_work.argmin(axis=-1), at_work.min(axis=-1)
         collected = costs.cluster_delay - costs.upload
         matters = at < collected

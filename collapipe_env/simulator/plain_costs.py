@@ -93,19 +93,19 @@ def plain_round_costs(
 
 def _opened(parameters: SystemParameters, allocation: Allocation, counted: Array | None) -> FloatArray:
     """Rows of :data:`~collapipe_env.kernels.plain_round.OPENED` of a plan (rows, E, N)."""
-    own, plays = parameters.costs.local_steps, players(allocation)
-    if allocation.recompute is allocation.local_steps is plays is None:
+    own = parameters.costs.local_steps
+    if allocation.recompute is allocation.local_steps is allocation.participates is None:
         return _CLOSED
     other: Array = np.zeros(allocation.micro_batches.shape)
     if allocation.recompute is not None:
         chosen = np.asarray(allocation.recompute)
         other = (chosen >= 0) & ((chosen > 0) != parameters.costs.training_memory.recompute)
-    if allocation.local_steps is plays is None:
+    if allocation.local_steps is allocation.participates is None:
         return _real(other[None])
     steps = whole_steps(allocation, own)
     absent = np.full(other.shape, -1.0)
-    if plays is not None and counted is not None:
-        absent = np.where(plays, -1.0, counted)
+    if counted is not None:
+        absent = np.where(players(allocation), -1.0, counted)
     return _real(np.stack((other, steps, absent)))
 
 

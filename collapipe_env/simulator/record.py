@@ -17,7 +17,7 @@ from collapipe_env.ground.arrays import (
     total,
     where,
 )
-from collapipe_env.kernels.queues import hold_rows, queue_rows
+from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.queues import moved_backlog, per_node, update_backlog
 from collapipe_env.simulator.learner import Arrivals, LearningReport
@@ -73,7 +73,7 @@ class RoundRecord:
         past: Array | float = LOSS_SMOOTHING
         if steps is not None:
             xp, loss = namespace(steps), self.state.loss
-            taken = steps if plays is None else xp.where(plays, steps, xp.zeros_like(steps))
+            taken = xp.where(plays, steps, xp.zeros_like(steps))
             past = LOSS_SMOOTHING ** xp.astype(xp.max(taken, axis=-1), loss.dtype)
         return past * self.state.loss + (1.0 - past) * self.learning.loss
 
@@ -118,8 +118,8 @@ def queue_round(
     backlog: Array,
     energy_ratio: Array,
     granted: Array,
-    plays: Array | None = None,
-    present: Array | None = None,
+    plays: Array,
+    present: Array,
 ) -> tuple[Array, Array, Array]:
     """Update the queues after a round, in a compiled loop for NumPy arrays.
 
@@ -127,32 +127,23 @@ def queue_round(
         backlog: ``z(t)`` (E, N, K+1).
         energy_ratio: Energy over budget ``e(t)`` (E, N, K+1).
         granted: Allowance of the round ``a(t)`` (E,), :attr:`RoundCosts.allowance`.
-        plays: Clusters that take part (E, N), bool; the queues of the others stay constant. ``None`` for all.
-        present: Present devices (E, N, K), bool; the queues of the others stay constant. ``None`` where
-            no device comes or goes.
+        plays: Clusters that take part (E, N), bool; the queues of the others stay constant.
+        present: Present devices (E, N, K), bool; the queues of the others stay constant: absence earns no
+            credit.
 
     Returns:
         ``z(t+1)`` (E, N, K+1); the sum over all nodes of the energy above the allowance, in budgets (E,); the
         sum of ``z(t+1)`` (E,).
     """
     if type(backlog) is not np.ndarray:
-        each = per_node(granted)
-        following = _frozen(moved_backlog(backlog, energy_ratio, each, plays), backlog, present)
+        each, xp = per_node(granted), namespace(backlog)
+        following = moved_backlog(backlog, energy_ratio, each, plays)
+        devices = xp.where(present, following[..., 1:], backlog[..., 1:])
+        following = xp.concat((following[..., :1], devices), axis=-1)
         return following, total(at_least(energy_ratio - each, 0.0)), total(following)
     following = np.empty_like(backlog)
     excess, held = np.empty(len(backlog)), np.empty(len(backlog))
-    queue_rows(backlog, np.ascontiguousarray(energy_ratio), granted, following, excess, held)
-    if plays is not None:
-        following = np.where(plays[..., None], following, backlog)
-        held = total(following)
-    if present is not None:
-        hold_rows(backlog, present, following, held)
+    plays, present = np.ascontiguousarray(plays), np.ascontiguousarray(present)
+    ratio = np.ascontiguousarray(energy_ratio)
+    queue_rows(backlog, ratio, granted, plays, present, following, excess, held)
     return following, excess, held
-
-
-def _frozen(following: Array, backlog: Array, present: Array | None) -> Array:
-    """Queues after the round, unchanged for devices that are away: absence earns no credit."""
-    if present is None:
-        return following
-    xp = namespace(following)
-    return xp.concat((following[..., :1], xp.where(present, following[..., 1:], backlog[..., 1:])), axis=-1)

@@ -98,9 +98,9 @@ class RoundCosts:
     terms: Terms = NO_TERMS
     server_budget_j: float = math.inf
 
-    @property
-    def plays(self) -> Array | None:
-        """Clusters that take part (..., N), bool; ``None`` where all do."""
+    @cached_property
+    def plays(self) -> Array:
+        """Clusters that take part (..., N), bool."""
         return players(self.allocation)
 
     @property
@@ -129,7 +129,7 @@ class RoundCosts:
         """Budgets that the round grants the nodes of each cluster (..., N), 0 for one that sits out."""
         xp, plays = namespace(self.cluster_delay), self.plays
         each = xp.zeros_like(self.cluster_delay) + self.allowance[..., None]
-        return each if plays is None else xp.where(plays, each, xp.zeros_like(each))
+        return xp.where(plays, each, xp.zeros_like(each))
 
     @cached_property
     def graph(self) -> PlanGraph:
@@ -194,13 +194,11 @@ def with_terms(
             step_s = costs.local_step + sum(step.values())
             barrier = paced_steps(costs.allocation, step_s, steps) - step_s
         longer = longer + steps * (ends + barrier - costs.barrier)
-    plays = costs.plays
-    if plays is not None:
-        # Clusters that sit out do nothing that could cost more.
-        xp = namespace(plays)
-        zeros, none = xp.zeros_like(costs.cluster_delay), xp.zeros_like(costs.energy)
-        longer = xp.where(plays, zeros + longer, zeros)
-        energy = xp.where(plays[..., None], none + energy, none)
+    # Clusters that sit out do nothing that could cost more.
+    xp, plays = namespace(costs.delay), costs.plays
+    zeros, none = xp.zeros_like(costs.cluster_delay), xp.zeros_like(costs.energy)
+    longer = xp.where(plays, zeros + longer, zeros)
+    energy = xp.where(plays[..., None], none + energy, none)
     cluster_delay = costs.cluster_delay + longer
     # A failure takes back the energy of work that was not done: the rest may be 0 apart from rounding.
     energy = at_least(costs.energy + energy, 0.0)
@@ -224,7 +222,6 @@ def without_absent(costs: RoundCosts, counted: Array) -> RoundCosts:
         counted: ``T_n`` of clusters that sit out (..., N) [s].
     """
     plays = costs.plays
-    assert plays is not None
     xp = namespace(counted)
     each = plays[..., None]
 

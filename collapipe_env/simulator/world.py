@@ -314,11 +314,9 @@ class World:
             costs.energy_ratio,
             costs.allowance,
             plays,
-            state.present if self.system.comes_and_goes else None,
+            state.present,
         )
         if absence is not None:
-            if plays is None:
-                plays = absence >= 0.0
             able = able_clusters(self.parameters, state)
             moved = participation_queue(absence, plays, self.parameters.participation_min)
             absence = where(able, moved, absence)
@@ -465,7 +463,7 @@ def _of_the_plan(arrivals: Arrivals, costs: RoundCosts) -> Arrivals:
     """Arrivals of the clusters that take part, in the local steps that they take."""
     if costs.local_steps is not None:
         arrivals = arrivals.within(costs.local_steps)
-    return arrivals if costs.plays is None else arrivals.only(costs.plays)
+    return arrivals.only(costs.plays)
 
 
 def _untrained(learner: Learner) -> Callable[[], None]:

@@ -87,7 +87,9 @@ def test_waiting_pays_until_the_queues_are_worth_no_more_than_the_time(queues, V
 def test_compiled_queues_take_each_environment_at_its_allowance():
     rng = np.random.default_rng(1)
     z, e, a = rng.exponential(1.0, (4, 2, 3)), rng.exponential(1.0, (4, 2, 3)), rng.uniform(0.2, 2.0, 4)
-    following, excess, held = queue_round(z, e, a)
+    following, excess, held = queue_round(
+        z, e, a, np.ones((4, 2), dtype=bool), np.ones((4, 2, 2), dtype=bool)
+    )
     for row in range(4):
         expected = np.maximum(z[row] + e[row] - a[row], 0.0)
         np.testing.assert_allclose(following[row], expected, rtol=1e-15)

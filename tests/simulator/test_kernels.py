@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from collapipe_env.envs.observation import ObservationBuilder
 from collapipe_env.ground.errors import AllocationError
-from collapipe_env.kernels.queues import queue_rows
 from collapipe_env.learners.surrogate import SurrogateLearner, SurrogateOutcome, progress
 from collapipe_env.learners.surrogate_fits import fit_for
 from collapipe_env.physics.loss_curve import loss_at
-from collapipe_env.physics.queues import update_backlog
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.codec import ActionCodec
 from collapipe_env.simulator.learner import Arrivals, RoundOutcome
@@ -71,18 +69,6 @@ def test_observations(size):
     assert found.dtype == expected.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=2e-6)
     assert observer.space().contains(found[0])
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS)
-def test_queues(seed):
-    rng = np.random.default_rng(seed)
-    backlog, ratio = rng.exponential(1.0, (3, 2, 4)), rng.exponential(1.0, (3, 2, 4))
-    following, excess, held = np.empty((3, 2, 4)), np.empty(3), np.empty(3)
-    queue_rows(backlog, ratio, np.ones(len(backlog)), following, excess, held)
-    np.testing.assert_array_equal(following, update_backlog(backlog, ratio))
-    np.testing.assert_allclose(excess, np.maximum(ratio - 1.0, 0.0).sum(axis=(1, 2)), rtol=1e-13)
-    np.testing.assert_allclose(held, following.sum(axis=(1, 2)), rtol=1e-13)
 
 
 @settings(max_examples=30, deadline=None)

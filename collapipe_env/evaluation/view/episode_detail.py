@@ -227,7 +227,7 @@ def _add(columns: _Columns, record: RoundRecord, scenario: Scenario, index: int,
     """Add a round."""
     costs, plan = record.costs, record.allocation
     N = costs.cluster_delay.shape[-1]
-    plays = np.ones(N, dtype=np.bool_) if costs.plays is None else costs.plays[0]
+    plays = costs.plays[0]
     columns.rounds.append(index + 1)
     columns.add("ratio", costs.energy_ratio[0])
     columns.add("backlog", record.backlog[0])

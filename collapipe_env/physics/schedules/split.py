@@ -71,8 +71,6 @@ def update_payloads(costs: WorkloadCosts, allocation: Allocation) -> tuple[Array
 def _extremes(allocation: Allocation, kept: Array) -> tuple[Array, Array]:
     """Most and fewest blocks that the server trains for any cluster that takes part (...), or 0."""
     xp, plays = namespace(kept), players(allocation)
-    if plays is None:
-        return xp.max(kept, axis=-1), xp.min(kept, axis=-1)
     most = xp.max(xp.where(plays, kept, xp.zeros_like(kept)), axis=-1)
     return most, xp.min(xp.where(plays, kept, xp.zeros_like(kept) + most[..., None]), axis=-1)
 
@@ -103,10 +101,8 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Arra
         steps: Local steps of the clusters (..., N), real numbers.
     """
     xp = namespace(local_step)
-    plays = players(allocation)
     taken = xp.zeros_like(local_step) + steps
-    if plays is not None:
-        taken = xp.where(plays, taken, xp.zeros_like(taken))
+    taken = xp.where(players(allocation), taken, xp.zeros_like(taken))
     longest = waiting_steps(taken, local_step)
     if allocation.server_mode is None:
         return longest
