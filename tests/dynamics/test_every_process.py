@@ -18,6 +18,7 @@ from collapipe_env.envs.sb3 import CollaPipeVecEnv
 from collapipe_env.envs.torch_vector import CollaPipeTorchVectorEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.errors import ScenarioError, StateError
+from collapipe_env.ground.records import mapped
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator import costs as cost_module
 from collapipe_env.simulator.system import walking_side
@@ -173,7 +174,7 @@ def test_every_array_library_moves_and_applies_it_alike(row):
         return array_api_strict.asarray(np.array(array))
 
     system = world.system._base._replace(small_scale=rng.gamma(4.0, 0.25, world.system._base.link_gain.shape))
-    there, state = system.map(strict), env.truth
+    there, state = mapped(system, strict), env.truth
     u = rng.uniform(size=(20, process.numbers))
     carried, other = process.begin(system, u), process.begin(there, strict(u))
     for t in range(1, 5):

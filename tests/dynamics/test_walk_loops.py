@@ -12,6 +12,7 @@ from collapipe_env.dynamics.walk_loops import moved_shadowing
 from collapipe_env.ground.arrays import cos_sin_of_turns
 from collapipe_env.ground.backends import NUMPY
 from collapipe_env.ground.compiled import compiled
+from collapipe_env.ground.records import mapped
 from collapipe_env.physics.motion import correlated, weights_of
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.moving_system import staying
@@ -73,7 +74,7 @@ def test_loops_move_walks_and_gains_as_tensors_do(area, clusters, shadow_db, sec
         # A way is a difference of places: what rounding is to them counts more for a short one.
         slack = 1e-9 if name == "shadowing_db" else 1e-12 * SIDE
         np.testing.assert_allclose(values, theirs[name].numpy(), rtol=1e-12, atol=slack, err_msg=name)
-    tensors = system.map(lambda array: torch.from_numpy(array.copy()))
+    tensors = mapped(system, lambda array: torch.from_numpy(array.copy()))
     same = as_tensors(ours)
     gains = process.apply(tensors, same).link_gain.numpy()
     np.testing.assert_allclose(process.apply(system, ours).link_gain, gains, rtol=1e-12)

@@ -4,7 +4,7 @@ import choose_learning
 import learning_runs
 import numpy as np
 import pytest
-from script_support import filled, page_of
+from tool_support import filled, page_of
 
 from collapipe_env.scenario import load_scenario
 

@@ -6,7 +6,7 @@ import learning_runs
 import make_learning_experiments as experiments
 import numpy as np
 import pytest
-from script_support import filled, page_of, tiny_scenario
+from tool_support import filled, page_of, tiny_scenario
 
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.evaluation.episode import HELD_OUT_SEED

@@ -8,7 +8,7 @@ import make_generalisation
 import numpy as np
 import pytest
 from generalisation_columns import COLUMNS
-from script_support import filled, page_of
+from tool_support import filled, page_of
 
 from collapipe_env.agents.learned.hyperparameters import PPOParameters
 from collapipe_env.agents.learned.sb3_models import build_model, save_model

@@ -6,7 +6,7 @@ import json
 import make_results
 import numpy as np
 import pytest
-from script_support import filled, page_of
+from tool_support import filled, page_of
 
 from collapipe_env.cli.main import main as collapipe
 from collapipe_env.envs.vector import CollaPipeVectorEnv

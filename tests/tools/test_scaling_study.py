@@ -7,7 +7,7 @@ import gymnasium as gym
 import make_scaling_study as study
 import numpy as np
 import pytest
-from script_support import filled, page_of
+from tool_support import filled, page_of
 
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters

@@ -10,7 +10,7 @@ pytest.importorskip("sklearn", reason="a baseline is scikit-learn's")
 import learning_runs
 import make_task_results as tasks
 import simple_baselines as baselines
-from script_support import filled, page_of, tiny_scenario
+from tool_support import filled, page_of, tiny_scenario
 
 from collapipe_env.ground.files import read_json
 from collapipe_env.scenario import load_scenario
