@@ -218,7 +218,7 @@ def round_input(
         saving=np.zeros((*clusters, len(choices) if schedules else 0)),
         memory_bytes=np.where(state.present, np.asarray(state.memory_bytes, dtype=np.float64), 0.0),
         server_queue=_server_queue(parameters, state),
-        server_share=_server_share(state),
+        server_share=np.array(state.server_share, dtype=np.float64)[..., None],
     )
     # States may hold read-only arrays, and other libraries' arrays may be in single precision.
     kinds = (np.float64 if a.dtype.kind == "f" else a.dtype for a in found)
@@ -234,13 +234,6 @@ def _server_queue(parameters: SystemParameters, state: SystemState) -> FloatArra
         found[..., 1], found[..., 2] = state.server_backlog, joules / terms.budget_j
         found[..., 0] = found[..., 1] * found[..., 2]
     return found
-
-
-def _server_share(state: SystemState) -> FloatArray:
-    """Share of the server that other tenants leave (..., 1)."""
-    if state.server_share is None:
-        return np.ones((*state.uplink_gain.shape[:-1], 1))
-    return np.array(state.server_share, dtype=np.float64)[..., None]
 
 
 def _seconds(

@@ -128,7 +128,7 @@ def chain_problems(parameters: SystemParameters, state: SystemState) -> dict[tup
                 float(noise[at]),
                 1.0 / parameters.clusters,
                 0.0,
-                1.0 if state.server_share is None else float(state.server_share[at[:-1]]),
+                float(state.server_share[at[:-1]]),
             ),
             memory[at],
         )

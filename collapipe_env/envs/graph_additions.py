@@ -210,8 +210,7 @@ def _opened(parameters: SystemParameters, names: tuple[str, ...], state: SystemS
 def _server(state: SystemState) -> Array:
     nothing = namespace(state.loss).zeros_like(state.uplink_gain[..., 0])
     queue = nothing if state.server_backlog is None else at_most(log1p(state.server_backlog), LOG_BOUND)
-    used = nothing if state.server_share is None else 1.0 - state.server_share
-    return namespace(state.loss).stack((queue, used), axis=-1)
+    return namespace(state.loss).stack((queue, 1.0 - state.server_share), axis=-1)
 
 
 def _absence(state: SystemState) -> Array:

@@ -304,7 +304,7 @@ class GraphObserver:
             state.budget,
             state.backlog,
             np.empty((0, 0, 0), np.int64) if previous is None or free else previous["blocks"],
-            np.ones(len(state.speed)) if state.server_share is None else state.server_share,
+            state.server_share,
         )
         return GraphSystem(*(loop_array(array, array.dtype) for array in arrays))
 
@@ -365,9 +365,7 @@ class GraphObserver:
         noise = p.noise_density * p.d2d_bandwidth_hz
         heard = radio.interference(state.cross_gain, power) / noise
         server_s = (PASSES * H * costs.batch_size) * p.numbers.server_seconds
-        server: Array = xp.full_like(gain, min(math.log(server_s + LEAST_SECONDS), LOG_BOUND))
-        if state.server_share is not None:
-            server = xp.zeros_like(gain) + _log(server_s / state.server_share + LEAST_SECONDS)[..., None]
+        server = xp.zeros_like(gain) + _log(server_s / state.server_share + LEAST_SECONDS)[..., None]
         columns = (
             _log(costs.update_payload_bits / rate),
             _log(H * edge_time(costs.batch_size, costs.activation_bits, rate)),

@@ -118,6 +118,7 @@ def sample_rounds(scenario: Scenario) -> SampledRounds:
         backlog=np.zeros(nodes),
         round_index=np.zeros(S * F, dtype=np.int64),
         loss=np.zeros(S * F),
+        server_share=np.ones(S * F),
         full_speed=full_speed if opens(scenario, "clock_cap") else None,
         cubic_power=of_layouts("switched_capacitance") > 0.0 if opens(scenario, "clock_cap") else None,
     )

@@ -267,9 +267,7 @@ def _ranged(at: Place, is_: Declared, values: Any, shape: tuple[int, ...]) -> An
 
 def _expected(system: System, name: str, axes: str) -> tuple[int, ...] | None:
     """Shape of an array of a system; ``None`` for one that is missing and may not be added."""
-    if axes in ("", "links"):  # may be added
-        return (len(system.speed),) if axes == "" else _shape(system.link_gain)
-    return _shape(getattr(system, name))
+    return _shape(system.link_gain if axes == "links" else getattr(system, name))  # gains may be added
 
 
 def _no(process: Process, method: str, found: object, expected: str) -> ScenarioError:

@@ -66,7 +66,7 @@ def plain_round_costs(
         _real(state.clock),
         _real(state.compute_power),
         _real(state.budget),
-        np.ones(E) if state.server_share is None else _real(state.server_share),
+        _real(state.server_share),
     )
     clusters, nodes = (E, N), (E, N, K + 1)
     if plan.micro_batches.shape != clusters or plan.bandwidth.shape != clusters:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import NamedTuple
 
 from collapipe_env.ground.arrays import Array, at_least, namespace
@@ -18,6 +17,9 @@ from collapipe_env.physics.participation import delay_of_round, players, real_st
 from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.state import SystemParameters, SystemState
+
+_NOTHING: Mapping[str, Array] = {}
+"""An empty dictionary, which copies and files can hold; never written to."""
 
 
 class Terms(NamedTuple):
@@ -33,13 +35,13 @@ class Terms(NamedTuple):
         notes: Arrays for learners, failures and records by name.
     """
 
-    once: Mapping[str, Array] = MappingProxyType({})
-    step: Mapping[str, Array] = MappingProxyType({})
+    once: Mapping[str, Array] = _NOTHING
+    step: Mapping[str, Array] = _NOTHING
     delay: Array | float = 0.0
     energy: Array | float = 0.0
     memory: Array | float = 0.0
     server_j: Array | float = 0.0
-    notes: Mapping[str, Array] = MappingProxyType({})
+    notes: Mapping[str, Array] = _NOTHING
 
 
 NO_TERMS = Terms()

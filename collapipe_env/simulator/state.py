@@ -43,8 +43,8 @@ class SystemState(Record):
     """Rounds played."""
     loss: Annotated[Array, Declared("", "nat", high=math.inf)]
     """Smoothed evaluation loss."""
-    server_share: Annotated[Array | None, Declared("", low=SMALLEST, high=1.0)] = None
-    """Share of the server that other tenants leave to the clusters, in (0, 1]; ``None`` for 1."""
+    server_share: Annotated[Array, Declared("", low=SMALLEST, high=1.0)]
+    """Share of the server that other tenants leave to the clusters."""
     absence: Annotated[Array | None, Declared("N", "rounds", low=0.0)] = None
     """Participation queues ``y``, counted in rounds; ``None`` unless schedulers decide which clusters take
     part."""

@@ -60,9 +60,8 @@ class System(NamedTuple):
     """``kappa``, zero where the profile states a power."""
     active_power: Annotated[Array, Declared("N K", "W", low=0.0)]
     """Power at full speed, zero where the profile gives only a clock."""
-    server_share: Annotated[Array | None, Declared("", low=SMALLEST, high=1.0)] = None
-    """Share of the server that other tenants leave to the clusters, in (0, 1]; ``None`` without changing
-    tenants."""
+    server_share: Annotated[Array, Declared("", low=SMALLEST, high=1.0)]
+    """Share of the server that other tenants leave to the clusters."""
     cu_position: Annotated[Array | None, Declared("N 2", "m")] = None
     """Positions of the CUs, with the base station at the origin; ``None`` where devices stand still."""
     device_offset: Annotated[Array | None, Declared("N K 2", "m")] = None
@@ -107,6 +106,7 @@ def _stacked(scenario: Scenario, layouts: list[Layout], backend: Backend) -> Sys
         flops_per_cycle=backend.array(per_cycle),
         switched_capacitance=backend.array(stacked("switched_capacitance")),
         active_power=backend.array(stacked("active_power_w")),
+        server_share=backend.array(np.ones(len(layouts))),
         cu_position=backend.array(stacked("cu_position")) if moves else None,
         device_offset=(
             backend.array(stacked("device_position") - stacked("cu_position")[:, :, None]) if moves else None

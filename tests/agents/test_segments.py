@@ -95,6 +95,7 @@ def random_system(rng):
         backlog=rng.exponential(2.0, (1, K + 1)) * (rng.random((1, K + 1)) < 0.7),
         round_index=np.zeros((), dtype=np.int64),
         loss=np.zeros(()),
+        server_share=np.ones(()),
     )
     if rng.random() < 0.5:
         parameters = replace(

@@ -122,6 +122,7 @@ def make_state(rng, lead, clusters, devices, parameters, *, absent=0.0):
         backlog=rng.uniform(0.0, 3.0, (*lead, clusters, devices + 1)),
         round_index=np.zeros(lead, dtype=np.int64),
         loss=np.zeros(lead),
+        server_share=np.ones(lead),
     )
 
 

@@ -94,6 +94,7 @@ def build(case):
         backlog=np.zeros((1, devices + 1)),
         round_index=np.array(0),
         loss=np.array(0.0),
+        server_share=np.array(1.0),
     )
     return parameters, state, allocation, np.array([case["interference_w"]])
 

@@ -16,7 +16,7 @@ from collapipe_env.physics.workload import WorkloadCosts
 
 
 def server_times(
-    parameters: SystemParameters, allocation: Allocation, samples: Array, server_share: Array | None = None
+    parameters: SystemParameters, allocation: Allocation, samples: Array, server_share: Array
 ) -> tuple[Array, Array]:
     """Forward pass and weight gradients of one micro-batch on the server, launches included (..., N) [s].
 
@@ -25,12 +25,10 @@ def server_times(
 
     Args:
         samples: Samples of a micro-batch ``b`` (..., N).
-        server_share: Share of the server that tenants of varying load leave (...), ``None`` for 1.
+        server_share: Share of the server that tenants of varying load leave (...).
     """
     costs, launch = parameters.costs, parameters.overheads.server_s
-    speed: Array = parameters.server_share_flops
-    if server_share is not None:
-        speed = speed * server_share[..., None]
+    speed = parameters.server_share_flops * server_share[..., None]
     forward = samples * (costs.decoder_forward_flops / speed)
     weight = samples * (costs.decoder_weight_flops / speed)
     if allocation.server_mode is None:
