@@ -45,8 +45,10 @@ class StepPrices:
     def __init__(self, parameters: SystemParameters, terms: RecoveryTerms) -> None:
         self.parameters, self.terms = parameters, terms
         self.block_bits = bits_of_block(parameters.costs)
-        # The moves of a change of plan inside a round are priced by themselves; nothing moves before it.
-        still = replace(parameters, migration=None, local_steps_choices=None)
+        # The moves of a change of plan inside a round are priced by themselves; nothing moves before it. The
+        # server works as planned.
+        server = parameters.server._replace(budget_j=None)
+        still = replace(parameters, migration=None, local_steps_choices=None, server=server)
         # The new plan sends no replicas in this round: a second failure counts only in the next.
         self.planned, self.left = (_of_steps(p) for p in (still, replace(still, replication=None)))
 

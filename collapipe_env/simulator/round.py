@@ -110,7 +110,7 @@ class RoundCosts:
         """Budgets that the round grants every node (...): 1, or ``T / T_ref`` with budgets per second."""
         return queues.allowance(self.delay, self.budget_period_s)
 
-    @property
+    @cached_property
     def server_ratio(self) -> Array:
         """The server's energy over its budget ``e_BS`` (...); 0 where it has no budget."""
         each = self.terms.server_j + namespace(self.delay).zeros_like(self.cluster_delay)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.ground.arrays import Array, FloatArray
-from collapipe_env.ground.backends import Backend
+from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import ScenarioError, shown
 from collapipe_env.ground.records import mapped
 from collapipe_env.physics.moves import LOST, STAY
@@ -52,7 +52,9 @@ class RoundEvents:
         failing = self._failing(costs)
         if not (failing < np.inf).any():
             return together
-        found = self._failures.replayed(state.map(host), mapped(costs, host), failing)
+        if self._backend is not NUMPY:
+            state, costs = state.map(host), mapped(costs, host)
+        found = self._failures.replayed(state, costs, failing)
         if found is None:
             return together
         trained = ~found.failed.dropped
