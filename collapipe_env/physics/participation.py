@@ -7,7 +7,9 @@ part lasts ``T_ref``, and a cluster that cannot hold the encoder counts ``T_ref`
 
 from __future__ import annotations
 
-from collapipe_env.ground.arrays import Array, concatenate, namespace
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, BoolArray, concatenate, namespace
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.delay import round_delay
 
@@ -15,6 +17,12 @@ from collapipe_env.physics.delay import round_delay
 def players(allocation: Allocation) -> Array | None:
     """Clusters that take part (..., N), bool; ``None`` where a plan leaves this open, and all do."""
     return None if allocation.participates is None else allocation.participates != 0
+
+
+def takes_part(allocation: Allocation) -> BoolArray:
+    """Whether clusters take part under a plan (..., N), as a NumPy array."""
+    plays = players(allocation)
+    return np.ones(np.shape(allocation.micro_batches), dtype=np.bool_) if plays is None else np.asarray(plays)
 
 
 def whole_steps(allocation: Allocation, own: int) -> Array | None:

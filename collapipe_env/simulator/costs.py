@@ -408,7 +408,7 @@ def taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array |
     """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
     own = parameters.costs.local_steps
     steps = whole_steps(allocation, own)
-    if steps is None and parameters.local_steps_choices is not None:
+    if steps is None and parameters.local_steps_choices:
         steps = namespace(allocation.micro_batches).full_like(allocation.micro_batches, own)
     return steps
 

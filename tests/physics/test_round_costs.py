@@ -26,7 +26,7 @@ def leaves(costs):
         value = getattr(costs, field.name)
         if dataclasses.is_dataclass(value):
             yield from ((f"{field.name}.{name}", leaf) for name, leaf in leaves(value))
-        elif value is not None and not isinstance(value, float):
+        elif hasattr(value, "dtype"):
             yield field.name, value
 
 

@@ -183,7 +183,7 @@ def leaves(value, name=""):
     if is_dataclass(value):
         for field in fields(value):
             yield from leaves(getattr(value, field.name), f"{name}.{field.name}")
-    elif value is not None:
+    elif hasattr(value, "dtype"):
         yield name, value
 
 

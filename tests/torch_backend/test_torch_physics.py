@@ -53,7 +53,7 @@ def leaves(value, name=""):
     if dataclasses.is_dataclass(value):
         for f in dataclasses.fields(value):
             yield from leaves(getattr(value, f.name), f"{name}.{f.name}")
-    elif value is not None and not isinstance(value, float):
+    elif hasattr(value, "dtype"):
         yield name, value
 
 
