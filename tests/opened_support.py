@@ -1,10 +1,12 @@
 """What tests of opened decisions share."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
+from collapipe_env.ground.records import declarations
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import memory_caps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.scenario.decision_names import COLLAPIPE
@@ -55,11 +57,20 @@ def with_cluster_memory(scenario, state, factors):
 
 def same(one, two, places=1e-6):
     """Whether two plans are equal: whole numbers exactly, powers and shares to rounding."""
-    for field in fields(one):
-        left, right = getattr(one, field.name), getattr(two, field.name)
+    assert one.others.keys() == two.others.keys()
+    for name in (*declarations(Allocation), *one.others):
+        left, right = one.given(name), two.given(name)
         if left is None or right is None:
-            assert left is right, field.name
+            assert left is right, name
         elif np.asarray(left).dtype.kind == "i":
-            np.testing.assert_array_equal(left, right, err_msg=field.name)
+            np.testing.assert_array_equal(left, right, err_msg=name)
         else:
-            np.testing.assert_allclose(left, right, rtol=places, atol=places, err_msg=field.name)
+            np.testing.assert_allclose(left, right, rtol=places, atol=places, err_msg=name)
+
+
+def with_server_room(codec, room):
+    """Action box of the same scenario whose server's memory holds so many blocks."""
+    p = codec.parameters
+    each = p.server.block_state_bytes + p.server.block_activation_bytes
+    server = p.server._replace(memory_bytes=(room + 0.5) * each)
+    return replace(codec, parameters=replace(p, server=server))

@@ -112,6 +112,7 @@ SHARED = {
     "even_split": "the even split, and the baseline that plays it",
     "leaderboard": "the leaderboard, and its command",
     "observation": "the observation, and its compiled loop",
+    "participation": "who takes part in a round, and the decision about it",
     "queues": "energy queues, and their compiled loop",
     "scenario": "scenarios, and their command",
     "surrogate": "the surrogate learner, and its compiled loop",

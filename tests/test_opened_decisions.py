@@ -33,7 +33,7 @@ from collapipe_env.simulator.check import check_allocation
 from collapipe_env.simulator.costs import round_costs
 from collapipe_env.simulator.even_split import even_split
 from collapipe_env.simulator.running import running_state
-from tests.opened_support import PLACED, STATE, WARM, opened, same, small, with_memory
+from tests.opened_support import PLACED, STATE, WARM, opened, same, small, with_memory, with_server_room
 
 
 def feasible_plan(rng, scenario, state):
@@ -172,7 +172,7 @@ def test_a_setting_that_cannot_hold_the_encoder_gives_way():
 @settings(deadline=None)
 def test_requests_to_the_server_are_scaled_down_to_its_room(asked, room):
     scenario = opened("server_blocks")
-    codec = replace(action_codec(scenario), server_room=room)
+    codec = with_server_room(action_codec(scenario), room)
     parts = codec.split(np.zeros((2, codec.action_size)))
     parts["server_blocks"][:] = 2.0 * asked / (scenario.blocks - 1) - 1.0
     plan = codec.decode(codec.join(parts), STATE.memory_cap[:2], STATE.memory_bytes[:2])
@@ -319,7 +319,7 @@ def test_what_entries_of_participation_and_steps_say():
 def test_clusters_that_sit_out_take_no_room_on_the_server():
     scenario = opened("server_blocks", "participation")
     parameters = system_parameters(scenario)
-    codec = replace(action_codec(scenario), server_room=12)
+    codec = with_server_room(action_codec(scenario), 12)
     parts = codec.split(np.zeros((3, codec.action_size)))
     parts["server_blocks"][:] = 1.0
     parts["participation"][:] = [1.0, -1.0, -1.0, -1.0]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.physics.allocation import COMMON, COPIES, Allocation
@@ -94,7 +93,7 @@ def allocation_of(plan: OpenPlan, openings: Openings) -> Allocation:
         openings: The open decisions.
     """
     numbers, kept = numbers_of(plan.option)
-    extra: dict[str, npt.NDArray[Any]] = {}
+    extra: dict[str, Any] = {}
     if openings.recompute:
         extra["recompute"] = recomputes(plan.option, recompute=openings.recomputes)
     if openings.schedule:

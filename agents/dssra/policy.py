@@ -156,7 +156,7 @@ class DSSRA(StateScheduler):
                 have to take part.
         """
         plan = self._planned(state, start)
-        return plan if self.parameters.clock_cap_min is None else self._with_clocks(state, plan, start)
+        return plan if "clock_cap" not in self.parameters.opened else self._with_clocks(state, plan, start)
 
     def _planned(self, state: SystemState, start: Allocation | None) -> Allocation:
         """Decide everything in a round except the clocks."""
@@ -196,7 +196,6 @@ class DSSRA(StateScheduler):
     def _capped(self, state: SystemState, plan: Allocation) -> Sequence[Allocation]:
         """The plan with the best clock caps, and the plan with caps half-way between those and none."""
         p, free = self.parameters, replace(plan, clock_cap=None)
-        assert p.clock_cap_min is not None
         costs = round_costs(p, state, free)
         problem = clock_problem(
             p,

@@ -16,17 +16,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners.expected_progress import ExpectedProgress
-from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import StateScheduler
 from collapipe_env.simulator.costs import round_costs
@@ -99,7 +98,7 @@ class DSSRATarget(StateScheduler):
         solver = DSSRA(scenario, drift="exact", **options)
         self.tradeoff_v: float = solver.tradeoff_v
         p = self.parameters
-        self._own_steps = p.local_steps_choices is not None
+        self._own_steps = bool(p.local_steps_choices)
         choices = p.local_steps_choices or (p.costs.local_steps,)
         asked = choices if local_steps is None else local_steps
         wanted = tuple(sorted(set(asked))) if isinstance(asked, Sequence) else ()
@@ -121,7 +120,7 @@ class DSSRATarget(StateScheduler):
         self._choices = np.array(wanted)
         self._solvers = [solver.with_local_steps(H) for H in wanted]
         self._may_sit_out = p.idle_round_s is not None
-        self._chooses_players = participation and p.chooses_players
+        self._chooses_players = participation and "participation" in p.opened
         self._decides = self._own_steps or self._chooses_players
         if self._decides:
             self._law  # noqa: B018 - a task without a fit is refused here, not in the first round
@@ -266,14 +265,8 @@ def _fewer(delay: FloatArray, able: BoolArray) -> Iterator[BoolArray]:
 
 def _joined(plans: Sequence[TargetPlan]) -> TargetPlan:
     """Return several batches of plans as one batch."""
-
-    def all_of(name: str) -> npt.NDArray[np.generic] | None:
-        values = [getattr(plan.base, name) for plan in plans]
-        return None if values[0] is None else np.concatenate(values)
-
-    base = Allocation(**{field.name: all_of(field.name) for field in fields(Allocation)})
     return TargetPlan(
-        base,
+        stack_allocations([plan.base for plan in plans], np.concatenate),
         np.concatenate([plan.plays for plan in plans]),
         np.concatenate([plan.steps for plan in plans]),
     )

@@ -1,1 +1,1 @@
-"""Decisions that a scenario may open in addition to CollaPipe's own, as entries of an action."""
+"""Decisions that a scenario may open in addition to CollaPipe's own, one row each; found by name."""

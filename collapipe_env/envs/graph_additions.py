@@ -18,35 +18,18 @@ from collapipe_env.envs.graph_observation import (
     graph_features,
     held,
 )
-from collapipe_env.envs.observed_processes import clock_share, flight_capacity
+from collapipe_env.envs.observed_processes import opened_features
 from collapipe_env.ground.arrays import Array, at_most, log1p, namespace
 from collapipe_env.kernels.graph_rows import LOG_BOUND
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import Decision, opens
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.decision import Feature
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
+from collapipe_env.simulator.state import SystemParameters, SystemState
 from collapipe_env.simulator.system import MOBILITY, walking_side
 
 SERVER_PROCESSES = ("server", "tenants")
 """Processes that move the terms of the server."""
-OPENED_FEATURES = graph_features(
-    (
-        "other_capacity",
-        "blocks that the memory holds under the other setting of recomputation",
-        "blocks",
-        BLOCKS,
-    ),
-    (
-        "flight_capacity",
-        "blocks that the memory holds with one micro-batch in flight, of the smallest size",
-        "blocks",
-        BLOCKS,
-    ),
-    ("clock_share", "share of its full clock that load and governor leave the device", "1", SHARE),
-)
-"""Features that the opened decisions ``recompute``, ``schedule`` and ``clock_cap`` add, in this order."""
-_OPENED: tuple[Decision, ...] = ("recompute", "schedule", "clock_cap")
 SERVER_FEATURES = graph_features(
     (
         "log_backlog",
@@ -55,9 +38,6 @@ SERVER_FEATURES = graph_features(
         ONE_PLUS,
     ),
     ("tenants", "share of the server used by tenants that come and go", "1", SHARE),
-)
-ABSENCE_FEATURES = graph_features(
-    ("log_absence", "log of 1 plus the participation queue y", "rounds", ONE_PLUS),
 )
 HEAT_FEATURES = (
     GraphFeature(
@@ -127,7 +107,8 @@ def graph_additions(scenario: Scenario) -> tuple[GraphAddition, ...]:
     # Processes that show something under the scenario's visibility.
     active = {process.name for process in processes if process.shown}
     walks = {seen.carried for p in processes if p.name == MOBILITY for seen in p.shown}
-    opened = tuple(f for f, name in zip(OPENED_FEATURES, _OPENED, strict=True) if opens(scenario, name))
+    seen = opened_features(scenario)
+    opened = [feature for feature in seen if feature.axes == "N K"]
     devices = ("N", "K")
     rows = (
         (
@@ -136,8 +117,14 @@ def graph_additions(scenario: Scenario) -> tuple[GraphAddition, ...]:
                 "opened",
                 "devices, with open decisions",
                 devices,
-                opened,
-                partial(_opened, parameters, tuple(feature.name for feature in opened)),
+                tuple(
+                    GraphFeature(
+                        *(f.name, f.meaning, f.unit),
+                        BLOCKS if f.unit == "blocks" else Form(False, 0.0, 0.0, float(f.high(scenario))),
+                    )
+                    for f in opened
+                ),
+                partial(_opened, [partial(feature.value, parameters) for feature in opened]),
             ),
         ),
         (
@@ -150,10 +137,7 @@ def graph_additions(scenario: Scenario) -> tuple[GraphAddition, ...]:
                 _server,
             ),
         ),
-        (
-            parameters.chooses_players,
-            GraphAddition("absence", "clusters, if they may sit out", ("N",), ABSENCE_FEATURES, _absence),
-        ),
+        *((True, _of_clusters(parameters, feature)) for feature in seen[len(opened) :]),
         (
             "heat" in active,
             GraphAddition("heat", "devices, if they warm up", devices, HEAT_FEATURES, _heat),
@@ -194,27 +178,27 @@ def _of_present(state: SystemState, *columns: Array) -> Array:
     return xp.where(state.present[..., None], xp.stack(columns, axis=-1), 0.0)
 
 
-def _opened(parameters: SystemParameters, names: tuple[str, ...], state: SystemState) -> Array:
+def _of_clusters(parameters: SystemParameters, feature: Feature) -> GraphAddition:
+    """An array with what schedulers see of clusters for an open decision."""
+    about = f"log of 1 plus the {feature.meaning}"
+    columns = graph_features((f"log_{feature.name}", about, feature.unit, ONE_PLUS))
+    seen = partial(_logarithm, partial(feature.value, parameters))
+    return GraphAddition(feature.name, "clusters, with an open decision", ("N",), columns, seen)
+
+
+def _logarithm(value: Callable[[SystemState], Array], state: SystemState) -> Array:
+    return held(log1p(value(state)))[..., None]
+
+
+def _opened(values: list[Callable[[SystemState], Array]], state: SystemState) -> Array:
     xp = namespace(state.backlog)
-    columns = []
-    if "other_capacity" in names:
-        caps = xp.astype(other_memory_caps(parameters, state), xp.float32)
-        columns.append(at_most(caps, parameters.costs.blocks))
-    if "flight_capacity" in names:
-        columns.append(xp.astype(flight_capacity(parameters, state), xp.float32))
-    if "clock_share" in names:
-        columns.append(xp.astype(clock_share(state), xp.float32))
-    return _of_present(state, *columns)
+    return _of_present(state, *(xp.astype(value(state), xp.float32) for value in values))
 
 
 def _server(state: SystemState) -> Array:
     nothing = namespace(state.loss).zeros_like(state.uplink_gain[..., 0])
     queue = nothing if state.server_backlog is None else at_most(log1p(state.server_backlog), LOG_BOUND)
     return namespace(state.loss).stack((queue, 1.0 - state.server_share), axis=-1)
-
-
-def _absence(state: SystemState) -> Array:
-    return held(log1p(state.absence))[..., None]
 
 
 def _heat(state: SystemState) -> Array:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
-from collapipe_env.ground.arrays import Array, at_most, namespace
-from collapipe_env.physics.memory import memory_cap_blocks
+from collapipe_env.ground.arrays import Array, namespace
 from collapipe_env.scenario import Scenario
-from collapipe_env.scenario.decision_names import opens
 from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.decision import Feature, opened_rows
 from collapipe_env.simulator.process import Observed
 from collapipe_env.simulator.process_registry import active_processes
-from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
+from collapipe_env.simulator.state import SystemState
 
 
 def observation_builder(scenario: Scenario) -> ObservationBuilder:
@@ -31,89 +30,38 @@ def _clock_features(scenario: Scenario) -> Iterator[FeatureSource]:
         yield FeatureSource("device_clock", devices, 0.0, 1.0, about, partial(_clock, top), "Hz", top)
 
 
+def opened_features(scenario: Scenario) -> list[Feature]:
+    """Features that a scenario's open decisions need, those of devices first."""
+    rows = opened_rows(system_parameters(scenario).opened)
+    return sorted((seen for row in rows for seen in row.features), key=lambda seen: seen.axes == "N")
+
+
 def _decision_features(scenario: Scenario) -> Iterator[FeatureSource]:
     """Features that a scenario's open decisions need."""
-    parameters, L = system_parameters(scenario), scenario.blocks
-    devices, half = (scenario.clusters, scenario.max_devices), scenario.blocks / 2.0
-    if parameters.other_costs is not None:
-        setting = "without" if parameters.costs.training_memory.recompute else "with"
-        about = f"blocks that the memory holds {setting} recomputation; -1 for 0, 1 for {L}"
-        value = partial(_other_capacity, parameters)
-        yield FeatureSource("device_other_capacity", devices, -1.0, 1.0, about, value, "blocks", half, half)
-    if opens(scenario, "schedule"):
-        about = (
-            "blocks that the memory holds with one micro-batch in flight, of the smallest size; "
-            f"-1 for 0, 1 for {L}"
+    parameters, shape = system_parameters(scenario), (scenario.clusters, scenario.max_devices)
+    for feature in opened_features(scenario):
+        of_devices, high = feature.axes == "N K", float(feature.high(scenario))
+        low, half = (-1.0, high / 2.0) if feature.unit == "blocks" else (0.0, 0.0)
+        scale = f"; -1 for 0, 1 for {high:g}" if half else f"; 1 for {high:g} {feature.unit}"
+        yield FeatureSource(
+            f"{'device' if of_devices else 'cluster'}_{feature.name}",
+            shape if of_devices else shape[:1],
+            low,
+            1.0,
+            feature.meaning + ("" if feature.unit == "1" else scale),
+            partial(_scaled, partial(feature.value, parameters), of_devices, low, high),
+            feature.unit,
+            half or high,
+            half,
         )
-        value = partial(_flight_capacity, parameters)
-        yield FeatureSource("device_flight_capacity", devices, -1.0, 1.0, about, value, "blocks", half, half)
-    if opens(scenario, "clock_cap"):
-        about = "share of its full clock that load and governor leave the device"
-        yield FeatureSource("device_clock_share", devices, 0.0, 1.0, about, _clock_share)
-    if opens(scenario, "participation"):
-        cap, about = scenario.budgets.backlog_cap, "participation queue y; 1 for {:g} rounds"
-        value = partial(_absence, cap)
-        yield FeatureSource("cluster_absence", devices[:1], 0.0, 1.0, about.format(cap), value, "rounds", cap)
 
 
-def flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
-    """Blocks that each device holds with a single micro-batch in flight (..., N, K), at most ``L``.
-
-    This is the most that a schedule can save: 1F1B with the largest allowed number of micro-batches, under
-    the workload's own setting of recomputation.
-
-    Args:
-        state: The system (...).
-
-    Returns:
-        Whole numbers of the state's real type.
-    """
-    costs = parameters.costs
-    samples = costs.batch_size / parameters.micro_batch_choices[-1]
-    caps = memory_cap_blocks(
-        state.memory_bytes,
-        samples,
-        costs.block_state_bytes,
-        costs.stored_activation_bytes,
-        samples * costs.working_bytes,
-    )
-    return at_most(namespace(caps).astype(caps, state.clock.dtype), costs.blocks)
-
-
-def clock_share(state: SystemState) -> Array:
-    """Share of its full clock that background load and governor leave each device (..., N, K), in (0, 1].
-
-    A cap above it changes nothing.
-
-    Args:
-        state: The system (...), of a scenario that opens caps on clocks.
-    """
-    assert state.full_speed is not None
-    return state.speed / state.full_speed
-
-
-def _absence(cap: float, state: SystemState) -> Array:
-    assert state.absence is not None
-    return state.absence / cap
-
-
-def _other_capacity(parameters: SystemParameters, state: SystemState) -> Array:
-    xp, blocks = namespace(state.clock), parameters.costs.blocks
-    held = at_most(xp.astype(other_memory_caps(parameters, state), state.clock.dtype), blocks)
-    return _scaled(held, blocks, state)
-
-
-def _flight_capacity(parameters: SystemParameters, state: SystemState) -> Array:
-    return _scaled(flight_capacity(parameters, state), parameters.costs.blocks, state)
-
-
-def _scaled(held: Array, blocks: int, state: SystemState) -> Array:
-    """Blocks as -1 for none to 1 for all, 0 for absent devices."""
-    return namespace(held).where(state.present, (2.0 / blocks) * held - 1.0, 0.0)
-
-
-def _clock_share(state: SystemState) -> Array:
-    return namespace(state.speed).where(state.present, clock_share(state), 0.0)
+def _scaled(
+    value: Callable[[SystemState], Array], of_devices: bool, low: float, high: float, state: SystemState
+) -> Array:
+    """A quantity from 0 to ``high`` as numbers from ``low`` to 1, 0 for absent devices."""
+    found = (2.0 / high) * value(state) - 1.0 if low < 0.0 else value(state) / high
+    return namespace(found).where(state.present, found, 0.0) if of_devices else found
 
 
 def _clock(top: float, state: SystemState) -> Array:

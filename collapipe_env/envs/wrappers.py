@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from collapipe_env.decisions.entries import SCHEDULE_CHOICES
 from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.observation import ObservationLayout
 from collapipe_env.ground.arrays import IntArray
@@ -23,15 +22,14 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
     Segment scores have ``L + 1`` levels, so that every split of the ``L`` blocks can be expressed
     (``delta_k`` as level ``delta_k``). Micro-batches have one level for each allowed number. Powers and
     bandwidth scores, and caps on clocks where these are open, have the given numbers of levels, spread evenly
-    over [-1, 1]. Other opened decisions have a level for each choice: recomputation 2, schedules 3, caps of
-    micro-batches in flight as many as the largest number of micro-batches, blocks of the server ``L``,
-    participation 2, local steps as many as the scenario allows.
+    over [-1, 1]. Other opened decisions have a level for each choice.
 
     Args:
         env: A :class:`~collapipe_env.envs.env.CollaPipeEnv`, possibly wrapped.
         power_levels: Levels of each transmit power, >= 2; geometric between the limits.
         bandwidth_levels: Levels of each bandwidth score, >= 2.
-        clock_levels: Levels of each cap on a clock, >= 2; geometric from the least cap to none.
+        clock_levels: Levels of each cap on a clock, >= 2; geometric from the least cap to none. Other opened
+            decisions that take any number of a range have as many.
 
     Raises:
         ScenarioError: For fewer than two levels or another environment.
@@ -59,17 +57,9 @@ class MultiDiscreteActions(gym.ActionWrapper[Any, Any, Any], gym.utils.RecordCon
         K = codec.devices
         cluster = [codec.blocks + 1] * K + [power_levels] * (K + 1)
         cluster += [len(codec.micro_batch_choices), bandwidth_levels]
-        choices = {
-            "recompute": 2,
-            "schedule": len(SCHEDULE_CHOICES),
-            "caps": codec.micro_batch_choices[-1],
-            "server_blocks": codec.blocks,
-            "participation": 2,
-            "local_steps": len(codec.step_choices),
-            "clock_cap": clock_levels,
-        }
-        for part in codec.opened_layout:
-            cluster += [choices[part.name]] * (K if part.per_device else 1)
+        for part in codec.opened_parts:
+            levels = part.levels(codec.terms) or clock_levels
+            cluster += [levels] * (K if part.axes == "N K" else 1)
         self._levels = np.array(cluster * codec.clusters, dtype=np.int64)
         self.action_space = spaces.MultiDiscrete(self._levels)
 

@@ -18,14 +18,19 @@ from collapipe_env.evaluation.declared_sight import seen_by, sees_truth, title_o
 from collapipe_env.evaluation.episode_result import COLUMNS, EpisodeResult
 from collapipe_env.evaluation.own_scheduler import OwnScheduler
 from collapipe_env.ground.errors import ScenarioError, shown
+from collapipe_env.ground.records import tree_of
 from collapipe_env.learners.expected_progress import progress_law
-from collapipe_env.physics.allocation import Allocation
+from collapipe_env.physics.allocation import Allocation, stack_allocations
 from collapipe_env.physics.queues import budgets_used
 from collapipe_env.scenario import Scenario
 from collapipe_env.schedulers import Decision, Scheduler, scheduler_seed
+from collapipe_env.simulator.build import system_parameters
+from collapipe_env.simulator.decision import opened_rows
 from collapipe_env.simulator.learner import Learner, SavesModels, WritesSamples
 from collapipe_env.simulator.record import RoundRecord
 
+OTHERS = "others."
+"""Prefix of the names under which values of decisions without a field of the plan are kept."""
 HEADER_BYTES = 16 * 1024
 """Largest size of the header of an array in a file [byte]; NumPy reads no longer headers."""
 NUMBER_BYTES = 16
@@ -213,11 +218,8 @@ def typical_round(delay: list[float]) -> int:
 
 def pack_allocations(allocations: list[Allocation]) -> dict[str, npt.NDArray[Any]]:
     """Decisions as arrays with the rounds in front, for ``numpy.savez``."""
-    from collapipe_env.physics.allocation import stack_allocations
-
-    stacked = stack_allocations(allocations)
-    arrays = {field.name: getattr(stacked, field.name) for field in fields(stacked)}
-    return {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    tree = tree_of(stack_allocations(allocations))
+    return {**{f"{OTHERS}{name}": array for name, array in tree.pop("others").items()}, **tree}
 
 
 def packed_bytes(scenario: Scenario, rounds: int) -> int:
@@ -228,7 +230,8 @@ def packed_bytes(scenario: Scenario, rounds: int) -> int:
         rounds: Rounds that were played.
     """
     devices = scenario.clusters * scenario.cluster.max_devices
-    return len(fields(Allocation)) * (HEADER_BYTES + NUMBER_BYTES * rounds * devices)
+    more = sum(len(row.fields) for row in opened_rows(system_parameters(scenario).opened))
+    return (len(fields(Allocation)) + more) * (HEADER_BYTES + NUMBER_BYTES * rounds * devices)
 
 
 def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> list[Allocation]:
@@ -245,7 +248,9 @@ def unpack_allocations(arrays: Mapping[str, npt.NDArray[Any]], rounds: int) -> l
     for name, array in arrays.items():
         if array.shape[:1] != (rounds,):
             raise ValueError(f"{shown(name)} has the shape {array.shape}, not {rounds} rounds in front")
-    stacked = Allocation(**arrays)
+    own = {name: array for name, array in arrays.items() if not name.startswith(OTHERS)}
+    others = {name.removeprefix(OTHERS): arrays[name] for name in arrays.keys() - own.keys()}
+    stacked = Allocation(**own, others=others)
     return [stacked[index] for index in range(rounds)]
 
 

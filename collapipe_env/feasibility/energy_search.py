@@ -57,9 +57,8 @@ class EnergySearch:
 
     def __init__(self, parameters: SystemParameters, sample: SampledRounds) -> None:
         self.parameters = parameters
-        least = parameters.clock_cap_min
-        if least is not None:
-            sample = replace(sample, state=slowest_state(sample.state, least))
+        if "clock_cap" in parameters.opened:
+            sample = replace(sample, state=slowest_state(sample.state, parameters.clock_cap_min))
         self.sample = sample
         state, costs = sample.state, parameters.costs
         # Less power means less energy per bit, for the sender and for the nodes it disturbs. The exceptions

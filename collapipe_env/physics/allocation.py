@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -90,6 +90,8 @@ class Allocation(Record):
     clock_cap: Annotated[Array | None, Declared("N K", neutral=1.0)] = None
     """Cap ``c`` on each device's clock, relative to its full clock, in (0, 1]; ``None`` without caps. A cap
     does not speed up a device that background load or a governor slows down below it."""
+    others: Mapping[str, Array] = field(default_factory=dict)
+    """Values of registered decisions without a field of their own, by the fields that their rows declare."""
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
@@ -101,6 +103,10 @@ class Allocation(Record):
                 raise AllocationError(
                     f"{', '.join(names)} go together: give all of them or none, not {', '.join(given)} alone"
                 )
+
+    def given(self, name: str) -> Array | None:
+        """Value of a field, its own or one of :attr:`others`; ``None`` where the plan leaves it out."""
+        return self.others.get(name, self.__dict__.get(name))
 
     @property
     def device_blocks(self) -> Array:
@@ -143,29 +149,44 @@ def own_arrays(allocation: Allocation) -> Allocation:
     """
     if not isinstance(allocation, Allocation):
         raise AllocationError(f"a {type(allocation).__name__} was given, expected an Allocation")
-    owned: dict[str, Array | None] = {}
-    for field in fields(Allocation):
-        name, value = field.name, getattr(allocation, field.name)
+    owned: dict[str, Array] = {}
+    for name, declared in declarations(Allocation).items():
+        value = getattr(allocation, name)
         yes_or_no = name in ("recompute", "participates") and value is not None
         if yes_or_no and np.asarray(value).dtype == np.bool_:
             value = np.asarray(value, dtype=np.int64)
         if value is not None:
-            read = float_numbers if declarations(Allocation)[name].kind == "real" else whole_numbers
-            owned[name] = read(name, value)
-        elif field.default is MISSING:
+            owned[name] = (float_numbers if declared.kind == "real" else whole_numbers)(name, value)
+        elif not hasattr(Allocation, name):
             raise AllocationError(f"{name} is None, which every plan needs: give an array")
-        else:
-            owned[name] = None
-    return Allocation(**owned)
+    others = {
+        name: (whole_numbers if np.asarray(value).dtype.kind in "iu" else float_numbers)(name, value)
+        for name, value in allocation.others.items()
+    }
+    return Allocation(**owned, others=others)
 
 
-def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
+def with_values(allocation: Allocation, values: Mapping[str, Array]) -> Allocation:
+    """Return the same plan with some values of decisions, its own fields or :attr:`Allocation.others`."""
+    names = values.keys() - Allocation.__dataclass_fields__.keys()
+    own = values if not names else {name: value for name, value in values.items() if name not in names}
+    others = allocation.others if not names else {**allocation.others, **{k: values[k] for k in names}}
+    return replace(allocation, **own, others=others)
+
+
+def stack_allocations(
+    allocations: Sequence[Allocation], join: Callable[[Sequence[Array]], Array] = np.stack
+) -> Allocation:
     """Stack single allocations into one with a new leading batch axis.
 
     Allocations with and without extensions may be mixed: those without get the explicit defaults.
 
     Args:
         allocations: At least one allocation; all of the same shape.
+        join: Joins the arrays of a field.
+
+    Raises:
+        AllocationError: If only some of them give a value that has no field of its own.
     """
     if any(a.stage is not None for a in allocations):
         allocations = [with_explicit_groups(a) for a in allocations]
@@ -176,8 +197,17 @@ def stack_allocations(allocations: Sequence[Allocation]) -> Allocation:
     for name, declared in declarations(Allocation).items():
         if declared.neutral is not None and any(getattr(a, name) is not None for a in allocations):
             allocations = [with_explicit(a, name) for a in allocations]
-    columns = {f.name: [getattr(a, f.name) for a in allocations] for f in fields(Allocation)}
-    return Allocation(**{k: None if v[0] is None else np.stack(v) for k, v in columns.items()})
+    names = allocations[0].others.keys()
+    for some in (allocation.others.keys() ^ names for allocation in allocations):
+        if some:
+            raise AllocationError(
+                f"{', '.join(sorted(some))}: give it in all plans that are joined, or in none"
+            )
+    columns = {k: [getattr(a, k) for a in allocations] for k in declarations(Allocation)}
+    return Allocation(
+        **{k: join(v) for k, v in columns.items() if v[0] is not None},
+        others={k: join([a.others[k] for a in allocations]) for k in names},
+    )
 
 
 def with_explicit_groups(allocation: Allocation) -> Allocation:
@@ -210,11 +240,14 @@ def with_explicit_server(allocation: Allocation) -> Allocation:
 
 def with_explicit(allocation: Allocation, name: str) -> Allocation:
     """Fill in the neutral number of a field that has one, in a plan that does not set it."""
-    if getattr(allocation, name) is not None:
-        return allocation
-    declared = declarations(Allocation)[name]
+    return with_values(allocation, {name: said(allocation, name, declarations(Allocation)[name])})
+
+
+def said(allocation: Allocation, name: str, declared: Declared) -> Array:
+    """Value of a field in a plan, or its neutral number everywhere (..., *axes)."""
+    given = allocation.given(name)
     like = allocation.device_power if declared.axes == "N K" else allocation.micro_batches
-    return replace(allocation, **{name: np.full(np.shape(like), declared.neutral)})
+    return np.full(np.shape(like), declared.neutral) if given is None else given
 
 
 def with_schedule(

@@ -158,15 +158,13 @@ class SystemParameters:
         server: Terms on which the server is used.
         idle_round_s: Delay of a round in which nobody takes part, ``T_ref`` of one local step [s]; ``None``
             where all clusters have to take part.
-        chooses_players: Whether schedulers decide which clusters take part; otherwise those that cannot hold
-            the encoder sit out, and all others take part.
         participation_min: Least share of rounds in which a cluster is to take part, where it may sit out.
         local_steps_choices: Allowed numbers of local steps, ascending, where schedulers decide about them;
-            ``None`` where all clusters take the workload's.
-        clock_cap_min: Least cap on a device's clock, over its full clock, where schedulers decide about it;
-            ``None`` where all clocks run free.
+            empty where all clusters take the workload's.
+        clock_cap_min: Least cap on a device's clock, over its full clock; 1 where all clocks run free.
         replication: Terms on which replicas are kept; ``None`` where there are none.
         processes: Settings of the active processes by name, as the scenario lists them.
+        opened: Decisions that the scenario opens beyond CollaPipe's own, in the order of their entries.
     """
 
     costs: WorkloadCosts
@@ -196,13 +194,13 @@ class SystemParameters:
     budget_period_s: float | None = None
     server: ServerTerms = FREE_SERVER
     idle_round_s: float | None = None
-    chooses_players: bool = False
     participation_min: float = 0.0
-    local_steps_choices: tuple[int, ...] | None = None
-    clock_cap_min: float | None = None
+    local_steps_choices: tuple[int, ...] = ()
+    clock_cap_min: float = 1.0
     max_transmissions: int = 16
     replication: Replication | None = None
     processes: tuple[tuple[str, Any], ...] = ()
+    opened: tuple[str, ...] = ()
 
     @property
     def uplink_noise_w(self) -> float:
@@ -247,7 +245,7 @@ class SystemParameters:
     @property
     def most_local_steps(self) -> int:
         """Most local steps that a cluster may take in a round: ``H``, or the largest choice."""
-        return self.costs.local_steps if self.local_steps_choices is None else self.local_steps_choices[-1]
+        return (self.costs.local_steps, *self.local_steps_choices)[-1]
 
     @cached_property
     def prices(self) -> tuple[str, ...]:

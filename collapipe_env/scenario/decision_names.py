@@ -1,28 +1,33 @@
-"""Decisions that a scenario leaves to schedulers."""
+"""Decisions that a scenario leaves to schedulers, by name; a row is imported when it is first asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, Protocol, get_args
+from typing import Any, Protocol
 
-Decision = Literal[
-    "segments",
-    "micro_batches",
-    "bandwidth",
-    "powers",
-    "recompute",
-    "schedule",
-    "server_blocks",
-    "participation",
-    "local_steps",
-    "clock_cap",
-]
-DECISIONS: tuple[Decision, ...] = get_args(Decision)
-"""All decisions, in the order in which scenarios list them."""
-COLLAPIPE: tuple[Decision, ...] = DECISIONS[:4]
+from collapipe_env.ground.registry import Registry
+
+COLLAPIPE = ("segments", "micro_batches", "bandwidth", "powers")
 """Decisions of every plan, CollaPipe's own."""
-OPENED: tuple[Decision, ...] = DECISIONS[4:]
-"""Further decisions that a scenario may open, in the order of their entries in an action."""
+ROWS: Registry[Any] = Registry(
+    "decision",
+    {
+        "recompute": "collapipe_env.decisions.recompute:RECOMPUTE",
+        "schedule": "collapipe_env.decisions.schedule:SCHEDULE",
+        "server_blocks": "collapipe_env.decisions.server_blocks:SERVER_BLOCKS",
+        "participation": "collapipe_env.decisions.participation:PARTICIPATION",
+        "local_steps": "collapipe_env.decisions.local_steps:LOCAL_STEPS",
+        "clock_cap": "collapipe_env.decisions.clock_cap:CLOCK_CAP",
+    },
+    reserved=COLLAPIPE,
+    check="collapipe_env.simulator.decision:check_decision",
+)
+"""Rows (:class:`collapipe_env.simulator.decision.Decision`) of the decisions that a scenario may open beyond
+CollaPipe's own, in the order of their entries in an action."""
+OPENED = ROWS.shipped()
+"""Names of the package's own decisions that a scenario may open."""
+DECISIONS = (*COLLAPIPE, *OPENED)
+"""All decisions of the package, in the order in which scenarios list them."""
 STEP_CHOICES = (1, 2, 4, 8, 16)
 """Numbers of local steps that clusters may take by default, where that is a decision."""
 PARTICIPATION_MIN = 0.5
@@ -31,37 +36,40 @@ CLOCK_CAP_MIN = 0.2
 """Default of the smallest cap on a device's clock, over its full clock, where that is a decision."""
 
 
-def ordered_decisions(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+def ordered_decisions(decisions: Iterable[str]) -> tuple[str, ...]:
     """Return decisions in the common order.
 
     Args:
         decisions: Names of the decisions.
 
     Raises:
-        ValueError: If one is named twice, or one of CollaPipe's own is missing.
+        ValueError: If one is unknown or named twice, or one of CollaPipe's own is missing.
     """
     named = tuple(decisions)
     for name in named:
+        if name not in COLLAPIPE and name not in ROWS:
+            raise ROWS.unknown(name, COLLAPIPE)
         if named.count(name) > 1:
             raise ValueError(f"{name} is named twice; name every decision once")
     missing = [name for name in COLLAPIPE if name not in named]
     if missing:
         raise ValueError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: every plan decides "
-            f"{', '.join(COLLAPIPE)}; {', '.join(OPENED)} can be added"
+            f"{', '.join(COLLAPIPE)}; {', '.join(ROWS)} can be added"
         )
-    return tuple(name for name in DECISIONS if name in named)
+    # By name, so that results do not depend on which module was imported first.
+    return tuple(name for name in (*DECISIONS, *sorted(ROWS.added())) if name in named)
 
 
 class Deciding(Protocol):
     """A scenario, or anything else that names decisions."""
 
     @property
-    def decisions(self) -> tuple[Decision, ...]:
+    def decisions(self) -> tuple[str, ...]:
         """Decisions that are left to schedulers."""
 
 
-def opens(scenario: Deciding, decision: Decision) -> bool:
+def opens(scenario: Deciding, decision: str) -> bool:
     """Whether a scenario leaves a decision to schedulers.
 
     Args:

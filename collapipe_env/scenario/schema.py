@@ -10,12 +10,7 @@ from pydantic import AfterValidator, model_validator
 from pydantic.dataclasses import dataclass
 
 from collapipe_env.scenario.consistency import require_attenuation, require_memory, require_placement
-from collapipe_env.scenario.decision_names import (
-    COLLAPIPE,
-    Decision,
-    opens,
-    ordered_decisions,
-)
+from collapipe_env.scenario.decision_names import COLLAPIPE, opens, ordered_decisions
 from collapipe_env.scenario.dssra_plus_section import DSSRAPlusSpec
 from collapipe_env.scenario.fields import SPEC_CONFIG, Name, described
 from collapipe_env.scenario.learning import LearningSpec
@@ -65,7 +60,7 @@ class Scenario:
 
     name: Annotated[Name, described("name, for records and plots; no unit, one line of text")] = "custom"
     decisions: Annotated[
-        tuple[Decision, ...],
+        tuple[str, ...],
         AfterValidator(ordered_decisions),
         described(
             "what schedulers decide; no unit, a list of segments, micro_batches, bandwidth, powers and, if "

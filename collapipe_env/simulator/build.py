@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from collapipe_env.physics.moves import Migration
 from collapipe_env.physics.overheads import Overheads
 from collapipe_env.physics.radio import db_to_linear
 from collapipe_env.physics.replication import REPLICATION_KINDS, Replication
-from collapipe_env.physics.server import ServerTerms, most_server_blocks
+from collapipe_env.physics.server import ServerTerms
 from collapipe_env.physics.training_memory import MOMENTS
 from collapipe_env.physics.workload import (
     WorkloadCosts,
@@ -25,7 +24,7 @@ from collapipe_env.physics.workload import (
 )
 from collapipe_env.scenario import Scenario
 from collapipe_env.scenario.block_prices import block_prices, training_memory_of
-from collapipe_env.scenario.decision_names import OPENED, opens
+from collapipe_env.scenario.decision_names import COLLAPIPE, opens
 from collapipe_env.scenario.layout import Layout, fixed_layout
 from collapipe_env.scenario.overheads_section import REFERENCE_CLOCK_HZ
 from collapipe_env.scenario.server_section import term_values
@@ -119,14 +118,12 @@ def system_parameters(scenario: Scenario) -> SystemParameters:
         budget_period_s=budget_period(scenario),
         server=server_terms(scenario),
         idle_round_s=usual_round(scenario) if chooses or may_sit_out(scenario) else None,
-        chooses_players=chooses,
         participation_min=scenario.budgets.participation_min if chooses else 0.0,
-        local_steps_choices=(
-            scenario.workload.local_steps_choices if opens(scenario, "local_steps") else None
-        ),
-        clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else None,
+        local_steps_choices=scenario.workload.local_steps_choices if opens(scenario, "local_steps") else (),
+        clock_cap_min=scenario.devices.clock_cap_min if opens(scenario, "clock_cap") else 1.0,
         replication=replication_of(scenario),
         processes=scenario.dynamics.processes,
+        opened=tuple(name for name in scenario.decisions if name not in COLLAPIPE),
     )
 
 
@@ -204,27 +201,8 @@ def action_codec(scenario: Scenario) -> ActionCodec:
         power_min_w=scenario.devices.power_min_w,
         power_max_w=scenario.devices.power_max_w,
         bandwidth_floor=scenario.budgets.bandwidth_floor,
-        **_opened(scenario),
+        parameters=system_parameters(scenario),
     )
-
-
-def _opened(scenario: Scenario) -> dict[str, Any]:
-    """Fields of the action box for the decisions that a scenario opens; empty where it opens none."""
-    names = tuple(name for name in scenario.decisions if name in OPENED)
-    sits_out = "participation" not in names and may_sit_out(scenario)
-    if not names and not sits_out:
-        return {}
-    parameters = system_parameters(scenario)
-    found = {"opened": names, "costs": parameters.costs, "other_costs": parameters.other_costs}
-    if sits_out:
-        found["sits_out"] = True
-    if "server_blocks" in names:
-        found["server_room"] = most_server_blocks(parameters.server, parameters.costs, parameters.clusters)
-    if "local_steps" in names:
-        found["step_choices"] = scenario.workload.local_steps_choices
-    if "clock_cap" in names:
-        found["clock_cap_min"] = scenario.devices.clock_cap_min
-    return found
 
 
 def mean_state(scenario: Scenario, layout: Layout) -> SystemState:

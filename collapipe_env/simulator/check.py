@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.records import declarations
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.memory import device_memory, fits
+from collapipe_env.physics.participation import players
 from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules.storage import memory_terms
 from collapipe_env.scenario.sections import LEAST_SHARE
-from collapipe_env.simulator.check_extensions import (
-    check_groups,
-    check_schedule,
-    check_server_memory,
-    check_split,
-)
-from collapipe_env.simulator.check_opened import (
-    check_clocks,
-    check_local_steps,
-    check_participation,
-    check_recompute,
-)
-from collapipe_env.simulator.refusal import place_name, refuse, require_shape
+from collapipe_env.simulator.decision import rows_of
+from collapipe_env.simulator.refusal import SLACK, place_name, refuse, refuse_outside, require_declared
 from collapipe_env.simulator.round import RoundCosts
 from collapipe_env.simulator.state import SystemParameters, SystemState
 
-SLACK = 1e-9
-"""Relative slack for powers, shares and memory that were computed in floating point."""
 SINGLE_SLACK = 4e-6
 """Slack for powers and shares in single precision, where a sum is off by a few units in the last place."""
 
@@ -44,52 +32,26 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     Raises:
         AllocationError: Names the field, the environment, cluster (and device) and what is allowed.
     """
-    clusters, devices = state.uplink_gain.shape, state.present.shape
-    require_shape("blocks", allocation.blocks, devices)
-    require_shape("micro_batches", allocation.micro_batches, clusters)
-    require_shape("bandwidth", allocation.bandwidth, clusters)
-    require_shape("device_power", allocation.device_power, devices)
-    require_shape("cu_power", allocation.cu_power, clusters)
-    L = parameters.costs.blocks
-    # The blocks and the share of a cluster that sits out are not read.
-    plays = check_participation(parameters, state, allocation)
-    if allocation.local_steps is not None:
-        check_local_steps(parameters, allocation, clusters)
+    rows, L = rows_of(allocation), parameters.costs.blocks
+    declared = [*declarations(Allocation).items(), *(pair for row in rows for pair in row.fields.items())]
+    for name, declaration in declared:
+        if (value := allocation.given(name)) is not None:
+            require_declared(name, value, declaration, state.present.shape)
     slack = SINGLE_SLACK if state.budget.dtype == np.float32 else SLACK
-    if allocation.clock_cap is not None:
-        check_clocks(parameters, allocation, devices, slack)
-    # Comparing with the rounded counts also refuses NaN; infinity fails at the sum below.
-    refuse(
-        ~(np.asarray(allocation.blocks) == np.round(allocation.blocks)),
-        allocation.blocks,
-        "blocks",
-        "a whole number",
-    )
-    held_by_server: Array | int = 0
-    if allocation.server_mode is not None:
-        check_split(parameters, allocation, clusters)
-        check_server_memory(parameters, allocation, SLACK)
-        held_by_server = np.asarray(allocation.server_blocks)
-    # Check each count on its own, too: the sum of huge counts may wrap around to L.
-    outside = ((allocation.blocks < 0) | (allocation.blocks > L)).any(axis=-1)
-    refuse(
-        ((allocation.blocks.sum(axis=-1) + held_by_server != L) & plays) | outside,
-        allocation.blocks,
-        "blocks",
-        f"non-negative counts summing to L = {L}"
-        + ("" if allocation.server_mode is None else ", with the server's blocks"),
-    )
-    refuse(
-        ~np.isin(allocation.micro_batches, parameters.micro_batch_choices),
-        allocation.micro_batches,
-        "micro_batches",
-        f"one of {list(parameters.micro_batch_choices)}",
-    )
-    low, high = parameters.power_min_w * (1.0 - slack), parameters.power_max_w * (1.0 + slack)
-    expected = f"a power in [{parameters.power_min_w:g}, {parameters.power_max_w:g}] W"
-    for name in ("device_power", "cu_power"):
-        power = getattr(allocation, name)
-        refuse(~((power >= low) & (power <= high)), power, name, expected)
+    for row in rows:
+        row.check(parameters, allocation, slack)
+    # The blocks and the share of a cluster that sits out are not read.
+    plays = players(allocation)
+    held_by_server = 0 if allocation.server_mode is None else np.asarray(allocation.server_blocks)
+    blocks, expected = allocation.blocks, f"non-negative counts summing to L = {L}"
+    expected += "" if allocation.server_mode is None else ", with the server's blocks"
+    # Each count on its own, too: the sum of huge counts may wrap around to L.
+    refuse(((blocks < 0) | (blocks > L)).any(axis=-1), blocks, "blocks", expected)
+    powers = parameters.power_min_w, parameters.power_max_w
+    refuse_outside(allocation, parameters.micro_batch_choices, powers, slack)
+    for row in rows:
+        row.playable(parameters, state, allocation)
+    refuse((blocks.sum(axis=-1) + held_by_server != L) & plays, blocks, "blocks", expected)
     refuse(
         ~(allocation.bandwidth >= LEAST_SHARE * (1.0 - slack)) & (plays | ~(allocation.bandwidth >= 0.0)),
         allocation.bandwidth,
@@ -99,14 +61,10 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
     total = np.where(plays, allocation.bandwidth, 0.0).sum(axis=-1)
     refuse(~(total <= 1.0 + slack), total, "bandwidth (sum over clusters)", "at most 1")
     if allocation.stage is not None:
-        check_groups(state, allocation)
-    if allocation.schedule is not None:
-        check_schedule(allocation, devices)
+        _check_groups(state, allocation)
     held = allocation.device_blocks
     each = plays[..., None]
     refuse((held > 0) & ~state.present & each, held, "blocks", "none on an absent device")
-    if allocation.recompute is not None:
-        check_recompute(parameters, allocation, clusters)
     terms = recomputation_terms(parameters, allocation)
     samples, block_state, working = memory_terms(parameters.costs, allocation, terms)
     needed = device_memory(held, samples, block_state, terms.activation_bytes, working)
@@ -118,6 +76,24 @@ def check_allocation(parameters: SystemParameters, state: SystemState, allocatio
             f"but offers {state.memory_bytes[place]:.4g}; give it fewer blocks"
             + ("" if allocation.schedule is None else " or a lower cap")
         )
+
+
+def _check_groups(state: SystemState, allocation: Allocation) -> None:
+    """Groups: slots exist, shares are positive where used and sum to one in every stage with blocks.
+
+    Raises:
+        AllocationError: Names field, place and what is allowed.
+    """
+    stage, share = np.asarray(allocation.stage), np.asarray(allocation.sample_share)
+    slots = np.arange(state.present.shape[-1])
+    refuse((stage < -1) | (stage > slots[-1]), stage, "stage", f"a slot 0..{slots[-1]}, or -1")
+    # Checked even where unused: NaN and infinity would spread through sums.
+    refuse(~((share >= 0.0) & (share <= 1.0 + 1e-9)), share, "sample_share", "a number from 0 to 1")
+    member = stage[..., None, :] == slots[:, None]
+    total = np.where(member, share[..., None, :], 0.0).sum(axis=-1)
+    wrong = (allocation.blocks > 0) & (np.abs(total - 1.0) > 1e-9)
+    refuse(wrong, total, "sample_share (sum over a stage's devices)", "1 in every stage that holds blocks")
+    refuse((stage >= 0) & ~(share > 0.0), share, "sample_share", "above 0 for a device in a stage")
 
 
 def check_costs(costs: RoundCosts) -> None:

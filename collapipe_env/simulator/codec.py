@@ -11,17 +11,17 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from collapipe_env.decisions.decoding import OpenedDecoder, nearest_choice
-from collapipe_env.decisions.encoding import encode_opened, takes_part
-from collapipe_env.decisions.entries import OpenedLayout
 from collapipe_env.ground.arrays import Array, FloatArray, IntArray, at_most, concatenate, namespace
 from collapipe_env.ground.errors import AllocationError
 from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.kernels.decode import ALL_FINITE, DecodeLimits, decode_rows
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.apportionment import apportion
+from collapipe_env.physics.participation import players
 from collapipe_env.simulator.action_parts import ActionPart, require_parts
+from collapipe_env.simulator.decision import Part, nearest_choice, opened_rows
 from collapipe_env.simulator.expressible import ActionBox
+from collapipe_env.simulator.memory_choices import OpenedDecoder
 
 _ALL_BLOCKS: IntArray = np.empty((0, 0), dtype=np.int64)
 """Empty stand-in for the totals of blocks, where devices always hold the whole encoder."""
@@ -43,16 +43,8 @@ class ActionCodec(ActionBox):
     * bandwidth: ``bandwidth_floor`` for every cluster, the rest in proportion to ``(a + 1) / 2`` (evenly
       if all are at -1).
 
-    Where decisions are open (:mod:`collapipe_env.decisions`), the memory caps follow from the choices:
-
-    * recomputation: at 0 and above the cluster's devices recompute activations, below 0 they store them;
-    * schedule: GPipe, 1F1B and ZB-H1 are spread evenly over [-1, 1] and the nearest is taken; caps are
-      between 1 and ``M`` micro-batches in flight, and never more than fit beside a device's blocks;
-    * blocks of the server: 0 to ``L - 1`` spread evenly, scaled down where the server lacks room;
-    * participation: at 0 and above the cluster takes part, and the participants share the whole uplink; if
-      there is none, the cluster with the highest entry among those that can hold their blocks takes part;
-    * local steps: the choices are spread evenly over [-1, 1] and the nearest is taken;
-    * caps on clocks: geometric from ``clock_cap_min`` at -1 to 1, which means no cap, at 1.
+    Where decisions are open (:mod:`collapipe_env.decisions`), :attr:`parts` says what their entries mean, and
+    the memory caps follow from the choices.
 
     If a cluster could not hold its blocks under the chosen recomputation or schedule, a choice that fits
     replaces it. If none fits, the cluster sits out, where participation is open.
@@ -66,19 +58,28 @@ class ActionCodec(ActionBox):
     @property
     def cluster_entries(self) -> int:
         """Entries of a cluster: ``2K + 3`` plus the entries of opened decisions."""
-        return self.own_entries + self.opened_layout.width
+        return self.own_entries + self._width
+
+    @property
+    def opened_parts(self) -> tuple[Part, ...]:
+        """Entries that opened decisions add to a cluster's own, in order."""
+        return tuple(part for row in opened_rows(self.opened) for part in row.parts)
 
     @cached_property
-    def opened_layout(self) -> OpenedLayout:
-        """Positions of opened decisions among the entries of a cluster."""
-        return OpenedLayout(
-            self.opened,
-            self.devices,
-            self.blocks,
-            self.own_entries,
-            self.step_choices,
-            self.clock_cap_min,
-        )
+    def _width(self) -> int:
+        """Number of a cluster's entries for all opened decisions together."""
+        return sum(self.devices if part.axes == "N K" else 1 for part in self.opened_parts)
+
+    @cached_property
+    def _places(self) -> dict[str, int | slice]:
+        """Positions of all parts among the entries of a cluster."""
+        found: dict[str, int | slice] = {}
+        at = 0
+        for name, part in self.parts.items():
+            wide = len(part.shape) == 2
+            found[name] = slice(at, at + self.devices) if wide else at
+            at += self.devices if wide else 1
+        return found
 
     @property
     def action_size(self) -> int:
@@ -111,10 +112,8 @@ class ActionCodec(ActionBox):
                 f"{self.bandwidth_floor:g}; -1 for the floor",
             ),
             **{
-                part.name: ActionPart(
-                    devices if part.per_device else clusters, self.opened_layout.describe(part)
-                )
-                for part in self.opened_layout
+                part.name: ActionPart(devices if part.axes == "N K" else clusters, part.meaning(self.terms))
+                for part in self.opened_parts
             },
         }
 
@@ -132,16 +131,8 @@ class ActionCodec(ActionBox):
             AllocationError: If the action has the wrong length.
         """
         self.check_action_shape(tuple(action.shape))
-        K = self.devices
         rows = namespace(action).reshape(action, (*action.shape[:-1], self.clusters, self.cluster_entries))
-        return {
-            "segments": rows[..., :K],
-            "device_power": rows[..., K : 2 * K],
-            "cu_power": rows[..., 2 * K],
-            "micro_batches": rows[..., 2 * K + 1],
-            "bandwidth": rows[..., 2 * K + 2],
-            **{name: rows[..., place] for name, place in self.opened_layout.places.items()},
-        }
+        return {name: rows[..., place] for name, place in self._places.items()}
 
     def join(self, parts: Mapping[str, Array]) -> Array:
         """Join named parts into actions: the inverse of :meth:`split`.
@@ -246,17 +237,9 @@ class ActionCodec(ActionBox):
 
     @cached_property
     def _decoder(self) -> OpenedDecoder:
-        assert self.costs is not None
-        return OpenedDecoder(
-            self.opened_layout,
-            self.costs,
-            self.other_costs,
-            self.server_room,
-            self.bandwidth_floor,
-            self.sits_out,
-        )
+        return OpenedDecoder(self._places, self.terms, self.sits_out)
 
-    @property
+    @cached_property
     def _settles(self) -> bool:
         """Whether other choices come before the segments: opened decisions, or clusters that sit out."""
         return bool(self.opened) or self.sits_out
@@ -295,7 +278,7 @@ class ActionCodec(ActionBox):
             AllocationError: If the last axis is not ``A`` long.
         """
         if shape[-1:] != (self.action_size,):
-            opened = f" + {self.opened_layout.width}" if self.opened else ""
+            opened = f" + {self._width}" if self.opened else ""
             raise AllocationError(
                 f"action has shape {shape}, expected (..., {self.action_size}) = (..., N (2K + 3{opened})) "
                 f"for {self.clusters} clusters of up to {self.devices} devices"
@@ -382,13 +365,13 @@ class ActionCodec(ActionBox):
         # A range of one power has no span, and its logarithms are all zero.
         powers = 2.0 * np.log(power / self.power_min_w) / (span or 1.0) - 1.0
         extra = np.maximum(np.asarray(allocation.bandwidth) - self.bandwidth_floor, 0.0)
-        extra = np.where(takes_part(allocation), extra, 0.0)
+        extra = np.where(players(allocation), extra, 0.0)
         largest = extra.max(axis=-1, keepdims=True)
         scores = 2.0 * extra / np.where(largest > 0.0, largest, 1.0) - 1.0
         columns = [segments, powers, middle[..., None], scores[..., None]]
-        if self.opened:
-            assert self.costs is not None
-            columns.append(encode_opened(self.opened_layout, self.costs, allocation))
+        for part in self.opened_parts:
+            entries = part.encode(self.terms, allocation)
+            columns.append(entries if part.axes == "N K" else entries[..., None])
         action = np.concatenate(columns, axis=-1)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
         return clipped.reshape(*clipped.shape[:-2], self.action_size)

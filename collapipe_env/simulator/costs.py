@@ -412,7 +412,7 @@ def _elements(
 
 def taken_steps(parameters: SystemParameters, allocation: Allocation) -> Array | None:
     """Local steps of the clusters (..., N), int; ``None`` where the scenario settles them."""
-    if allocation.local_steps is None and parameters.local_steps_choices is None:
+    if allocation.local_steps is None and not parameters.local_steps_choices:
         return None
     return whole_steps(allocation, parameters.costs.local_steps)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
-from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation
+from collapipe_env.physics.allocation import ASYNC, INTERLEAVED, SEQUENTIAL, Allocation, with_values
 from collapipe_env.physics.moves import block_holders
 from collapipe_env.physics.participation import whole_steps
 from collapipe_env.physics.recovery import (
@@ -48,7 +48,7 @@ class StepPrices:
         # The moves of a change of plan inside a round are priced by themselves; nothing moves before it. The
         # server works as planned.
         server = parameters.server._replace(budget_j=None)
-        still = replace(parameters, migration=None, local_steps_choices=None, server=server)
+        still = replace(parameters, migration=None, local_steps_choices=(), server=server)
         # The new plan sends no replicas in this round: a second failure counts only in the next.
         self.planned, self.left = (_of_steps(p) for p in (still, replace(still, replication=None)))
 
@@ -251,7 +251,7 @@ class PlansLeft:
             failed.blocks[row, n] = old.blocks[r, n]
             if old.stage is not None:
                 failed.stage[row, n] = old.stage[r, n]
-        return replace(plan, **kept), one
+        return with_values(plan, kept), one
 
     def _with_idle(self, r: int, n: int, stage: IntArray, device: int) -> IntArray:
         """Slots of the remaining devices (K,); idle ones take free slots if every stage is one device.

@@ -6,17 +6,49 @@ import numpy as np
 
 from collapipe_env.ground.arrays import Array
 from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.records import Declared
+from collapipe_env.physics.allocation import Allocation
 from collapipe_env.physics.parameters import SystemParameters
 
+SLACK = 1e-9
+"""Relative slack for powers, shares and memory that were computed in floating point."""
 
-def require_shape(name: str, value: Array, expected: tuple[int, ...]) -> None:
-    """Refuse an array of the wrong shape.
+
+def require_declared(name: str, value: Array, declared: Declared, devices: tuple[int, ...]) -> None:
+    """Refuse an array of another shape, or numbers of another kind, than its declaration says.
+
+    Args:
+        devices: Shape of arrays over devices, (..., N, K).
 
     Raises:
-        AllocationError: Names both shapes.
+        AllocationError: Names both shapes, or the first number that is not whole.
     """
+    axes = len(declared.axes.split())
+    expected = devices[: len(devices) - 2 + axes]
     if np.shape(value) != expected:
         raise AllocationError(f"{name} has shape {np.shape(value)}, expected {expected}")
+    if declared.kind == "whole":
+        require_whole(name, value)
+
+
+def refuse_outside(
+    allocation: Allocation, micro_batches: tuple[int, ...], power_w: tuple[float, float], slack: float
+) -> None:
+    """Refuse numbers of micro-batches and powers that are not allowed.
+
+    Args:
+        micro_batches: Allowed numbers of micro-batches.
+        power_w: Smallest and largest power [W], with a relative slack.
+
+    Raises:
+        AllocationError: Names field, place and what is allowed.
+    """
+    given, (low, high) = allocation.micro_batches, power_w
+    refuse(~np.isin(given, micro_batches), given, "micro_batches", f"one of {list(micro_batches)}")
+    for name in ("device_power", "cu_power"):
+        power = getattr(allocation, name)
+        inside = (power >= low * (1.0 - slack)) & (power <= high * (1.0 + slack))
+        refuse(~inside, power, name, f"a power in [{low:g}, {high:g}] W")
 
 
 def place_name(place: tuple[int, ...]) -> str:
@@ -35,13 +67,14 @@ def require_whole(name: str, value: Array) -> None:
         AllocationError: Names the first value that is not a whole number, or the type.
     """
     numbers = np.asarray(value)
+    if np.issubdtype(numbers.dtype, np.integer):
+        return
     # Words, None and complex numbers cannot be compared below: the error names their type.
     if numbers.dtype.kind not in "biuf":
         raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
     with np.errstate(invalid="ignore"):
         refuse(~(np.isfinite(numbers) & (numbers == np.round(numbers))), numbers, name, "a whole number")
-    if not np.issubdtype(numbers.dtype, np.integer):
-        raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
+    raise AllocationError(f"{name} has type {numbers.dtype}, expected integers")
 
 
 def require_budgets_per_round(caller: str, parameters: SystemParameters) -> None:

@@ -125,7 +125,10 @@ class SavedRound:
         require_array(tree["pick"], shape, np.uint64, f"{place}/pick")
         state = SystemState(**mapped(tree["system"], np.copy))
         try:
-            allocation = own_arrays(Allocation(**{name: _array(v) for name, v in tree["allocation"].items()}))
+            own = {**tree["allocation"]}
+            others = {name: _array(value) for name, value in own.pop("others", {}).items()}
+            own = {name: _array(value) for name, value in own.items()}
+            allocation = own_arrays(Allocation(**own, others=others))
             real = system["budget"].dtype
             allocation = allocation.map(lambda a: a.astype(real, copy=False) if a.dtype.kind == "f" else a)
             whole: IntArray = np.ascontiguousarray(allocation.micro_batches, dtype=np.int64)

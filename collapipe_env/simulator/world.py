@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from collapipe_env.decisions.entries import SCHEDULE_CHOICES
 from collapipe_env.ground.arrays import Array, BoolArray, where
 from collapipe_env.ground.backends import NUMPY, Backend
 from collapipe_env.ground.errors import AllocationError, NotResetError, StateError
@@ -34,6 +33,7 @@ from collapipe_env.simulator.learner import (
     RoundOutcome,
     require_snapshots,
 )
+from collapipe_env.simulator.memory_choices import SCHEDULE_CHOICES
 from collapipe_env.simulator.moving_system import AllCarried, MovingSystem
 from collapipe_env.simulator.own_results import price_of_own
 from collapipe_env.simulator.randomness import SeededGenerators, episode_seeds
@@ -136,7 +136,7 @@ class World:
 
     def _nobody_missing(self, num_envs: int) -> Array | None:
         """Empty participation queues (E, N); ``None`` where all clusters have to take part."""
-        if not self.parameters.chooses_players:
+        if "participation" not in self.parameters.opened:
             return None
         return self.backend.array(np.zeros((num_envs, self.scenario.clusters)))
 

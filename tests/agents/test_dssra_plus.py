@@ -1,6 +1,5 @@
 """DSSRA+: DSSRA with neutral scalars, and what each scalar changes."""
 
-import dataclasses
 import itertools
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from collapipe_env.agents.link_filter import fading_deviation_db, usual_drifts_d
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.compiled import called_from_python
 from collapipe_env.ground.errors import AllocationError, ScenarioError
+from collapipe_env.ground.records import declarations
 from collapipe_env.physics.allocation import Allocation
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.costs import round_costs
@@ -54,11 +54,11 @@ PER_SECOND = WARM.with_overrides(
 
 
 def assert_close(first: Allocation, second: Allocation) -> None:
-    for field in dataclasses.fields(Allocation):
-        ours, theirs = getattr(first, field.name), getattr(second, field.name)
+    for name in declarations(Allocation):
+        ours, theirs = getattr(first, name), getattr(second, name)
         assert (ours is None) == (theirs is None)
         if ours is not None:
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=field.name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=name)
 
 
 def playing(scenario, rows=4, seed=0):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from env_support import VARIANTS, make_actions, make_env
 
+from collapipe_env.decisions.schedule import flight_capacity
 from collapipe_env.envs.observation import FeatureSource, ObservationBuilder
-from collapipe_env.envs.observed_processes import flight_capacity
 from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters

@@ -34,7 +34,7 @@ class StorageTerms(NamedTuple):
 
 def storage_terms(
     costs: WorkloadCosts,
-    schedule: Array | None,
+    schedule: Array,
     micro_batches: Array,
     activation_bytes: Array | float,
     working_bytes: Array | float,
@@ -43,7 +43,7 @@ def storage_terms(
     """Return the terms of plans.
 
     Args:
-        schedule: GPipe, 1F1B or ZB-H1, as a place in ``SCHEDULES`` (..., N); ``None`` for GPipe.
+        schedule: GPipe, 1F1B or ZB-H1, as a place in ``SCHEDULES`` (..., N).
         micro_batches: ``M`` (..., N), int.
         activation_bytes: ``alpha`` per sample and block [byte], or an array (..., N, 1).
         working_bytes: ``omega`` per sample [byte], or an array (..., N, 1).
@@ -54,8 +54,6 @@ def storage_terms(
     nothing = xp.zeros_like(samples)
     stored, again = nothing + activation_bytes, nothing + working_bytes
     whole = nothing + costs.batch_size
-    if schedule is None:
-        return StorageTerms(whole, samples, stored, samples * again)
     at_once, waits = (schedule == GPIPE)[..., None], (schedule == ZERO_BUBBLE)[..., None]
     return StorageTerms(
         least_samples=xp.where(at_once, whole, samples),

@@ -1,6 +1,6 @@
 """Compiled decisions of the graph net: those of the PyTorch net, allowed, and the same in any batch."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import graph_net_support as support
@@ -14,6 +14,7 @@ from collapipe_env.agents.learned.graph.graph_scheduler import GraphScheduler, p
 from collapipe_env.agents.learned.graph.net import GraphNet, NetShape
 from collapipe_env.dynamics.migration import change_of_plan, phase_times
 from collapipe_env.ground.errors import AllocationError
+from collapipe_env.ground.records import declarations
 from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.simulator.build import system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -119,10 +120,10 @@ def test_a_row_of_a_batch_is_decided_as_if_it_were_alone(name, exact):
     check_allocation(own.parameters, state, own_arrays(together))
     for row in range(5):
         alone = own.allocate(state[row : row + 1])
-        for field in fields(Allocation):
-            value = getattr(together, field.name)
+        for name in declarations(Allocation):
+            value = getattr(together, name)
             if value is not None:
-                np.testing.assert_array_equal(getattr(alone, field.name)[0], value[row])
+                np.testing.assert_array_equal(getattr(alone, name)[0], value[row])
 
 
 @pytest.mark.parametrize("name", support.SCENARIOS)

@@ -1,0 +1,59 @@
+"""Recomputation: whether a cluster's devices store only the inputs of blocks and repeat the forward pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collapipe_env.ground.arrays import Array, FloatArray, at_most, namespace
+from collapipe_env.physics.allocation import Allocation, said
+from collapipe_env.simulator.decision import Decision, Feature, Part, plan_fields
+from collapipe_env.simulator.refusal import refuse
+from collapipe_env.simulator.state import SystemParameters, SystemState, other_memory_caps
+
+_FIELDS = plan_fields("recompute")
+
+
+def _encode(parameters: SystemParameters, plan: Allocation) -> FloatArray:
+    given = said(plan, "recompute", _FIELDS["recompute"])
+    chosen = np.where(given < 0, parameters.costs.training_memory.recompute, given)
+    return np.asarray(2.0 * chosen - 1.0, dtype=np.float64)
+
+
+def _allowed(row: Decision, parameters: SystemParameters, plan: Allocation, slack: float) -> None:  # noqa: ARG001
+    for name, chosen in row.values(plan):
+        refuse(~np.isin(chosen, (-1, 0, 1)), chosen, name, "0 or 1, or -1 for the workload's setting")
+
+
+def _other_capacity(parameters: SystemParameters, state: SystemState) -> Array:
+    caps = namespace(state.clock).astype(other_memory_caps(parameters, state), state.clock.dtype)
+    return at_most(caps, parameters.costs.blocks)
+
+
+RECOMPUTE = Decision(
+    name="recompute",
+    fields=_FIELDS,
+    parts=(
+        Part(
+            "recompute",
+            "N",
+            lambda _: (
+                "recomputation: at 0 and above devices store only the inputs of blocks and recompute the "
+                "rest, below 0 they store all activations if the encoder then fits"
+            ),
+            lambda _: 2,
+            _encode,
+        ),
+    ),
+    otherwise=", so workload.recompute settles it",
+    allowed=_allowed,
+    features=(
+        Feature(
+            "other_capacity",
+            "N K",
+            "blocks",
+            lambda scenario: scenario.blocks,
+            "blocks that the memory holds under the other setting of recomputation",
+            _other_capacity,
+        ),
+    ),
+)
