@@ -44,6 +44,13 @@ class Declared(NamedTuple):
     kind: Kind = "real"
     neutral: float | None = None
 
+    @property
+    def words(self) -> str:
+        """The range in words."""
+        if self.low <= -LARGEST_NUMBER:
+            return "finite numbers"
+        return f"numbers from {self.low:g} to {min(self.high, LARGEST_NUMBER):g}"
+
 
 def declarations(record: type) -> Mapping[str, Declared]:
     """Return the declarations of a record's arrays by name."""

@@ -95,7 +95,7 @@ class Allocation(Record):
 
     def __post_init__(self) -> None:
         plain = self.stage is self.sample_share is self.schedule is None
-        if plain and self.caps is self.server_blocks is self.server_mode is None:
+        if plain and self.caps is self.chunks is self.server_blocks is self.server_mode is None:
             return  # the common case, quickly
         for names in TOGETHER:
             given = [name for name in names if getattr(self, name) is not None]

@@ -36,6 +36,7 @@ from collapipe_env.physics.recomputation import recomputation_terms
 from collapipe_env.physics.schedules import split, storage
 from collapipe_env.physics.schedules.crossings import Crossings, interleaved_crossings
 from collapipe_env.physics.workload import BACKWARD_OVER_FORWARD
+from collapipe_env.simulator.own_results import checked_price
 from collapipe_env.simulator.plain_costs import PlainCosts, plain_round_costs
 from collapipe_env.simulator.round import RoundCosts, Terms, with_terms, without_absent
 from collapipe_env.simulator.running import running_state
@@ -91,7 +92,8 @@ def round_costs(
 
 @lru_cache(maxsize=16)
 def _prices(names: tuple[str, ...]) -> tuple[Pricing, ...]:
-    return tuple(PRICES.get(name) for name in PRICES if name in names)
+    shipped, found = PRICES.shipped(), {name: PRICES.get(name) for name in PRICES if name in names}
+    return tuple(f if name in shipped else checked_price(name, f) for name, f in found.items())
 
 
 def _named(costs: PlainCosts, allocation: Allocation, parameters: SystemParameters) -> RoundCosts:

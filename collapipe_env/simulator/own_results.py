@@ -6,17 +6,17 @@ checked: reading their numbers would mean waiting for the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from collapipe_env.ground.errors import ScenarioError, nearest_name
-from collapipe_env.ground.records import Declared, declarations
+from collapipe_env.ground.errors import ScenarioError, fits_a_line, nearest_name, shown
+from collapipe_env.ground.records import SMALLEST, Declared, declarations
+from collapipe_env.ground.state_trees import LARGEST_NUMBER
 from collapipe_env.simulator.failed_records import FailedRounds
 from collapipe_env.simulator.own_arrays import (
-    FINITE,
     Place,
     in_words,
     numbers,
@@ -25,7 +25,7 @@ from collapipe_env.simulator.own_arrays import (
     truths,
 )
 from collapipe_env.simulator.process import Carried, Limits, Process
-from collapipe_env.simulator.round import Interruption, Price
+from collapipe_env.simulator.round import PHYSICS_PHASES, Interruption, Price, RoundCosts, Terms
 from collapipe_env.simulator.state import SystemState
 from collapipe_env.simulator.system import System
 
@@ -131,8 +131,9 @@ def limits_of_own(process: Process, found: object, device_shape: tuple[int, ...]
         if name == "present":
             sound[name] = truths(at, values, device_shape, stretch=True)
         elif name == "clock":
+            share = Declared("N K", low=SMALLEST, high=1.0)
             sound[name] = numbers(
-                at, values, device_shape, low=0.0, above=True, stretch=True, range_="shares in (0, 1]"
+                at, values, device_shape, low=share.low, high=share.high, stretch=True, range_=share.words
             )
         elif name == "memory_bytes":
             sound[name] = numbers(at, values, device_shape, low=0.0, stretch=True, range_="bytes, at least 0")
@@ -150,6 +151,49 @@ def price_of_own(process: Process, found: object, energy_shape: tuple[int, ...])
     if not isinstance(found, Price):
         raise _no(process, "price", found, "Price(...)")
     return Price(*_added(process, "price", found, energy_shape))
+
+
+def checked_price(name: str, price: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a price of one's own that refuses terms with which no round can be computed, in NumPy.
+
+    Args:
+        name: Its name.
+        price: See :data:`collapipe_env.simulator.costs.PRICES`.
+    """
+
+    def checked(costs: RoundCosts, *others: Any) -> Any:
+        found = price(costs, *others)
+        return found if found is None or type(costs.delay) is not np.ndarray else _terms(name, found, costs)
+
+    return checked
+
+
+def _terms(name: str, found: object, costs: RoundCosts) -> Terms:
+    if not isinstance(found, Terms):
+        raise ScenarioError(f"the price {name!r} returned {type(found).__name__}: return Terms(...)")
+
+    def of(part: str, values: Any, like: Any, least: float, range_: str) -> Any:
+        at = Place(name, "the price", part)
+        return numbers(at, values, like.shape, low=least, stretch=True, range_=range_)
+
+    def phases(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        for label in given:
+            if not isinstance(label, str) or not fits_a_line(label) or label in PHYSICS_PHASES:
+                raise ScenarioError(
+                    f"the price {name!r} returned a phase named {shown(label)}: name it by one line of text, "
+                    f"other than {', '.join(PHYSICS_PHASES)}"
+                )
+        seconds = "finite seconds, at least 0"
+        return {k: of(f"{part}[{k!r}]", v, costs.cluster_delay, 0.0, seconds) for k, v in given.items()}
+
+    return found._replace(
+        once=phases("once", found.once),
+        step=phases("step", found.step),
+        delay=of("delay", found.delay, costs.cluster_delay, 0.0, "finite seconds, at least 0"),
+        energy=of("energy", found.energy, costs.energy, -LARGEST_NUMBER, "finite joules"),
+        memory=of("memory", found.memory, costs.memory, 0.0, "finite bytes, at least 0"),
+        server_j=of("server_j", found.server_j, costs.cluster_delay, 0.0, "finite joules, at least 0"),
+    )
 
 
 def interruption_of_own(process: Process, found: object, energy_shape: tuple[int, ...]) -> Interruption:
@@ -256,13 +300,8 @@ def _ranged(at: Place, is_: Declared, values: Any, shape: tuple[int, ...]) -> An
     """An array of a system or a state, in its declared range."""
     if is_.kind == "truth":
         return truths(at, values, shape)
-    if is_.high == 1.0:
-        return numbers(at, values, shape, low=0.0, high=1.0, above=True, range_="shares in (0, 1]")
-    if is_.low < 0.0:
-        return numbers(at, values, shape)
-    above = is_.low > 0.0
-    words = f"{FINITE} above 0" if above else f"{FINITE}, at least 0"
-    return numbers(at, values, shape, low=0.0, above=above, range_=words)
+    high = min(is_.high, LARGEST_NUMBER)
+    return numbers(at, values, shape, low=is_.low, high=high, range_=is_.words)
 
 
 def _expected(system: System, name: str, axes: str) -> tuple[int, ...] | None:

@@ -22,6 +22,10 @@ _NOTHING: Mapping[str, Array] = {}
 """An empty dictionary, which copies and files can hold; never written to."""
 
 
+PHYSICS_PHASES = ("relay", "step", "all-reduce", "update", "wait", "collect", "upload", "broadcast")
+"""Names of the phases of every round."""
+
+
 class Terms(NamedTuple):
     """Terms that a price adds to a round, by default none.
 
@@ -194,7 +198,7 @@ def with_terms(
         steps = real_steps(costs.allocation, parameters.costs.local_steps)
         if parameters.barrier:
             step_s = costs.local_step + sum(step.values())
-            barrier = paced_steps(costs.allocation, step_s, steps) - step_s
+            barrier = at_least(paced_steps(costs.allocation, step_s, steps) - step_s, 0.0)
         longer = longer + steps * (ends + barrier - costs.barrier)
     # Clusters that sit out do nothing that could cost more.
     xp, plays = namespace(costs.delay), costs.plays

@@ -5,15 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hook_processes import Idle
+from state_ways_support import assert_same
 
 from collapipe_env.agents.dssra import DSSRA
 from collapipe_env.dynamics import register_process
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.execution.script_building import round_script
+from collapipe_env.ground.errors import ScenarioError
 from collapipe_env.rendering.round_view import cluster_round_timeline
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import system_parameters
-from collapipe_env.simulator.costs import PRICES, round_costs
+from collapipe_env.simulator.costs import PRICES, _prices, round_costs
 from collapipe_env.simulator.round import Terms
 
 
@@ -36,6 +38,7 @@ def toll(costs, parameters, state, plan):
 def system(monkeypatch):
     monkeypatch.setattr(PRICES, "_added", {})
     PRICES.register("toll", toll)
+    _prices.cache_clear()
     register_process(Toll)
     changes = {
         "base": "small",
@@ -76,3 +79,32 @@ def test_a_price_is_one_function_and_one_line(system) -> None:
     assert DSSRA(priced).objective(env.state, plan) is not None
     script = round_script(record, 0, parameters)
     assert script.clusters[0].delay_s == pytest.approx(record.costs.cluster_delay[0, 0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (2.0, "the price 'toll' returned float: return Terms"),
+        (
+            Terms({"gate": -1.0}),
+            r"returned -1.0 in \"once\['gate'\]\" at .*: return finite seconds, at least 0",
+        ),
+        (Terms({"gate": np.ones(7)}), r"once\['gate'\]\" as float64 \(7,\): expected numbers \(2, 2\)"),
+        (Terms(step={"stamp": float("nan")}), "return finite seconds"),
+        (Terms(energy=float("inf")), "'energy' at .*: return finite joules"),
+        (Terms(memory=-8.0), "'memory' at .*: return finite bytes"),
+        (Terms(server_j="much"), "'server_j' as str: expected numbers"),
+        (Terms({"wait": 1.0}), "a phase named 'wait': name it .* other than relay, step"),
+        (Terms({"a\nb": 1.0}), "name it by one line of text"),
+    ],
+)
+def test_terms_of_ones_own_are_checked(system, terms, message, monkeypatch) -> None:
+    _, priced = system
+    env = CollaPipeVectorEnv(2, priced, "surrogate")
+    env.reset(seed=1)
+    action, before = np.zeros(env.action_space.shape, dtype=np.float32), env.get_state()
+    monkeypatch.setitem(PRICES._added, "toll", lambda *_: terms)
+    _prices.cache_clear()
+    with pytest.raises(ScenarioError, match=message):
+        env.step(action)
+    assert_same(before, env.get_state())

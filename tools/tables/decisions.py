@@ -93,7 +93,7 @@ def played(scenario: Scenario, name: str) -> Figures:
         assert record is not None
         delays.append(record.costs.delay)
         ratios.append(record.costs.energy_ratio)
-        server.append(np.nan if record.costs.server_ratio is None else record.costs.server_ratio.mean())
+        server.append(np.nan if record.server_backlog is None else record.costs.server_ratio.mean())
     mean = np.mean(ratios, axis=0)
     return Figures(
         float(np.mean(delays)),

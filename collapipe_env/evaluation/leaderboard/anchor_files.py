@@ -36,7 +36,7 @@ def _shown(text: str) -> str:
 
 Line = Annotated[str, AfterValidator(_shown)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Above0 = Annotated[float, Field(strict=True, gt=0.0, lt=1e300)]
+Above0 = Annotated[float, Field(strict=True, gt=0.0, lt=1e15)]
 
 
 @dataclass(frozen=True)

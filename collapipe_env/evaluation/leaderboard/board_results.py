@@ -39,10 +39,10 @@ MACHINE = (
 )  # fmt: skip
 """Entries that every fingerprint of a machine has."""
 Whole = Annotated[int, Field(strict=True, ge=0, lt=SEEDS)]
-From0 = Annotated[float, Field(strict=True, ge=0.0, lt=1e300)]
+From0 = Annotated[float, Field(strict=True, ge=0.0, lt=1e15)]
 Number = Annotated[
     float,
-    Field(strict=True, gt=-1e300, lt=1e300),
+    Field(strict=True, gt=-1e15, lt=1e15),
     WrapValidator(lambda value, inner: math.nan if value is None else inner(value)),
 ]
 """A number; NaN for ``null``."""

@@ -101,7 +101,8 @@ def paced_steps(allocation: Allocation, local_step: Array, steps: Array) -> Arra
     xp = namespace(local_step)
     taken = xp.zeros_like(local_step) + steps
     taken = xp.where(players(allocation), taken, xp.zeros_like(taken))
-    longest = waiting_steps(taken, local_step)
+    # A mean of equal steps may round to less than one.
+    longest = xp.maximum(waiting_steps(taken, local_step), local_step)
     if allocation.server_mode is None:
         return longest
     return xp.where((allocation.server_mode == COMMON)[..., None], longest, local_step)
