@@ -22,12 +22,14 @@ from collapipe_env.ground.errors import AllocationError, ScenarioError, UnknownA
 from collapipe_env.ground.real_numbers import real_numbers
 from collapipe_env.ground.state_trees import (
     Tree,
+    children_of,
     digits_of,
     generator_of,
     generator_tree,
     number_of,
     require_array,
     require_names,
+    rewound,
 )
 from collapipe_env.physics.allocation import Allocation, own_arrays
 from collapipe_env.scenario import Scenario, load_scenario
@@ -160,8 +162,16 @@ class CollaPipeEnv(MDPViews, Snapshots[StepResult], gym.Env[Any, Any]):
             ScenarioError: For another seed, or an option; the environment is left as it was.
         """
         refuse_unknown(options or {}, ())
-        super().reset(seed=checked_seed(seed))
-        observation = self._mdp.reset([self.np_random])
+        seed, rng, kept = checked_seed(seed), self._np_random, self._np_random_seed
+        children = 0 if rng is None else children_of(rng)
+        try:
+            super().reset(seed=seed)
+            observation = self._mdp.reset([self.np_random])
+        except BaseException:
+            # The episode that did not begin has taken a child of the seed sequence.
+            self._np_random = rng if rng is None or children_of(rng) == children else rewound(rng, children)
+            self._np_random_seed = kept
+            raise
         self._delays.clear()
         self._losses.clear()
         info = {name: values[0] for name, values in self._mdp.reset_info().items()}

@@ -141,9 +141,14 @@ class CollaPipeVectorEnv(
         options = dict(options or {})
         mask = checked_mask(options.pop("reset_mask", None), self.num_envs)
         refuse_unknown(options, ("reset_mask",))
-        seed_rows(self._rngs, seed, mask)
-        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
-        observation = self._start(mask)
+        put_back = self._remember()
+        try:
+            seed_rows(self._rngs, seed, mask)
+            mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
+            observation = self._start(mask)
+        except BaseException:
+            put_back()
+            raise
         return observation, masked(self._mdp.reset_info(), self._mdp.backend.rows(mask).here)
 
     def _start(self, mask: BoolArray) -> Any:

@@ -3,12 +3,15 @@
 import itertools
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hook_processes import Idle, actions_of, scenario_with
+from state_ways_support import assert_same
 
 from collapipe_env.dynamics import PROCESSES, Interruption, Limits, Observed, Price, register_process
+from collapipe_env.envs.env import CollaPipeEnv
 from collapipe_env.envs.vector import CollaPipeVectorEnv
 from collapipe_env.ground.arrays import namespace
 from collapipe_env.ground.errors import ScenarioError
@@ -320,6 +323,19 @@ def test_episodes_begin_alike(own, found):
     with pytest.raises(ScenarioError, match="return the same names, shapes and types in every episode"):
         env.reset(seed=[1, 2], options={"reset_mask": np.array([True, False])})
     assert env.state is before
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("kind", [CollaPipeEnv, partial(CollaPipeVectorEnv, 2)])
+def test_an_episode_that_cannot_begin_takes_no_seed(own, kind, seed):
+    process = own(Spoiled, begin=lambda *given: {"count": given[2][:, 0]})
+    env = kind(of(process), "surrogate")
+    env.reset(seed=1)
+    before = env.get_state()
+    process.begin = lambda *given: {"count": NAN * given[2][:, 0]}
+    with pytest.raises(ScenarioError, match="returned nan"):
+        env.reset(seed=seed)
+    assert_same(before, env.get_state())
 
 
 def test_a_process_that_writes_to_what_it_returned_is_told_so(own):

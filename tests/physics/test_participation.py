@@ -9,6 +9,7 @@ from physics_support import PRICES, make_case, scalar_round
 from collapipe_env.feasibility.sampled_rounds import sample_rounds
 from collapipe_env.ground.errors import AllocationError, ScenarioError
 from collapipe_env.physics.allocation import Allocation, own_arrays, stack_allocations, with_schedule
+from collapipe_env.physics.schedules.split import paced_steps
 from collapipe_env.scenario import load_scenario
 from collapipe_env.simulator.build import reference_delay, system_parameters
 from collapipe_env.simulator.check import check_allocation
@@ -231,3 +232,13 @@ def test_scenarios_name_what_is_open():
     ):
         with pytest.raises(ScenarioError, match=message):
             OPEN.with_overrides(overrides)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_nobody_waits_less_than_no_time(steps):
+    """However sums round: a negative wait is no phase of a round."""
+    _, _, plan = make_case(3, lead=(400,), clusters=3)
+    times = np.random.default_rng(steps).uniform(0.1, 30.0, (400, 3))
+    paced = paced_steps(plan, times, np.full((400, 3), float(steps)))
+    assert (paced >= times).all()
+    np.testing.assert_allclose(paced, times if steps == 1 else times.max(axis=-1, keepdims=True) + 0 * times)
