@@ -34,6 +34,7 @@ from collapipe_env.execution.served_heads import ServedHeads
 from collapipe_env.execution.transport import Endpoint
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
+from collapipe_env.physics.moves import STAY
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.mini_batches import next_batch
 from collapipe_env.training.servers import Server
@@ -137,7 +138,8 @@ class EdgeServer(Role):
         self.recorded = []
         script = from_json(frame.meta["script"], RoundScript)
         self.begin_round(frame)
-        moments = np.array(frame.arrays["moments"]) if "moments" in frame.arrays else None
+        stay = np.full((self.setup.clusters, self.setup.architecture.blocks), STAY)
+        moments = np.array(frame.arrays.get("moments", stay))
         result = ServedRound(self, frame, script, moments).run()
         figures = self._evaluate(self.federation)
         meta = {**result, "figures": figures, "events": [*result["events"], *map(list, self.recorded)]}
@@ -160,11 +162,11 @@ class ServedRound:
 
     Args:
         frame: The launcher's command.
-        moments: Fate of each block's moments before the round (N, L); ``None`` where all stay.
+        moments: Fate of each block's moments before the round (N, L).
     """
 
     def __init__(
-        self, owner: EdgeServer, frame: Frame, script: RoundScript, moments: np.ndarray[Any, Any] | None
+        self, owner: EdgeServer, frame: Frame, script: RoundScript, moments: np.ndarray[Any, Any]
     ) -> None:
         self._owner, self._frame, self._script = owner, frame, script
         self._fed, self._tag = owner.federation, frame.tag

@@ -14,7 +14,7 @@ from collapipe_env.models.lora import add_adapters
 from collapipe_env.tasks.partition import partition
 from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.sample_stream import SampleStream
-from collapipe_env.training.tied_head import freeze_table, share_table
+from collapipe_env.training.tied_head import share_table
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -63,7 +63,6 @@ def begin_training(setup: TrainingSetup, rng: np.random.Generator) -> Beginning:
     wire = setup.update_format
     if wire.compression == "lora":
         add_adapters(model, wire.lora_rank, wire.lora_alpha, generator)
-        freeze_table(head)
     if setup.memory.train_bits == 16:
         model = model.bfloat16()
     share_table(model, head)

@@ -20,25 +20,21 @@ from collapipe_env.models.dropout import private_randomness
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.physics.moves import LOST
 from collapipe_env.training.beginning import begin_training
-from collapipe_env.training.block_moments import BlockMoments
+from collapipe_env.training.block_moments import Replica, change_hands
 from collapipe_env.training.cluster_samples import ClusterSamples
 from collapipe_env.training.compact_adam import widened
 from collapipe_env.training.exchange import Exchange
 from collapipe_env.training.flat_parameters import FlatParameters, parameter_count
-from collapipe_env.training.merged_step import ClusterBatch, can_merge, joint_pass_size, merged_step
+from collapipe_env.training.merged_step import can_merge, joint_pass_size, merged_step
 from collapipe_env.training.mini_batches import MiniBatch, next_batch
-from collapipe_env.training.optimizer_state import (
-    array_of,
-    optimizer_tree,
-    set_optimizer,
-    set_parameters,
-)
+from collapipe_env.training.optimizer_state import array_of, optimizer_tree, set_optimizer, set_parameters
+from collapipe_env.training.outcome_checks import TrainedRound
 from collapipe_env.training.pipeline_step import pipeline_step
 from collapipe_env.training.sample_stream import SampleStream
 from collapipe_env.training.servers import CommonServer, CopiesServer, SequentialServer, Server, Trained
 from collapipe_env.training.staleness import WeightVersions
 from collapipe_env.training.step_sizes import StepSizes
-from collapipe_env.training.tied_head import tied_head
+from collapipe_env.training.tied_head import tied_places
 from collapipe_env.training.training_setup import TrainingSetup
 
 
@@ -96,25 +92,19 @@ class Federation:
             FlatParameters(replica, row, self._gradients)
             for replica, row in zip(self._models, self._parameters, strict=True)
         ]
-        self._tied = tied_head(self._models[0], self._flats[0], self._head)
-        apart = setup.moment_bits is not None
+        self._tied = tied_places(self._models[0], self._flats[0], head, self._head.flat)
         self._optimizers = [
             flat.optimizer(
-                learning.optimizer,
+                learning,
                 learning.learning_rate,
-                learning.weight_decay,
-                learning.momentum,
-                list(replica.blocks) if apart else (),
+                list(replica.blocks) if setup.moment_bits is not None else (),
                 memory.moment_bits,
                 rounding,
             )
             for flat, replica in zip(self._flats, self._models, strict=True)
         ]
-        self._moments: BlockMoments | None = None
-        if setup.moment_bits is not None:
-            # Eight-bit moments travel as they are.
-            bits = 32 if memory.moment_bits == 8 else setup.moment_bits
-            self._moments = BlockMoments(self._models, self._flats, self._optimizers, bits)
+        # Eight-bit moments travel as they are.
+        self._moments_rounded = setup.moment_bits == 16 and memory.moment_bits != 8
         self._step_sizes = StepSizes(learning, setup.schedule_steps)
         self._rounding = rounding
         self.rounds = 0
@@ -124,63 +114,29 @@ class Federation:
         # Places of the clusters' copies of the blocks that only a sequential server trains in the round.
         self._idle: list[slice] = []
 
-    def train_round(
-        self,
-        blocks: IntArray,
-        micro_batches: IntArray,
-        survived: BoolArray,
-        server_blocks: IntArray | None = None,
-        server_mode: int = COMMON,
-        staleness: IntArray | None = None,
-        moments: IntArray | None = None,
-        recompute: BoolArray | None = None,
-        local_steps: IntArray | None = None,
-    ) -> float:
+    def train_round(self, plan: TrainedRound) -> float:
         """Train one round.
-
-        Args:
-            blocks: Blocks of each stage slot, shape (N, slots), each row summing to L less the server's.
-            micro_batches: Micro-batches per local step, shape (N,).
-            survived: True for micro-batches that arrive, shape (N, H, M_max).
-            server_blocks: Last encoder blocks that the server runs, shape (N,), all equal if sequential;
-                None for 0.
-            server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
-            staleness: Version gap of each stage slot, shape (N, slots); None for 0.
-            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
-            recompute: Clusters whose devices recompute activations, shape (N,); None for the setting of the
-                federation's memory.
-            local_steps: Local steps of the clusters, shape (N,), 0 for those that sit out: they use no
-                samples and make no update. None if all take H.
 
         Returns:
             Mean training loss over the samples that arrived, in nats; NaN if none did.
         """
-        if local_steps is None:
-            local_steps = np.full(len(micro_batches), self._setup.local_steps)
+        most, server_mode = int(plan.local_steps.max()), int(plan.server_mode)
         self.rounds += 1
-        if not local_steps.any():
+        if not most:
             return float("nan")
-        on_server = np.zeros_like(micro_batches) if server_blocks is None else server_blocks
-        if recompute is None:
-            recompute = np.full(len(micro_batches), self._setup.memory.recompute)
-        server = self.open_round(on_server, server_mode, int(local_steps.max()), moments)
+        server = self.open_round(plan.server_blocks, server_mode, most, plan.moments)
         self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
-        trained = len(self._models[0].blocks) - int(on_server[0])
+        trained = len(self._models[0].blocks) - int(plan.server_blocks[0])
         idle = list(self._models[0].blocks)[trained:] if server_mode == SEQUENTIAL else []
         self._idle = self._flats[0].slices(idle)
         with self._private_randomness():
-            alike = bool((local_steps == local_steps[0]).all())
-            if alike and self._may_merge(int(local_steps[0]), server_mode, recompute=bool(recompute.any())):
-                updated, mean_loss = self._train_merged(server, micro_batches, survived[:, 0])
-            else:
-                updated, mean_loss = self._train_clusters(
-                    server, blocks, micro_batches, survived, staleness, recompute, local_steps
-                )
-        self.close_round(server, updated, on_server, server_mode)
+            train = self._train_merged if self._may_merge(plan) else self._train_clusters
+            updated, mean_loss = train(server, plan)
+        self.close_round(server, updated, plan.server_blocks, server_mode)
         return mean_loss
 
     def open_round(
-        self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray | None
+        self, on_server: IntArray, server_mode: int, local_steps: int, moments: IntArray
     ) -> Server:
         """Begin a round: all clusters start from the common model, and moments stay, travel or are lost.
 
@@ -188,7 +144,7 @@ class Federation:
             on_server: Last encoder blocks that the server runs, shape (N,).
             server_mode: ``COMMON``, ``COPIES`` or ``SEQUENTIAL`` of :mod:`collapipe_env.physics.allocation`.
             local_steps: Most local steps that a cluster takes.
-            moments: Fate of the optimiser's moments of each block, shape (N, L); None where all stay.
+            moments: Fate of the optimiser's moments of each block, shape (N, L).
 
         Returns:
             The server's side of the round.
@@ -196,9 +152,9 @@ class Federation:
         copied = server_mode == COMMON and self._setup.head_copies(local_steps)
         server = self._server(COPIES if copied else server_mode)
         server.begin_round(self._models, on_server)
-        if self._moments is not None and moments is not None:
-            self._moments.change_hands(moments)
-            server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
+        replicas = [self.replica(n) for n in range(len(moments))]
+        change_hands(replicas, moments, rounded=self._moments_rounded)
+        server.forget(np.flatnonzero((moments == LOST).any(axis=0)).tolist())
         self._common.copy_(self._parameters[0])
         return server
 
@@ -217,76 +173,66 @@ class Federation:
         weights = torch.from_numpy(sizes / sizes.sum()).to(widened(self._common[:1]))
         of_server = None
         if self._tied is not None:
-            of_server = self._tied.update(server.head_after(weights), self._common)
+            table, matrix = self._tied
+            of_server = table, server.head_after(weights)[matrix] - self._common[table]
         self._exchange.end_round(self._parameters, self._common, weights, on_server, server_mode, of_server)
         server.end_round(self._models, weights)
         if self._tied is not None:
-            self._tied.take_over(self._parameters[0])
+            self._head.flat.values[matrix] = self._parameters[0, table]
 
-    def _may_merge(self, local_steps: int, server_mode: int, *, recompute: bool) -> bool:
+    def _may_merge(self, plan: TrainedRound) -> bool:
         """Whether the round's local steps and their mean may be computed as one step of one model."""
         setup = self._setup
-        return can_merge(
+        return bool((plan.local_steps == 1).all()) and can_merge(
             setup.learning,
-            local_steps=local_steps,
-            server_mode=server_mode,
+            local_steps=1,
+            server_mode=int(plan.server_mode),
             lossless=setup.update_format.lossless,
             dropout=setup.architecture.dropout,
-            recompute=recompute,
+            recompute=bool(plan.recompute.any()),
         )
 
-    def _train_merged(
-        self, server: Server, micro_batches: IntArray, survived: BoolArray
-    ) -> tuple[BoolArray, float]:
+    def _train_merged(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
         """Set all models to the mean of the clusters' models after one local step.
 
         Returns:
             Which clusters made an update, shape (N,), and the mean training loss.
         """
         setup = self._setup
-        batches = [
-            ClusterBatch(*self._next_batch(stream), survived[n, : micro_batches[n]].tolist())
-            for n, stream in enumerate(self._streams)
+        batches = [self._next_batch(stream) for stream in self._streams]
+        survived = [
+            arrived[0, :count].tolist()
+            for arrived, count in zip(plan.survived, plan.micro_batches, strict=True)
         ]
         self._gradients.zero_()
         server.begin_step()
         _, head = server.serve(0)
         most = joint_pass_size(setup.learning.samples_per_pass, setup.clusters, self._common.device)
-        result = merged_step(
-            self._models[0], head, self._loss, batches, self._data_sizes, most, setup.learning.precision
-        )
-        if result.units:
+        given = batches, survived, self._data_sizes, most, setup.learning.precision
+        units, loss = merged_step(self._models[0], head, self._loss, *given)
+        if units.any():
             self._optimizers[0].step()
             self._parameters[1:] = self._parameters[0]
-            server.after_batch(0, result.units)
+            server.after_batch(0, float(units.sum()))
         server.end_step()
-        return result.updated, float(result.loss) if result.units else float("nan")
+        return units > 0, float(loss) if units.any() else float("nan")
 
-    def _train_clusters(
-        self,
-        server: Server,
-        blocks: IntArray,
-        micro_batches: IntArray,
-        survived: BoolArray,
-        staleness: IntArray | None,
-        recompute: BoolArray,
-        local_steps: IntArray,
-    ) -> tuple[BoolArray, float]:
+    def _train_clusters(self, server: Server, plan: TrainedRound) -> tuple[BoolArray, float]:
         """Let every cluster take its local steps.
 
         Returns:
             Which clusters made an update, shape (N,), and the mean training loss.
         """
         setup = self._setup
-        versions = self._versions(blocks, staleness, local_steps)
+        versions = self._versions(plan)
         updated = np.zeros(setup.clusters, dtype=np.bool_)
         losses: list[Tensor] = []
         units_of_losses: list[float] = []
-        for step in range(int(local_steps.max())):
+        for step in range(int(plan.local_steps.max())):
             if step:  # those of the first step are set: predictions of stale weights use them
                 self._step_sizes.next_step([*self._optimizers, *server.optimizers()])
             server.begin_step()
-            for n in np.flatnonzero(local_steps > step).tolist():
+            for n in np.flatnonzero(plan.local_steps > step).tolist():
                 tokens, targets, units = self._next_batch(self._streams[n])
                 self._gradients.zero_()
                 blocks_of_server, head = server.serve(n)
@@ -296,13 +242,13 @@ class Federation:
                     self._loss,
                     tokens,
                     targets,
-                    blocks[n].tolist(),
-                    survived[n, step, : micro_batches[n]].tolist(),
+                    plan.blocks[n].tolist(),
+                    plan.survived[n, step, : plan.micro_batches[n]].tolist(),
                     setup.learning.samples_per_pass,
                     blocks_of_server,
                     units,
                     setup.learning.precision,
-                    recompute=bool(recompute[n]),
+                    recompute=bool(plan.recompute[n]),
                 )
                 if result.units:
                     self._update(n)
@@ -310,7 +256,7 @@ class Federation:
                     updated[n] = True
                     losses.append(result.loss)
                     units_of_losses.append(result.units)
-                if n in versions and step + 1 < local_steps[n]:
+                if n in versions and step + 1 < plan.local_steps[n]:
                     versions[n].record(bool(result.units))
             server.end_step()
         if not losses:
@@ -337,7 +283,7 @@ class Federation:
             return nullcontext()
         return private_randomness(int(self._noise_rng.integers(2**63)), self._common.device)
 
-    def replica(self, cluster: int) -> tuple[ClusterModel, FlatParameters, torch.optim.Optimizer]:
+    def replica(self, cluster: int) -> Replica:
         """Return a cluster's model, its parameters and their optimiser; not copies."""
         return self._models[cluster], self._flats[cluster], self._optimizers[cluster]
 
@@ -460,25 +406,20 @@ class Federation:
                 raise ValueError(f"server mode {mode}: {COMMON}, {COPIES} and {SEQUENTIAL} exist")
         return self._servers[mode]
 
-    def _versions(
-        self, blocks: IntArray, staleness: IntArray | None, local_steps: IntArray
-    ) -> dict[int, WeightVersions]:
+    def _versions(self, plan: TrainedRound) -> dict[int, WeightVersions]:
         """Return the weight versions of the clusters in which some stage will lag behind."""
-        if staleness is None:
-            return {}
         versions = {}
-        lagging = ((blocks > 0) & (staleness > 0)).any(axis=-1) & (local_steps > 1)
+        lagging = ((plan.blocks > 0) & (plan.staleness > 0)).any(axis=-1) & (plan.local_steps > 1)
         for n in np.flatnonzero(lagging).tolist():
-            model, flat = self._models[n], self._flats[n]
-            active = blocks[n] > 0
-            stage_gaps = np.minimum(staleness[n][active], local_steps[n] - 1).tolist()
+            model, flat, optimizer = self.replica(n)
+            active = plan.blocks[n] > 0
+            stage_gaps = np.minimum(plan.staleness[n][active], plan.local_steps[n] - 1).tolist()
             # The control unit comes before the first stage and waits for the same gradients.
             gaps = [(flat.slices([model.embedding]), stage_gaps[0])]
-            for segment, gap in zip(model.segments(blocks[n][active].tolist()), stage_gaps, strict=True):
+            for segment, gap in zip(model.segments(plan.blocks[n][active].tolist()), stage_gaps, strict=True):
                 gaps.append((flat.slices(segment), gap))
-            versions[n] = WeightVersions(
-                flat, self._optimizers[n], gaps, predict=self._setup.learning.weight_prediction
-            )
+            predict = self._setup.learning.weight_prediction
+            versions[n] = WeightVersions(flat, optimizer, gaps, predict=predict)
         return versions
 
     def _lagging_model(self, versions: WeightVersions) -> ClusterModel:

@@ -7,6 +7,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -166,17 +167,10 @@ class EvaluationDesk:
     def __init__(
         self, evaluator: Evaluator, learning: LearningSpec, num_envs: int, names: tuple[str, ...]
     ) -> None:
-        """Begin without figures.
-
-        Args:
-            evaluator: Computes them.
-            learning: Periods and mode.
-            num_envs: Environments E.
-            names: Names of the metrics.
-        """
+        """Begin without figures; ``names`` are those of the metrics."""
         self._evaluator, self._learning = evaluator, learning
         self._rounds = [0] * num_envs
-        self._jobs: dict[int, _Job | _Found] = {}
+        self._waiting: dict[int, Callable[[], Evaluation]] = {}
         self._last: _Job | None = None
         self.loss: FloatArray = np.full(num_envs, np.nan)
         self.metrics: dict[str, FloatArray] = {name: np.full(num_envs, np.nan) for name in names}
@@ -184,7 +178,7 @@ class EvaluationDesk:
     def begin_run(self, env: int, model: nn.Module, head: nn.Module) -> None:
         """Evaluate an environment's untrained model."""
         self._rounds[env] = 0
-        self._jobs.pop(env, None)
+        self._waiting.pop(env, None)
         self._keep(env, self._evaluator(model, head))
 
     def end_round(self, env: int, model: nn.Module, head: nn.Module) -> None:
@@ -198,11 +192,11 @@ class EvaluationDesk:
         if self._learning.evaluation == "inline":
             self._keep(env, self._evaluator(model, head, metrics=metrics))
             return
-        job = self._jobs.pop(env, None)
-        if job is not None:
-            self._keep(env, job.result())
-        self._last = _Job(self._evaluator, model, head, metrics=metrics, after=self._last)
-        self._jobs[env] = self._last
+        if env in self._waiting:
+            self._keep(env, self._waiting.pop(env)())
+        model, head = copy.deepcopy(model), copy.deepcopy(head)
+        work = partial(self._evaluator, model, head, metrics=metrics)
+        self._last = self._waiting[env] = _Job(work, self._last)
 
     def written(self, model: nn.Module, head: nn.Module, count: int) -> list[dict[str, str]]:
         """Return continuations of held-out documents; see :meth:`Evaluator.written`."""
@@ -214,20 +208,18 @@ class EvaluationDesk:
         Raises:
             Exception: An error of such an evaluation.
         """
-        waiting = {}
-        for env, job in self._jobs.items():
-            found = job.result()
-            waiting[str(env)] = {
-                "loss": np.array(found.loss),
-                "metrics": None
-                if found.metrics is None
-                else {name: np.array(value) for name, value in found.metrics.items()},
-            }
+        found = {str(env): result() for env, result in self._waiting.items()}
         return {
             "rounds": np.array(self._rounds, dtype=np.int64),
             "loss": self.loss.copy(),
             "metrics": {name: values.copy() for name, values in self.metrics.items()},
-            "waiting": waiting,
+            "waiting": {
+                env: {
+                    "loss": np.array(one.loss),
+                    "metrics": one.metrics and {name: np.array(value) for name, value in one.metrics.items()},
+                }
+                for env, one in found.items()
+            },
         }
 
     def restored(self, tree: Tree) -> EvaluationDesk:
@@ -236,29 +228,35 @@ class EvaluationDesk:
         Raises:
             StateError: If the state is damaged or does not fit.
         """
-        rounds = np.array(self._rounds, dtype=np.int64)
-        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
-        require_alike(tree, template, "learner/desk", frozenset(("learner/desk/waiting",)))
-        desk = EvaluationDesk(self._evaluator, self._learning, len(rounds), tuple(self.metrics))
-        desk._rounds, desk.loss = tree["rounds"].tolist(), tree["loss"].copy()
-        desk.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
-        number, place = np.array(0.0), "learner/desk/waiting"
-        background = self._learning.evaluation == "background"
-        expected = {str(env) for env, played in enumerate(desk._rounds) if played and background}
-        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
-            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
-        for env, found in tree["waiting"].items():
-            require_names(found, ("loss", "metrics"), f"{place}/{env}")
-            scores = found["metrics"]
-            names = None if scores is None else dict.fromkeys(self.metrics, number)
-            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
-            values = None if scores is None else {name: float(value) for name, value in scores.items()}
-            desk._jobs[int(env)] = _Found(Evaluation(float(found["loss"]), values))
+        desk = EvaluationDesk(*self._given())
+        desk.__setstate__(tree)
         return desk
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Threads can be neither copied nor pickled.
-        return _restored, (self._evaluator, self._learning, tuple(self.metrics), self.get_state())
+        return EvaluationDesk, self._given(), self.get_state()
+
+    def __setstate__(self, tree: Tree) -> None:
+        rounds = np.array(self._rounds, dtype=np.int64)
+        template = {"rounds": rounds, "loss": self.loss, "metrics": self.metrics, "waiting": None}
+        place = "learner/desk/waiting"
+        require_alike(tree, template, "learner/desk", frozenset((place,)))
+        self._rounds, self.loss = tree["rounds"].tolist(), tree["loss"].copy()
+        self.metrics = {name: values.copy() for name, values in tree["metrics"].items()}
+        background = self._learning.evaluation == "background"
+        expected = {str(env) for env, played in enumerate(self._rounds) if played and background}
+        if not isinstance(tree["waiting"], Mapping) or set(tree["waiting"]) != expected:
+            raise StateError(f"{place} does not hold the environments {sorted(expected)}: {REMEDY}")
+        for env, found in tree["waiting"].items():
+            require_names(found, ("loss", "metrics"), f"{place}/{env}")
+            scores, number = found["metrics"], np.array(0.0)
+            names = None if scores is None else dict.fromkeys(self.metrics, number)
+            require_alike(found, {"loss": number, "metrics": names}, f"{place}/{env}")
+            values = scores and {name: float(value) for name, value in scores.items()}
+            self._waiting[int(env)] = partial(Evaluation, float(found["loss"]), values)
+
+    def _given(self) -> tuple[Evaluator, LearningSpec, int, tuple[str, ...]]:
+        return self._evaluator, self._learning, len(self._rounds), tuple(self.metrics)
 
     def _keep(self, env: int, found: Evaluation) -> None:
         self.loss[env] = found.loss
@@ -266,54 +264,32 @@ class EvaluationDesk:
             self.metrics[name][env] = value
 
 
-def _restored(
-    evaluator: Evaluator, learning: LearningSpec, names: tuple[str, ...], tree: Tree
-) -> EvaluationDesk:
-    return EvaluationDesk(evaluator, learning, len(tree["rounds"]), names).restored(tree)
-
-
-class _Found:
-    """A finished evaluation, taken over from an earlier process."""
-
-    def __init__(self, found: Evaluation) -> None:
-        self._found = found
-
-    def result(self) -> Evaluation:
-        """Return the evaluation."""
-        return self._found
-
-
 class _Job:
-    """One evaluation in a thread of its own, of copies of model and head."""
+    """One evaluation in a thread of its own."""
 
-    def __init__(
-        self, evaluator: Evaluator, model: nn.Module, head: nn.Module, *, metrics: bool, after: _Job | None
-    ) -> None:
-        self._work = evaluator, copy.deepcopy(model), copy.deepcopy(head), metrics
+    def __init__(self, work: Callable[[], Evaluation], after: _Job | None) -> None:
+        self._work = work
         self._found: Evaluation | None = None
         self._error: BaseException | None = None
-        previous = None if after is None else after._thread
-        self._thread: threading.Thread = threading.Thread(
-            target=self._run, args=(previous,), name="evaluation"
-        )
+        previous = () if after is None else (after._thread,)
+        self._thread = threading.Thread(target=self._run, args=previous, name="evaluation")
         self._thread.start()
 
-    def result(self) -> Evaluation:
+    def __call__(self) -> Evaluation:
         """Wait for the evaluation and return it, or raise what it raised."""
         self._thread.join()
         if self._found is None and self._error is None:
-            self._run(None)  # threads do not survive a fork of the process
+            self._run()  # threads do not survive a fork of the process
         if self._error is not None:
             raise self._error
         assert self._found is not None
         return self._found
 
-    def _run(self, previous: threading.Thread | None) -> None:
-        if previous is not None:
-            previous.join()
-        evaluator, model, head, metrics = self._work
+    def _run(self, *previous: threading.Thread) -> None:
+        for thread in previous:
+            thread.join()
         try:
-            self._found = evaluator(model, head, metrics=metrics)
+            self._found = self._work()
         except Exception as error:
             self._error = error
 

@@ -14,18 +14,18 @@ ratio of its two weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from collapipe_env.ground.arrays import BoolArray, FloatArray, IntArray
+from collapipe_env.ground.arrays import FloatArray, IntArray
 from collapipe_env.models.cluster_model import ClusterModel
 from collapipe_env.models.tokenization import PADDING
 from collapipe_env.physics.allocation import COMMON
 from collapipe_env.scenario.learning import LearningSpec
 from collapipe_env.training.compute_device import full_precision, mixed_precision
+from collapipe_env.training.mini_batches import MiniBatch
 from collapipe_env.training.pipeline_step import LossFunction
 
 CACHED_SAMPLES = 64
@@ -79,65 +79,39 @@ def joint_pass_size(samples_per_pass: int, clusters: int, device: torch.device) 
     return most if device.type != "cpu" else max(samples_per_pass, min(most, CACHED_SAMPLES))
 
 
-@dataclass(frozen=True)
-class ClusterBatch:
-    """A cluster's mini-batch.
-
-    Attributes:
-        tokens: Token ids, shape (B, q).
-        targets: Targets, shape (B, ...).
-        units: Number of predictions in each sample, shape (B,).
-        survived: True for micro-batches whose gradients arrive; at most B entries.
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    units: FloatArray
-    survived: Sequence[bool]
-
-
-@dataclass(frozen=True)
-class MergedResult:
-    """Result of a merged step.
-
-    Attributes:
-        units: Number of predictions in all surviving micro-batches; 0 if none survived.
-        loss: Mean loss over them, a detached scalar.
-        updated: Clusters from which anything arrived, shape (N,).
-    """
-
-    units: float
-    loss: Tensor
-    updated: BoolArray
-
-
 def merged_step(
     model: ClusterModel,
     head: nn.Module,
     loss: LossFunction,
-    batches: Sequence[ClusterBatch],
+    batches: Sequence[MiniBatch],
+    survived: Sequence[Sequence[bool]],
     data_sizes: FloatArray,
     samples_per_pass: int,
     precision: str = "float32",
-) -> MergedResult:
+) -> tuple[FloatArray, Tensor]:
     """Accumulate ``sum_n p_n g_n`` in the model and the mean gradient over all arrivals in the head.
 
     Args:
         model: The common model. Gradients are added to its parameters' ``grad``.
         head: The server's module. Gradients are added in the same way.
         loss: Mean loss of (outputs, targets).
+        survived: True for each cluster's micro-batches whose gradients arrive; at most B entries.
         data_sizes: Weights of the clusters in the average, above 0, shape (N,); clusters without arrivals are
             left out, and the other weights are scaled to sum to 1.
         samples_per_pass: Most samples in a pass, at least 1.
         precision: Precision of forward passes; see :class:`~collapipe_env.training.pipeline_step.CutModel`.
+
+    Returns:
+        Number of predictions that arrived from each cluster, shape (N,), and their mean loss, a detached
+        scalar; 0 if there are none.
     """
-    arrived = [_arrived(batch) for batch in batches]
+    arrived = [_arrived(batch.units, kept) for batch, kept in zip(batches, survived, strict=True)]
     units = np.array([batch.units[kept].sum() for batch, kept in zip(batches, arrived, strict=True)])
     updated = units > 0
     total = float(units.sum())
     mean_loss = torch.zeros((), device=batches[0].tokens.device)
     if not total:
-        return MergedResult(total, mean_loss, updated)
+        return units, mean_loss
     weights = data_sizes * updated / (data_sizes * updated).sum()
     # A unit weighs p_n / u_n in the encoder's gradient and 1 / u in the head's.
     ratios = np.divide(weights * total, units, out=np.zeros_like(units), where=updated)
@@ -157,10 +131,10 @@ def merged_step(
         torch.autograd.backward(loss_of_part * share)
         torch.autograd.backward(hidden, boundary.grad * ratio[part, None, None])
         mean_loss += loss_of_part.detach() * share
-    return MergedResult(total, mean_loss, updated)
+    return units, mean_loss
 
 
-def _arrived(batch: ClusterBatch) -> IntArray:
+def _arrived(units: FloatArray, survived: Sequence[bool]) -> IntArray:
     """Return the indices of the samples that arrive and contain any predictions."""
-    sizes = [len(part) for part in np.array_split(batch.units, len(batch.survived))]
-    return np.flatnonzero(np.repeat(batch.survived, sizes) & (batch.units > 0))
+    sizes = [len(part) for part in np.array_split(units, len(survived))]
+    return np.flatnonzero(np.repeat(survived, sizes) & (units > 0))

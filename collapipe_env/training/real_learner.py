@@ -17,7 +17,6 @@ from collapipe_env.ground.state_trees import REMEDY, Tree, require_alike
 from collapipe_env.ground.torch_settings import under_own_settings
 from collapipe_env.models.architecture import Architecture
 from collapipe_env.models.hf_saving import save_checkpoint
-from collapipe_env.physics.allocation import COMMON
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION, TrainingMemory
 from collapipe_env.scenario.block_prices import training_memory
@@ -29,7 +28,7 @@ from collapipe_env.tasks.base import trained_architecture
 from collapipe_env.training.compute_device import resolve_device
 from collapipe_env.training.federation import Federation
 from collapipe_env.training.held_out_evaluation import EvaluationDesk, Evaluator
-from collapipe_env.training.outcome_checks import check_outcome
+from collapipe_env.training.outcome_checks import trained_round
 from collapipe_env.training.training_setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -192,44 +191,38 @@ class TorchLearner:
             AllocationError: If the outcome's shapes, segments or micro-batches do not fit the workload.
             RuntimeError: If an environment was never reset.
         """
-        check_outcome(
+        plans = trained_round(
             outcome,
             num_envs=self.num_envs,
             clusters=self._clusters,
             blocks=self.architecture.blocks,
-            local_steps=self._most_local_steps,
+            local_steps=self._local_steps,
+            most_local_steps=self._most_local_steps,
             batch_size=self._batch_size,
             moments=self._moment_bits is not None,
+            recompute=self._memory.recompute,
         )
-        for e, run in enumerate(self._runs):
-            if run is None:
-                raise RuntimeError(f"environment {e} has no training run; call reset before train_round")
+        runs = [self._run(e, "train_round") for e in range(self.num_envs)]
         assert self._prepared is not None
         desk = self._prepared[1]
-        for e, run in enumerate(self._runs):
-            assert run is not None
-            self._train_loss[e] = run.train_round(
-                outcome.blocks[e],
-                outcome.micro_batches[e],
-                outcome.survived[e],
-                None if outcome.server_blocks is None else outcome.server_blocks[e],
-                COMMON if outcome.server_mode is None else int(outcome.server_mode[e]),
-                None if outcome.staleness is None else outcome.staleness[e],
-                None if outcome.moments is None else outcome.moments[e],
-                None if outcome.recompute is None else outcome.recompute[e],
-                self._steps_of(outcome, e),
-            )
+        for e, run in enumerate(runs):
+            self._train_loss[e] = run.train_round(plans[e])
             desk.end_round(e, *run.common_model)
         return self._report(desk)
 
-    def _steps_of(self, outcome: RoundOutcome, env: int) -> IntArray | None:
-        """Return an environment's local steps (N,), 0 for clusters that sit out; None if all take ``H``."""
-        if outcome.local_steps is None and outcome.participates is None:
-            return None
-        steps = np.full(self._clusters, self._local_steps)
-        if outcome.local_steps is not None:
-            steps = outcome.local_steps[env]
-        return steps if outcome.participates is None else np.where(outcome.participates[env], steps, 0)
+    def _run(self, env: int, before: str) -> Federation:
+        """Return an environment's training run.
+
+        Args:
+            before: What needs it, for the error.
+
+        Raises:
+            RuntimeError: If the environment was never reset.
+        """
+        run = self._runs[env]
+        if run is None:
+            raise RuntimeError(f"environment {env} has no training run; call reset before {before}")
+        return run
 
     def written_samples(self, count: int, env: int = 0) -> list[dict[str, str]]:
         """Let the trained model of an environment continue the beginnings of held-out documents.
@@ -246,9 +239,8 @@ class TorchLearner:
             ScenarioError: If the task writes no text.
             RuntimeError: If the environment was never reset.
         """
-        run = self._runs[env]
-        if run is None or self._prepared is None:
-            raise RuntimeError(f"environment {env} has no training run; call reset before written_samples")
+        run = self._run(env, "written_samples")
+        assert self._prepared is not None
         return self._prepared[1].written(*run.common_model, count)
 
     def save_checkpoint(self, folder: str | Path, env: int = 0) -> None:
@@ -261,10 +253,7 @@ class TorchLearner:
             CheckpointError: If the model is of no style of language models, or the folder cannot be written.
             RuntimeError: If the environment was never reset.
         """
-        run = self._runs[env]
-        if run is None:
-            raise RuntimeError(f"environment {env} has no training run; call reset before saving")
-        model, head = run.common_model
+        model, head = self._run(env, "saving").common_model
         if self._memory.train_bits == 16:
             model = copy.deepcopy(model).float()
         checkpoint = self._task_spec.checkpoint

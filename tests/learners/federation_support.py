@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 from learner_support import BLOCKS, B, N, single_outcome, small_learner
 
+from collapipe_env.physics.allocation import COMMON
+from collapipe_env.physics.moves import STAY
 from collapipe_env.physics.payload import UpdateFormat
 from collapipe_env.physics.training_memory import FULL_PRECISION
 from collapipe_env.training.federation import Federation
+from collapipe_env.training.outcome_checks import TrainedRound
 
 CUT = [(2, 2, 0), (1, 0, 3), (4, 0, 0)]
 
@@ -53,6 +56,22 @@ def train(learner, rounds=2, clusters=(True,) * N, server_blocks=None, mode=None
             )
         )
     return report
+
+
+def plan_of(run, blocks, survived, micro_batches=(2, 3, 1), on_server=0, mode=COMMON, staleness=None):
+    """A round of a run on its own, without its learner's checks."""
+    setup, clusters = run._setup, len(blocks)
+    return TrainedRound(
+        blocks=blocks,
+        micro_batches=np.array(micro_batches),
+        survived=survived,
+        server_blocks=np.full(clusters, on_server),
+        server_mode=np.array(mode),
+        staleness=np.zeros_like(blocks) if staleness is None else staleness,
+        moments=np.full((clusters, setup.architecture.blocks), STAY),
+        recompute=np.full(clusters, setup.memory.recompute),
+        local_steps=np.full(clusters, setup.local_steps),
+    )
 
 
 def parts_of(run):

@@ -9,10 +9,13 @@ from collapipe_env.ground.errors import AllocationError
 from collapipe_env.learners import RoundOutcome
 from collapipe_env.physics.allocation import COMMON, COPIES, SEQUENTIAL
 from collapipe_env.simulator.learner import Arrivals
-from collapipe_env.training.outcome_checks import check_outcome
+from collapipe_env.training.outcome_checks import trained_round
 
 BLOCKS, N, H, B = 4, 3, 2, 8
-SIZES = {"num_envs": 1, "clusters": N, "blocks": BLOCKS, "local_steps": H, "batch_size": B}
+SIZES = {
+    "num_envs": 1, "clusters": N, "blocks": BLOCKS, "local_steps": H, "most_local_steps": H, "batch_size": B,
+    "recompute": False,
+}  # fmt: skip
 COUNTS = np.array([[2, 3, 1]])
 
 
@@ -41,8 +44,12 @@ def served(*counts, mode):
         {"staleness": np.array([[(1, 0, 0)] * N]), "moments": np.full((1, N, BLOCKS), 3)},
     ],
 )  # fmt: skip
-def test_outcomes_that_fit(changes):
-    check_outcome(replace(FITS, **changes), **SIZES, moments=True)
+def test_outcomes_that_fit_leave_nothing_open(changes):
+    found = trained_round(replace(FITS, **changes), **SIZES, moments=True)
+    plays = changes.get("participates", np.ones((1, N))) > 0
+    np.testing.assert_array_equal(found.local_steps, np.where(plays, changes.get("local_steps", H), 0))
+    for name in ("server_blocks", "staleness", "moments", "recompute"):
+        np.testing.assert_array_equal(getattr(found, name), changes.get(name, 0))
 
 
 @pytest.mark.parametrize(
@@ -75,10 +82,10 @@ def test_outcomes_that_fit(changes):
 )  # fmt: skip
 def test_outcomes_that_do_not_fit(changes, message):
     with pytest.raises(AllocationError, match=message):
-        check_outcome(replace(FITS, **changes), **SIZES, moments=True)
+        trained_round(replace(FITS, **changes), **SIZES, moments=True)
 
 
 def test_moments_that_cannot_move():
     moments = np.zeros((1, N, BLOCKS), int)
     with pytest.raises(AllocationError, match="others take none"):
-        check_outcome(replace(FITS, moments=moments), **SIZES, moments=False)
+        trained_round(replace(FITS, moments=moments), **SIZES, moments=False)
